@@ -346,6 +346,10 @@ def _app(script: Script) -> FastAPI:
             "stack_groups": [_group(others, WAITING, f"{len(others)} ranks", False),
                              _group(blamed, STUCK, f"rank {blamed[0]}", True)],
             "stack_errors": [],
+            "collectives": [
+                {"group": "default_pg", "operation": "all_reduce", "enqueued": number, "completed": 6, "ranks": ranks,
+                 "calls_from": 0, "calls": []} for number, ranks in ((7, others), (6, blamed))
+            ],
         }  # fmt: skip
 
     @app.get("/api/v1/jobs/{job_id}/events")

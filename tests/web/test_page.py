@@ -97,7 +97,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     script.heal("j")
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
     expect(page.locator(".answers")).to_contain_text("3 steps lost")
-    expect(page.locator(".phases li")).to_have_count(5)
+    expect(page.locator(".phases li")).to_have_count(6)
     expect(page.locator(".verdict.open")).to_have_count(0)
 
 
@@ -133,7 +133,9 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
         "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
     )
     expect(suspicion).to_contain_text(f"Acts at {due} unless the ranks make progress: restart.")
-    expect(suspicion.locator(".phases li")).to_have_text([re.compile("Detecting"), re.compile("Confirming.*going on")])
+    expect(suspicion.locator(".phases li")).to_have_text(
+        [re.compile("Limit10.0"), re.compile("Detecting"), re.compile("Confirming.*going on")]
+    )
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
     expect(page).to_have_title("running: j-name · Rankwatch")

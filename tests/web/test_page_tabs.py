@@ -149,7 +149,7 @@ def test_an_order_states_what_it_will_do_and_waits_for_a_yes(page: Page, monitor
     page.get_by_role("button", name="Restart …").click()
     dialog = page.get_by_role("alertdialog", name="Restart: j-name")
     expect(dialog).to_contain_text("all 16 ranks are ended and restarted as attempt 2")
-    expect(dialog.get_by_role("button", name="Restart")).to_be_focused()
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     assert slow.ordered == []

@@ -33,7 +33,7 @@ export async function get<T>(path: string, signal?: AbortSignal, optional = fals
   serverTime(answer.headers.get("date"));
   if (!answer.ok) {
     const problem = new Problem(answer.status, await detail(answer));
-    if (!optional && (answer.status === 401 || answer.status === 403)) refused(problem);
+    if (!optional && !signal?.aborted && (answer.status === 401 || answer.status === 403)) refused(problem);
     throw problem;
   }
   const body = (await answer.json()) as T;

@@ -202,9 +202,10 @@ export interface Culprit {
 
 /** What to do about an incident now. */
 export interface NextAction {
-  action: "none" | "dump" | "save" | "restart" | "exclude" | "stop";
+  /** "none" or null: nothing is to be ordered. */
+  action: string | null;
   ranks: number[];
-  nodes: string[];
+  nodes?: string[];
   text: string;
   /** A path in the manual; empty: none. */
   runbook: string;

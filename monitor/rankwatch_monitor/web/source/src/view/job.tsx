@@ -6,12 +6,14 @@ import type { JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type JobWatch, watchJob } from "../live/job";
+import { useDetail } from "../live/detail";
 import { samplesOf, speed } from "../live/samples";
 import { focus } from "../logic/incidents";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logic/text";
 import { Charts } from "./charts";
+import { Collectives } from "./collectives";
 import { Control } from "./control";
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
@@ -38,6 +40,9 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   useEffect(() => () => (watch.close(), forgetSelection()), [watch]);
   useEffect(() => takeSight(sight), [sight]);
   const job = watch.job.value;
+  const incidents = watch.incidents.value ?? [];
+  const incident = focus(incidents, requested, job, asOf.value);
+  const detail = useDetail(id, incident);
   const unknown = stale.value !== null;
   useEffect(() => {
     if (job === null) return;
@@ -47,12 +52,10 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const incidents = watch.incidents.value ?? [];
   const { timeouts, confirmationWindow, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
-  const incident = focus(incidents, requested, job, asOf.value);
   const state = stateWords(job, stale.value);
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
@@ -66,7 +69,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       )}
       {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -86,7 +89,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             <RankTable watch={watch} incident={incident} />
           </div>
           <div class="right">
-            {incident && <Stacks job={id} incident={incident} />}
+            {incident && <Stacks detail={detail} incident={incident} />}
+            {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             <Launchers launchers={over ? [] : launchers.value} />

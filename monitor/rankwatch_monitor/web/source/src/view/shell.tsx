@@ -7,6 +7,7 @@ import { lastContact, now, responding, retryAt, stale, tokenRefused, tokenReject
 import { retryNow } from "../live/stream";
 import type { Stale } from "../logic/serverclock";
 import { clock, wholeDuration } from "../logic/text";
+import { chooseZone, zone, zoneName } from "../logic/zone";
 import { nextTheme, theme } from "./theme";
 
 /** Read aloud by screen readers when it changes. */
@@ -15,6 +16,8 @@ export const announcement = signal("");
 export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
   const outdated = stale.value;
   const lost = outdated !== null;
+  const utc = zone.value === "utc";
+  const here = zoneName(new Date());
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -36,6 +39,13 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
       <main id="main" tabIndex={-1} class={lost ? "stale" : undefined}>
         {tokenRefused.value ? <TokenGate /> : children}
       </main>
+      <footer class="foot">
+        <a href="/manual/">Manual</a>
+        <a href="/docs">API</a>
+        <button type="button" class="quiet" onClick={() => chooseZone(utc ? "local" : "utc")} aria-label={`Times in ${utc ? "UTC" : `local time, ${here}`}. Show ${utc ? "local time" : "UTC"}.`}>
+          Times in {utc ? "UTC" : `local time, ${here}`}
+        </button>
+      </footer>
       <p class="unseen" role="status" aria-live="assertive">
         {announcement}
       </p>
