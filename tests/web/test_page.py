@@ -45,6 +45,26 @@ def test_jobs_in_trouble_stand_first_with_their_reason(page: Page, monitor_url: 
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
 
 
+def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str, script: Script) -> None:
+    for number in range(4):
+        script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
+    script.suspect("run-1", 2, REASON)
+    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
+    page.goto(monitor_url)
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "1 of 3 active jobs with a suspected hang, 1 failed in the last 24 h"
+    )
+    rows = page.get_by_role("listitem")
+    expect(rows.locator(".id")).to_have_text(["run-1", "run-2", "run-3", "run-0"])
+    page.get_by_label("Order").select_option("lowest goodput")
+    expect(rows.locator(".id")).to_have_text(["run-3", "run-2", "run-1", "run-0"])
+    page.get_by_label("State").select_option("running")
+    page.get_by_label("Find").fill("SUSPECTED section")
+    expect(rows.locator(".id")).to_have_text(["run-1"])
+    page.get_by_label("Find").fill("nothing of this")
+    expect(page.get_by_text("No job matches.")).to_be_visible()
+
+
 def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Script) -> None:
     page.goto(monitor_url)
     expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()

@@ -165,7 +165,7 @@ def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slo
     page.get_by_label("Reason").fill("bad memory")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alert")).to_have_text("Name nodes to exclude, or ranks on them.")
-    page.get_by_label("or nodes of ranks").fill("5, 8-9")
+    page.get_by_label("Nodes of ranks").fill("5, 8-9")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alertdialog")).to_contain_text("without the nodes of ranks 5, 8-9")
     page.get_by_role("alertdialog").get_by_role("button", name="Restart without some nodes").click()

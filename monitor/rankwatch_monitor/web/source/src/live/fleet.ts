@@ -2,15 +2,9 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { JobElsewhere, JobSummary } from "../api/types";
+import { isElsewhere, type Listed } from "../logic/fleet";
 import { noteStep } from "./samples";
 import { listen, type Stream } from "./stream";
-
-export type Listed = JobSummary | JobElsewhere;
-
-export function isElsewhere(job: Listed): job is JobElsewhere {
-  return "monitor" in job;
-}
 
 export interface FleetWatch extends Stream {
   /** Null until the first answer. */

@@ -99,7 +99,7 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
                 </select>
               </label>}
               <label class="line">
-                or nodes of ranks
+                {active.length > 0 ? "or nodes of ranks" : "Nodes of ranks"}
                 <input value={ranks} disabled={confirming} placeholder="0,8-11" onInput={(event) => setRanks(event.currentTarget.value)} />
               </label>
             </>

@@ -115,6 +115,7 @@ function Head({ job }: { job: JobSummary }) {
       <div class="title">
         <JobMark state={job.state} />
         <h1>{job.name}</h1>
+        {since !== undefined && <span class="tag">last known</span>}
         {job.observe_only && <span class="tag">observe only</span>}
         {!job.instrumented && <span class="tag">not instrumented</span>}
       </div>

@@ -8,8 +8,9 @@ import { prepared } from "./selection";
 
 export function WhatToDo({ job, incident }: { job: JobSummary; incident: Incident }) {
   const next = incident.next_action;
-  if (!next?.text) return null;
   const order = job.ended_at === null ? preparedOrder(incident) : null;
+  // Of a closed incident nothing is left to do, as a rule.
+  if (!next?.text || (order === null && incident.closed_at !== null)) return null;
   const open = () => {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
