@@ -81,6 +81,17 @@ def test_an_older_monitor_without_clock_events_is_live(page: Page, monitor_url: 
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_monitor_that_is_frozen_from_the_start_does_not_answer(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    script.frozen = True
+    page.goto(monitor_url)
+    expect(page.get_by_role("alert")).to_contain_text("The monitor does not answer.", timeout=12_000)
+    expect(page.get_by_text("Live", exact=True)).to_have_count(0)
+    script.frozen = False
+    expect(page.get_by_role("heading", name="One job, no trouble")).to_be_visible(timeout=15_000)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_the_list_of_jobs_is_unknown_too(page: Page, script: Script) -> None:
     script.add("j", ["running"] * 4)
     with serving(script) as url:

@@ -52,6 +52,11 @@ export function markStream(opened: boolean): void {
   look();
 }
 
+/** The monitor has sent a clock event. */
+export function sendsClock(): boolean {
+  return server.known;
+}
+
 export function takeClock(event: ClockEvent): void {
   server.take(event, performance.now());
   look();

@@ -1,11 +1,11 @@
 // An event stream that reconnects with backoff.
 
-import { markStream, retryAt, takeClock } from "../api/connection";
+import { markStream, retryAt, sendsClock, takeClock } from "../api/connection";
 import { type ClockEvent, SILENT_MS } from "../logic/serverclock";
 
 const FIRST_RETRY_S = 1;
 const LONGEST_RETRY_S = 10;
-/** Time to open a stream that once sent clock events, and to hear of it: a frozen monitor accepts connections and stays silent. */
+/** Time to open a stream: a frozen monitor accepts connections and stays silent. */
 const OPENING_MS = 8000;
 
 export interface Stream {
@@ -34,11 +34,11 @@ export function listen(
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   let pause = FIRST_RETRY_S;
   /** This monitor sends clock events, so silence means that the connection or the monitor is dead. */
-  let clocked = false;
+  let clocked = sendsClock();
 
   function expectWithin(ms: number): void {
     clearTimeout(watchdog);
-    if (clocked) watchdog = setTimeout(failed, ms);
+    watchdog = setTimeout(failed, ms);
   }
 
   function failed(): void {
@@ -59,7 +59,8 @@ export function listen(
       pause = FIRST_RETRY_S;
       retryAt.value = null;
       markStream(true);
-      expectWithin(OPENING_MS);
+      if (clocked) expectWithin(OPENING_MS);
+      else clearTimeout(watchdog);
       opened();
     };
     source.onerror = failed;
