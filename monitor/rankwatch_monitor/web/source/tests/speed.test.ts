@@ -33,6 +33,14 @@ test("speed is zero once no step completed for ten seconds, or for five of its s
   assert.equal(slow.rate(300 + 151), 0);
 });
 
+test("long steps are no pause where the page was opened within one", () => {
+  const steps = new Steps();
+  steps.note(7, 100);
+  assert.equal(speedOf(job({ iterations_per_second: 1 / 30 }), steps, 130), 1 / 30);
+  assert.equal(speedOf(job({ iterations_per_second: 1 / 30 }), steps, 251), 0);
+  assert.equal(speedOf(job({ iterations_per_second: null }), steps, 500), null);
+});
+
 test("steps that arrive at once after a pause are no spike", () => {
   const steps = steady(60);
   steps.note(240, 90);

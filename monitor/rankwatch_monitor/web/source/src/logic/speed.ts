@@ -21,16 +21,18 @@ export class Steps {
     if (this.seen.length > MOST) this.seen.shift();
   }
 
-  private pause(): number {
+  /** How long no step has to complete for a speed of zero; `estimate`: of the monitor, until two steps were seen. */
+  private pause(estimate: number | null): number {
     const each = this.seen.slice(1).map(({ at, step }, i) => (at - this.seen[i]!.at) / (step - this.seen[i]!.step));
-    return Math.max(PAUSE_S, PAUSE_STEPS * median(each));
+    const step = each.length > 0 ? median(each) : 1 / (estimate ?? 0);
+    return Math.max(PAUSE_S, PAUSE_STEPS * step);
   }
 
   /** Null: too few steps were seen. A burst after a gap counts for the whole gap. */
-  rate(now: number): number | null {
+  rate(now: number, estimate: number | null = null): number | null {
     const last = this.seen.at(-1);
     if (last === undefined) return null;
-    const pause = this.pause();
+    const pause = this.pause(estimate);
     if (now - last.at > pause) return 0;
     const first = this.seen.findLast(({ at }) => at <= now - pause) ?? this.seen[0]!;
     return last.at - first.at < 1 ? null : (last.step - first.step) / (last.at - first.at);
@@ -41,5 +43,5 @@ export class Steps {
 export function speedOf(job: JobSummary, steps: Steps, now: number): number | null {
   if (job.steps_per_second !== undefined) return job.steps_per_second;
   if (STANDING.has(job.state)) return 0;
-  return steps.rate(now) ?? job.iterations_per_second;
+  return steps.rate(now, job.iterations_per_second) ?? job.iterations_per_second;
 }
