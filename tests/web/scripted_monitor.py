@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from rankwatch.contract.enums import RankState
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import mount
+from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
 from web.scripted_tabs import COOKIE, add_tabs
 
 LEGEND = [str(state) for state in RankState]
@@ -63,6 +64,14 @@ class Script:
     seen_queries: set[str] = field(default_factory=set)
     elsewhere: dict[str, str] = field(default_factory=dict)
     """Jobs that another monitor watches, and what is reported to those that ask here."""
+    clock: bool = True
+    """Whether the event streams have clock events; older monitors send none."""
+    ahead: float = 0.0
+    """Seconds that the monitor's clock is ahead of the browser's."""
+    judged: float | None = None
+    """When the jobs were last evaluated; None: just now."""
+    frozen: bool = False
+    """Connections stay open, and nothing is sent on them."""
     open: bool = False
     """Event streams end when this is False: the server would otherwise wait for them when it stops."""
 
@@ -169,51 +178,8 @@ class Script:
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
 
 
-def straggler(rank: int, share: float, now: float) -> dict[str, Any]:
-    """One row of ``stragglers``; every third is slow in its input instead of on its device."""
-    cause, what = ("data", "its input") if rank % 3 == 2 else ("compute", "its kernels")
-    return {
-        "id": f"s{rank}", "rank": rank, "host": host_of(rank), "device": "0", "cause": cause, "reference": "robust",
-        "reason": f"rank {rank} makes the others wait {share:.2f} s in each step: {what} took longer than those of its "
-                  "peers in 5 of 5 windows", "since": now - 600, "seen": now, "attempt": 1, "ended": None,
-        "score": 1 - share, "lateness": share, "share": share, "cost_gpu_hours": 10 * share, "action": "log",
-        "action_reason": "",
-    }  # fmt: skip
-
-
-def rank_scores(rank: int, lost: float) -> dict[str, Any]:
-    """One row of ``scores``."""
-    return {
-        "rank": rank, "host": host_of(rank), "gpu_relative": 0.98 - lost, "gpu_individual": None,
-        "gpu_robust": 1 - lost, "lateness": lost or -0.002, "lateness_share": lost, "sections": {},
-    }  # fmt: skip
-
-
 def _look(values: list[float]) -> str:
     return base64.b64encode(bytes(min(254, round(200 * each)) for each in values)).decode()
-
-
-def limit(what: str, section: str | None = None, **seconds: float | str | None) -> dict[str, Any]:
-    """One row of ``timeouts``."""
-    nothing = dict.fromkeys(("configured", "learned", "loaded", "in_force", "source"))
-    return {"what": what, "section": section} | nothing | seconds
-
-
-TIMEOUTS = [
-    limit("section", "checkpointing", loaded=240.0, in_force=240.0, source="loaded"),
-    limit("section", "evaluation", in_force=1800.0, source="first_time"),
-    limit("section", "forward", configured=30.0, learned=12.5, in_force=30.0, source="configured"),
-    limit("section", "step", learned=10.0, loaded=14.0, in_force=12.0, source="learned"),
-    limit("out_of_section"),
-    limit("heartbeat", configured=300.0, in_force=300.0, source="configured"),
-    limit("initial_heartbeat", configured=1800.0, in_force=1800.0, source="configured"),
-    limit("silence", configured=60.0, in_force=60.0, source="configured"),
-    limit("first_time", configured=1800.0, in_force=1800.0, source="configured"),
-]
-
-
-def host_of(rank: int) -> str:
-    return f"node-{rank // 8}"
 
 
 @contextmanager
@@ -262,6 +228,8 @@ def _app(script: Script) -> FastAPI:
     async def authenticate(request: Request, proceed: Any) -> Any:
         if not request.url.path.startswith("/api"):
             return await proceed(request)
+        while script.frozen:
+            await asyncio.sleep(0.1)
         script.seen_tokens.add(request.headers.get("authorization"))
         script.seen_queries.add(request.url.query)
         opened = request.cookies.get(COOKIE)
@@ -336,6 +304,10 @@ def _app(script: Script) -> FastAPI:
             "stack_groups": [_group(others, WAITING, f"{len(others)} ranks", False),
                              _group(blamed, STUCK, f"rank {blamed[0]}", True)],
             "stack_errors": [],
+            "collectives": [
+                {"group": "default_pg", "operation": "all_reduce", "enqueued": number, "completed": 6, "ranks": ranks,
+                 "calls_from": 0, "calls": []} for number, ranks in ((7, others), (6, blamed))
+            ],
         }  # fmt: skip
 
     @app.get("/api/v1/jobs/{job_id}/events")
@@ -392,13 +364,21 @@ def _grid(script: Script, job_id: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _clock(script: Script) -> list[tuple[str, Any]]:
+    now = time.time() // 1 + script.ahead
+    return [("clock", {"now": now, "judged": now if script.judged is None else script.judged})] if script.clock else []
+
+
 def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Response:
     """Send the current picture, and again whenever it has changed."""
 
     async def events() -> AsyncIterator[str]:
         sent: dict[str, str] = {}
         while script.open:
-            for name, data in picture():
+            if script.frozen:
+                await asyncio.sleep(0.1)
+                continue
+            for name, data in [*picture(), *_clock(script)]:
                 text = json.dumps(data)
                 if sent.get(name) != text:
                     sent[name] = text

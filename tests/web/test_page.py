@@ -10,7 +10,8 @@ from playwright.sync_api import APIResponse, Page, Route, expect
 
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.web import static_folder
-from web.scripted_monitor import TIMEOUTS, Script, serving
+from web.scripted_monitor import Script, serving
+from web.scripted_rows import TIMEOUTS
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
 
@@ -24,32 +25,6 @@ pytestmark = pytest.mark.skipif(
 def thin(text: str) -> str:
     """The same text as the page writes it: a thin space between a figure and its unit."""
     return re.sub(r"(?<=\d) (?=[a-z%])", "\u2009", text)
-
-
-def test_no_job_yet_shows_how_to_get_one(page: Page, monitor_url: str) -> None:
-    page.goto(monitor_url)
-    expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
-    expect(page.get_by_text(f"rankwatch run --monitor {monitor_url}")).to_be_visible()
-
-
-def test_jobs_in_trouble_stand_first_with_their_reason(page: Page, monitor_url: str, script: Script) -> None:
-    script.add("healthy", ["running"] * 4)
-    script.add("ill", ["running"] * 4)
-    script.hang("ill", 2, REASON)
-    page.goto(monitor_url)
-    first = page.get_by_role("listitem").first
-    expect(first).to_contain_text("hung")
-    expect(first).to_contain_text(REASON)
-    expect(page).to_have_title("hung: ill-name · Rankwatch")
-    first.get_by_role("link").click()
-    expect(page.get_by_role("heading", name=REASON)).to_be_visible()
-
-
-def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Script) -> None:
-    page.goto(monitor_url)
-    expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
-    script.add("new", ["running"])
-    expect(page.get_by_text("new-name")).to_be_visible()
 
 
 def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
@@ -97,7 +72,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     script.heal("j")
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
     expect(page.locator(".answers")).to_contain_text("3 steps lost")
-    expect(page.locator(".phases li")).to_have_count(5)
+    expect(page.locator(".phases li")).to_have_count(6)
     expect(page.locator(".verdict.open")).to_have_count(0)
 
 
@@ -133,7 +108,9 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
         "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
     )
     expect(suspicion).to_contain_text(f"Acts at {due} unless the ranks make progress: restart.")
-    expect(suspicion.locator(".phases li")).to_have_text([re.compile("Detecting"), re.compile("Confirming.*going on")])
+    expect(suspicion.locator(".phases li")).to_have_text(
+        [re.compile("Limit10.0"), re.compile("Detecting"), re.compile("Confirming.*going on")]
+    )
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
     expect(page).to_have_title("running: j-name · Rankwatch")

@@ -47,7 +47,11 @@ def test_no_rule_is_broken(
     page: Page, monitor_url: str, script: Script, address: str, ready: str, theme: str, width: int
 ) -> None:
     scene(script, 64, "slow")
-    script.hang("j", 5, "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s).")
+    incident = script.hang("j", 5, "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s).")
+    todo = {"action": "restart", "ranks": [5], "text": "Restart the ranks.", "runbook": "runbook/#rankwatchjobhung"}
+    incident |= {"headline": "Rank 5 has not entered all_reduce #7", "next_action": todo}
+    for number in range(4):
+        script.add(f"other-{number}", ["running"])
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/{address}")

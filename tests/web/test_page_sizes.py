@@ -21,6 +21,11 @@ pytestmark = pytest.mark.skipif(
 
 SIZES = (8, 512, 16_384)
 HUNG = "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s); {others} ranks wait for it."
+HEADLINE = "Rank 5 on node-0 has not entered all_reduce #1204"
+WAIT = {
+    "action": None, "ranks": [], "text": "Wait: Rankwatch captures stacks and acts by itself.",
+    "runbook": "runbook/#rankwatchjobhung",
+}  # fmt: skip
 SLOW = "rank 5 makes the others wait 0.40 s in each step: its input took longer than those of its peers"
 
 
@@ -41,7 +46,9 @@ def scene(script: Script, ranks: int, kind: str) -> None:
     else:
         script.score("j")
     if kind == "hung":
-        script.hang("j", 5, HUNG.format(others=f"{ranks - 1:,}"))
+        incident = script.hang("j", 5, HUNG.format(others=f"{ranks - 1:,}"))
+        incident |= {"headline": HEADLINE, "next_action": WAIT}
+        script.jobs["j"] |= {"headline": HEADLINE, "steps_per_second": 0.0}
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -99,7 +106,7 @@ def test_a_phone_shows_the_incident_first(page: Page, monitor_url: str, script: 
     page.set_viewport_size({"width": 390, "height": 844})
     scene(script, 512, "hung")
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("heading", name=HUNG.format(others="511"))).to_be_in_viewport()
+    expect(page.get_by_role("heading", name=HEADLINE)).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     keep(page, "phone-hung")
 

@@ -149,7 +149,7 @@ def test_an_order_states_what_it_will_do_and_waits_for_a_yes(page: Page, monitor
     page.get_by_role("button", name="Restart …").click()
     dialog = page.get_by_role("alertdialog", name="Restart: j-name")
     expect(dialog).to_contain_text("all 16 ranks are ended and restarted as attempt 2")
-    expect(dialog.get_by_role("button", name="Restart")).to_be_focused()
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     assert slow.ordered == []
@@ -165,7 +165,7 @@ def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slo
     page.get_by_label("Reason").fill("bad memory")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alert")).to_have_text("Name nodes to exclude, or ranks on them.")
-    page.get_by_label("or nodes of ranks").fill("5, 8-9")
+    page.get_by_label("Nodes of ranks").fill("5, 8-9")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alertdialog")).to_contain_text("without the nodes of ranks 5, 8-9")
     page.get_by_role("alertdialog").get_by_role("button", name="Restart without some nodes").click()

@@ -16,6 +16,7 @@ import "./style/goodput.css";
 import "./style/stragglers.css";
 import "./style/charts.css";
 import "./style/control.css";
+import "./style/print.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";
 import { grouping, look, selected } from "./view/selection";

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stacked, stepChart } from "../src/logic/charts";
+import type { JobSummary } from "../src/api/types";
+import { explanation, isolated, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
 
@@ -17,6 +19,35 @@ test("silence is a gap, and a step that was not profiled has no parts", () => {
   assert.deepEqual(chart.time, [10, 20, 21, 300]);
   assert.deepEqual(chart.lines[0]!.values, [0.3, null, null, 0.3]);
   assert.deepEqual(chart.lines.at(-1)!.values, [0.5, 0.5, null, 0.5]);
+});
+
+test("a point without a neighbour is drawn as a dot", () => {
+  assert.deepEqual(isolated([1, null, 2, 3, null, 4]), [0, 5]);
+  assert.equal(isolated([1, 2, null]), null);
+  assert.deepEqual(isolated([7]), [0]);
+});
+
+test("time without points is a gap in the trends", () => {
+  const line = (values: number[]) => ({ min: values, median: values, max: values });
+  const trends = { at: [0, 15, 30, 45, 300, 315], goodput: [1, 2, 3, 4, 5, 6], goodput_window: [1, 2, 3, 4, 5, 6], scores: { robust: line([1, 2, 3, 4, 5, 6]) } };
+  const found = withTrendGaps(trends);
+  assert.deepEqual(found.at, [0, 15, 30, 45, 46, 300, 315]);
+  assert.deepEqual(found.goodput, [1, 2, 3, 4, null, 5, 6]);
+  assert.deepEqual(found.scores.robust!.max, [1, 2, 3, 4, null, 5, 6]);
+  const whole = { ...trends, at: [0, 15, 30, 45, 60, 75] };
+  assert.equal(withTrendGaps(whole), whole);
+});
+
+test("nothing changed is stated only where nothing did", () => {
+  const why = { kind: "steady" as const, sentence: "Nothing changed in the last hour: steps have taken 0.5 s since 12:00.", since: null, contributors: [] };
+  const job = { state: "running", ended_at: null } as JobSummary;
+  assert.equal(explanation(why, job, [incident({ closed_at: 1000 })], 9000), why.sentence);
+  assert.equal(
+    explanation(why, { ...job, state: "hung" }, [incident({ closed_at: null })], 9000),
+    "The step time did not change in the last hour: steps have taken 0.5 s since 12:00; 1 incident in the last hour; the job is hung.",
+  );
+  const change = { ...why, kind: "change" as const, sentence: "Steps take twice as long." };
+  assert.equal(explanation(change, { ...job, state: "hung" }, [], 9000), change.sentence);
 });
 
 test("nothing yet is no chart that fails", () => {

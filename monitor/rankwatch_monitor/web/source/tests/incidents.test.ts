@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { doing, focus, hosts, merged, rankTime, culpritRanks } from "../src/logic/incidents";
+import { doing, focus, hosts, merged, otherRanks, rankTime, culpritRanks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -42,6 +42,13 @@ test("culprits are listed as runs of ranks", () => {
   assert.equal(culpritRanks([named(2)]), "rank 2");
   assert.equal(culpritRanks([8, 9, 10].map(named)), "ranks 8–10");
   assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
+});
+
+test("other ranks are those besides the culprits, and no more than there are", () => {
+  const culprits = [{ rank: 2, host: "n1", class: "behind", reason: "" }];
+  assert.equal(otherRanks(some({ culprits, affected: [0, 1, 2, 3] }), 4), 3);
+  assert.equal(otherRanks(some({ culprits, affected: [0, 1, 3, 4] }), 4), 3);
+  assert.equal(otherRanks(some({ culprits, affected: [2] }), 4), 0);
 });
 
 test("the current activity is described while the incident is open", () => {

@@ -13,6 +13,14 @@ test("a closed incident has every phase, and together they make the downtime", (
   assert.equal(downtime(healed, 122, 500), 121.3 - 100);
 });
 
+test("the time until the limit is no detection", () => {
+  const found = phases(incident({ timeline: healed, closed_at: 122, limit: 10, elapsed: 10.2 }), 500);
+  assert.deepEqual(found.slice(0, 2).map(({ name, ends, seconds }) => [name, ends, Math.round(seconds * 10) / 10]), [["Limit", "passed", 10], ["Detecting", "detected", 0.2]]);
+  const early = phases(incident({ timeline: healed, closed_at: 122, limit: 60, elapsed: 60 }), 500);
+  assert.equal(early[1]!.seconds, 0);
+  assert.equal(phases(incident({ timeline: { ...healed, since: null }, limit: 10, elapsed: 11 }), 500)[0]!.name, "Detecting");
+});
+
 test("an open incident ends with the current phase", () => {
   const found = phases(incident({ timeline: { ...healed, captured: null, restarted: null, first_step: null } }), 113.22);
   const last = found.at(-1)!;

@@ -1,6 +1,6 @@
 // Requests to the monitor's API. Failures carry the monitor's own error message.
 
-import { responding, markContact, tokenRefused, serverTime } from "./connection";
+import { expectNoClock, responding, markContact, tokenRefused, tokenRejection, serverTime } from "./connection";
 
 export class Problem extends Error {
   constructor(
@@ -13,6 +13,9 @@ export class Problem extends Error {
 
 /** Request timeout, longer than any normal response takes: a frozen monitor must not look like a slow one. */
 const TIMEOUT_MS = 15_000;
+
+/** Begins the monitor's message where no token was given, as opposed to a wrong one. */
+const NO_TOKEN = "this monitor needs a token";
 
 /** Read from the API. `optional`: a refusal concerns this request alone, not the page. */
 export async function get<T>(path: string, signal?: AbortSignal, optional = false): Promise<T> {
@@ -28,11 +31,20 @@ export async function get<T>(path: string, signal?: AbortSignal, optional = fals
   responding.value = answer.ok || (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
   if (responding.value) markContact();
   serverTime(answer.headers.get("date"));
-  if (!optional && (answer.status === 401 || answer.status === 403)) tokenRefused.value = true;
-  if (!answer.ok) throw new Problem(answer.status, await detail(answer));
+  if (!answer.ok) {
+    const problem = new Problem(answer.status, await detail(answer));
+    if (!optional && !signal?.aborted && (answer.status === 401 || answer.status === 403)) refused(problem);
+    throw problem;
+  }
   const body = (await answer.json()) as T;
   tokenRefused.value = false;
   return body;
+}
+
+function refused({ message }: Problem): void {
+  if (!message.startsWith(NO_TOKEN)) tokenRejection.value ??= message;
+  tokenRefused.value = true;
+  expectNoClock();
 }
 
 /** Send an order or a change. Throws `Problem` with the monitor's message if it is rejected. */

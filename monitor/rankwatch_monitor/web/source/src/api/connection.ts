@@ -1,9 +1,12 @@
 // State of the connection to the monitor, and the current time by the monitor's clock.
 
 import { computed, signal } from "@preact/signals";
+import { type ClockEvent, ServerClock, type Stale } from "../logic/serverclock";
 
 /** The monitor rejected the read token, or requires one. */
 export const tokenRefused = signal(false);
+/** The monitor's message about a token that was given and rejected. */
+export const tokenRejection = signal<string | null>(null);
 /** Next reconnect of a broken event stream, in unix seconds by this page's clock; null: not broken. */
 export const retryAt = signal<number | null>(null);
 /** The last request got a response from the monitor, possibly an error; a missing stream is then not a lost connection. */
@@ -15,25 +18,54 @@ export const now = signal(Date.now() / 1000);
 
 /** Shorter interruptions are not shown. */
 const NOTICEABLE_CHANGE_S = 3;
+const TICK_MS = 250;
 
-/** Seconds without contact to the monitor, once long enough to be shown; else null. */
-export const disconnectedFor = computed(() => {
+const server = new ServerClock();
+/** What the monitor's clock events show. */
+const seen = signal<Stale | null>(null);
+
+/** Since when the figures are not current; null: they are. */
+export const stale = computed<Stale | null>(() => {
+  if (seen.value !== null) return seen.value;
   if (retryAt.value === null || lastContact.value === null || responding.value) return null;
-  const seconds = now.value - lastContact.value;
-  return seconds >= NOTICEABLE_CHANGE_S ? seconds : null;
+  return now.value - lastContact.value >= NOTICEABLE_CHANGE_S ? { since: lastContact.value, answering: false } : null;
 });
 
 /** The time that the figures refer to: now, or the last contact while disconnected, so that ages and durations stop growing. */
-export const asOf = computed(() => (disconnectedFor.value === null ? now.value : lastContact.value!));
+export const asOf = computed(() => stale.value?.since ?? now.value);
 
 let offset = 0;
 
 function exactNow(): number {
-  return Date.now() / 1000 + offset;
+  return server.known ? server.at(performance.now()) : Date.now() / 1000 + offset;
 }
 
 export function markContact(): void {
   lastContact.value = exactNow();
+}
+
+/** An event stream was opened, or sent an event. */
+export function markStream(opened: boolean): void {
+  if (opened) server.restart(performance.now());
+  else server.alive(performance.now());
+  markContact();
+  look();
+}
+
+/** The monitor has sent a clock event. */
+export function sendsClock(): boolean {
+  return server.known;
+}
+
+export function takeClock(event: ClockEvent): void {
+  server.take(event, performance.now());
+  look();
+}
+
+/** The monitor refuses the stream: no clock events are to be expected. */
+export function expectNoClock(): void {
+  server.forget();
+  look();
 }
 
 /** Take the monitor's clock from a Date header: ages would be wrong where the browser's clock is. */
@@ -44,6 +76,13 @@ export function serverTime(date: string | null): void {
   if (Number.isFinite(difference)) offset = Math.abs(difference) < 2 ? 0 : difference;
 }
 
+function look(): void {
+  const found = server.stale(performance.now());
+  if (found?.since !== seen.peek()?.since || found?.answering !== seen.peek()?.answering) seen.value = found;
+}
+
 export function startClock(): void {
+  setInterval(look, TICK_MS);
   setInterval(() => (now.value = exactNow()), 1000);
+  document.addEventListener("visibilitychange", look);
 }

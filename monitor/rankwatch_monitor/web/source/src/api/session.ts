@@ -1,6 +1,7 @@
 // A token is exchanged for a session at once: its cookie is out of reach of scripts, and no token is kept.
 
 import { signal } from "@preact/signals";
+import { tokenRejection } from "./connection";
 
 export interface Session {
   scope: "ingest" | "read" | "control";
@@ -39,7 +40,7 @@ export async function takeTokenFromAddress(): Promise<void> {
   query.delete("token");
   const rest = query.size > 0 ? `?${query}` : "";
   history.replaceState(null, "", location.pathname + rest + location.hash);
-  await openSession(given);
+  tokenRejection.value = await openSession(given);
 }
 
 function send(method: string, path: string, body?: string): Promise<Response | undefined> {

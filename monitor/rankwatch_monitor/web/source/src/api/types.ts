@@ -16,12 +16,16 @@ export interface JobSummary {
   goodput: number | null;
   iteration: number | null;
   iterations_per_second: number | null;
+  /** Zero while no step completes; null: unknown. Absent with older monitors. */
+  steps_per_second?: number | null;
   instrumented: boolean;
   observe_only: boolean;
   open_incidents: number;
   incidents: number;
   /** Cause of lost time: "healthy", "worker", "stage", "workload", "link", "unexplained", "no_step". Absent with older monitors. */
   verdict?: string;
+  /** The state in at most 90 characters. Absent with older monitors. */
+  headline?: string;
   reason: string;
   restarts: number;
   max_restarts: number;
@@ -196,6 +200,17 @@ export interface Culprit {
   reason: string;
 }
 
+/** What to do about an incident now. */
+export interface NextAction {
+  /** "none" or null: nothing is to be ordered. */
+  action: string | null;
+  ranks: number[];
+  nodes?: string[];
+  text: string;
+  /** A path in the manual; empty: none. */
+  runbook: string;
+}
+
 export interface Incident {
   id: string;
   job_id: string;
@@ -205,6 +220,10 @@ export interface Incident {
   closed_at: number | null;
   culprits: Culprit[];
   affected: number[];
+  /** At most 90 characters. Absent with older monitors. */
+  headline?: string;
+  /** Absent with older monitors. */
+  next_action?: NextAction | null;
   reason: string;
   section: string | null;
   limit: number | null;
@@ -233,11 +252,27 @@ export interface StackGroup {
   frames: Frame[];
   is_culprit: boolean;
   process_state: string;
+  /** "traceback": of the exception that ended the process, which is in `note`. */
+  method?: string;
+  note?: string;
+}
+
+/** Ranks with equal progress in one process group, by the sequence numbers of its collectives. */
+export interface Collective {
+  group: string;
+  /** Of the newest collective that the ranks have entered. */
+  operation: string;
+  enqueued: number;
+  /** -1: none. */
+  completed: number;
+  ranks: number[];
 }
 
 export interface IncidentDetail extends Incident {
   stack_groups: StackGroup[];
-  stack_errors: { rank: number; error: string }[];
+  stack_errors: { rank: number; error: string; process_state?: string }[];
+  /** Absent with older monitors. */
+  collectives?: Collective[];
 }
 
 /** One evaluated window of a job, or several merged into one. */

@@ -2,10 +2,9 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { JobElsewhere, JobSummary } from "../api/types";
+import { isElsewhere, type Listed } from "../logic/fleet";
+import { noteStep } from "./samples";
 import { listen, type Stream } from "./stream";
-
-export type Listed = JobSummary | JobElsewhere;
 
 export interface FleetWatch extends Stream {
   /** Null until the first answer. */
@@ -14,12 +13,16 @@ export interface FleetWatch extends Stream {
 
 export function watchFleet(): FleetWatch {
   const jobs = signal<Listed[] | null>(null);
+  const take = (answer: { jobs: Listed[] }) => {
+    for (const job of answer.jobs) if (!isElsewhere(job)) noteStep(job);
+    jobs.value = answer.jobs;
+  };
   const read = () => {
     get<{ jobs: Listed[] }>("/jobs").then(
-      (answer) => (jobs.value = answer.jobs),
+      take,
       () => undefined, // shown by the connection bar
     );
   };
-  const stream = listen("/events", { jobs: (data) => (jobs.value = (data as { jobs: Listed[] }).jobs) }, read, read);
+  const stream = listen("/events", { jobs: (data) => take(data as { jobs: Listed[] }) }, read, read);
   return { jobs, close: () => stream.close() };
 }

@@ -1,11 +1,12 @@
 // One job, kept current by the event stream and by polling: summary, grid, ranks, incidents.
 
-import { batch, type Signal, signal } from "@preact/signals";
+import { batch, effect, type Signal, signal, untracked } from "@preact/signals";
+import { expectNoClock, now } from "../api/connection";
 import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
-import { sample } from "./samples";
+import { noteStep, sample } from "./samples";
 import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
 
@@ -23,8 +24,7 @@ export interface JobWatch extends Stream {
   performance: Signal<Performance | null>;
   /** Bytes of the grid's looks other than the state, by name; null: available, not read. */
   looks: Signal<Record<string, Uint8Array | null>>;
-  /** By rank number; `at`: when they were read, in unix seconds by this page's clock. */
-  reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
+  reports: Signal<{ byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
   slow: SlowPoll;
@@ -38,7 +38,7 @@ export function watchJob(id: string): JobWatch {
   const grid = signal<Grid | null>(null);
   const performance = signal<Performance | null>(null);
   const looks = signal<Record<string, Uint8Array | null>>({});
-  const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
+  const reports = signal<{ byRank: (RankReport | undefined)[] }>({ byRank: [] });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<Problem | null>(null);
   const slow = startSlowPoll(path, () => (job.value?.ended_at ?? null) !== null);
@@ -50,7 +50,7 @@ export function watchJob(id: string): JobWatch {
   function take(summary: JobSummary): void {
     job.value = summary;
     unknown.value = null;
-    sample(summary, Date.now() / 1000);
+    noteStep(summary);
   }
 
   async function readAll(): Promise<void> {
@@ -67,7 +67,10 @@ export function watchJob(id: string): JobWatch {
         incidents.value = meanwhile.incidents.reduce(merged, list.incidents);
       });
     } catch (problem) {
-      if (problem instanceof Problem && [404, 503].includes(problem.status)) unknown.value = problem;
+      if (problem instanceof Problem && [404, 503].includes(problem.status)) {
+        unknown.value = problem;
+        expectNoClock();
+      }
     } finally {
       if (received === meanwhile) received = null;
     }
@@ -80,7 +83,7 @@ export function watchJob(id: string): JobWatch {
         const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended.signal);
         const byRank: (RankReport | undefined)[] = [];
         for (const report of answer.ranks) byRank[report.rank] = report;
-        reports.value = { at: Date.now() / 1000, byRank };
+        reports.value = { byRank };
       }
     } catch {
       // Shown by the connection bar; the grid itself comes with the event stream.
@@ -119,6 +122,10 @@ export function watchJob(id: string): JobWatch {
     },
     () => void readAll(),
   );
+  const stopSampling = effect(() => {
+    void now.value;
+    untracked(() => job.value && sample(job.value));
+  });
   const seen = () => void (document.hidden || readRanks());
   document.addEventListener("visibilitychange", seen);
 
@@ -126,6 +133,7 @@ export function watchJob(id: string): JobWatch {
     id, job, grid, performance, looks, reports, incidents, slow, unknown,
     close() {
       stream.close();
+      stopSampling();
       slow.close();
       ended.abort();
       clearTimeout(timer);

@@ -1,7 +1,9 @@
 // Speed over time, collected while the page is open. Kept outside the views, so that switching views loses nothing.
 
 import { signal } from "@preact/signals";
+import { now, stale } from "../api/connection";
 import type { JobSummary } from "../api/types";
+import { speedOf, Steps } from "../logic/speed";
 
 export interface Samples {
   time: number[];
@@ -10,8 +12,11 @@ export interface Samples {
 
 /** An hour at one a second; a chart this wide cannot show more. */
 const MOST = 3600;
+/** Seconds without a sample that are a gap in the line. */
+const GAP = 10;
 
 const kept = new Map<string, Samples>();
+const steps = new Map<string, Steps>();
 /** Incremented with every new sample. */
 export const sampled = signal(0);
 
@@ -21,14 +26,40 @@ export function samplesOf(job: string): Samples {
   return samples;
 }
 
-export function sample(job: JobSummary, at: number): void {
-  const samples = samplesOf(job.id);
-  if (at - (samples.time.at(-1) ?? 0) < 0.9) return;
-  samples.time.push(at);
-  samples.rate.push(job.iterations_per_second);
-  if (samples.time.length > MOST) {
-    samples.time.shift();
-    samples.rate.shift();
-  }
+/** Steps per second now; null: not known. */
+export function speed(job: JobSummary): number | null {
+  return stale.value === null ? speedOf(job, stepsOf(job.id), now.value) : null;
+}
+
+/** Take note of how far a job is. */
+export function noteStep(job: JobSummary): void {
+  stepsOf(job.id).note(job.iteration, now.peek());
+}
+
+export function sample(job: JobSummary): void {
+  addSample(samplesOf(job.id), now.peek(), stale.peek() === null ? speedOf(job, stepsOf(job.id), now.peek()) : null);
+}
+
+/** Times without samples become a gap. */
+export function addSample({ time, rate }: Samples, at: number, value: number | null): void {
+  const last = time.at(-1);
+  if (last !== undefined && at - last < 0.9) return;
+  if (last !== undefined && at - last > GAP) add(last + 1, null);
+  add(at, value);
   sampled.value++;
+
+  function add(when: number, what: number | null): void {
+    time.push(when);
+    rate.push(what);
+    if (time.length > MOST) {
+      time.shift();
+      rate.shift();
+    }
+  }
+}
+
+function stepsOf(job: string): Steps {
+  let found = steps.get(job);
+  if (!found) steps.set(job, (found = new Steps()));
+  return found;
 }

@@ -1,9 +1,12 @@
 // An event stream that reconnects with backoff.
 
-import { markContact, retryAt } from "../api/connection";
+import { markStream, retryAt, sendsClock, takeClock } from "../api/connection";
+import { type ClockEvent, SILENT_MS } from "../logic/serverclock";
 
 const FIRST_RETRY_S = 1;
 const LONGEST_RETRY_S = 10;
+/** Time to open a stream: a frozen monitor accepts connections and stays silent. */
+const OPENING_MS = 8000;
 
 export interface Stream {
   close(): void;
@@ -28,7 +31,25 @@ export function listen(
 ): Stream {
   let source: EventSource | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let watchdog: ReturnType<typeof setTimeout> | undefined;
   let pause = FIRST_RETRY_S;
+  /** This monitor sends clock events, so silence means that the connection or the monitor is dead. */
+  let clocked = sendsClock();
+
+  function expectWithin(ms: number): void {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(failed, ms);
+  }
+
+  function failed(): void {
+    // Browsers stop reconnecting after an HTTP error, so reconnects are scheduled here.
+    clearTimeout(watchdog);
+    source?.close();
+    retryAt.value = Date.now() / 1000 + pause;
+    timer = setTimeout(connect, pause * 1000);
+    pause = Math.min(LONGEST_RETRY_S, pause * 2);
+    broken();
+  }
 
   function connect(): void {
     clearTimeout(timer);
@@ -37,20 +58,21 @@ export function listen(
     source.onopen = () => {
       pause = FIRST_RETRY_S;
       retryAt.value = null;
-      markContact();
+      markStream(true);
+      if (clocked) expectWithin(OPENING_MS);
+      else clearTimeout(watchdog);
       opened();
     };
-    source.onerror = () => {
-      // Browsers stop reconnecting after an HTTP error, so reconnects are scheduled here.
-      source?.close();
-      retryAt.value = Date.now() / 1000 + pause;
-      timer = setTimeout(connect, pause * 1000);
-      pause = Math.min(LONGEST_RETRY_S, pause * 2);
-      broken();
-    };
+    source.onerror = failed;
+    source.addEventListener("clock", (event: MessageEvent<string>) => {
+      clocked = true;
+      takeClock(JSON.parse(event.data) as ClockEvent);
+      expectWithin(SILENT_MS);
+    });
+    expectWithin(OPENING_MS);
     for (const [name, handle] of Object.entries(events)) {
       source.addEventListener(name, (event: MessageEvent<string>) => {
-        markContact();
+        markStream(false);
         handle(JSON.parse(event.data));
       });
     }
@@ -62,6 +84,7 @@ export function listen(
     close() {
       if (wake === connect) wake = null;
       clearTimeout(timer);
+      clearTimeout(watchdog);
       source?.close();
       retryAt.value = null;
     },

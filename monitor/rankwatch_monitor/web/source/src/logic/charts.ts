@@ -1,6 +1,8 @@
 // History samples as columns of a chart: nulls for gaps, stacked areas.
 
-import type { HistorySample } from "../api/types";
+import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
+import { plural } from "./text";
+import { median } from "./timeline";
 
 export interface Line {
   name: string;
@@ -31,6 +33,29 @@ export function stacked(lines: readonly Line[]): (number | null)[][] {
   return drawn;
 }
 
+/** The points without a neighbour, which no line reaches; null: there are none. */
+export function isolated(values: readonly (number | null)[]): number[] | null {
+  const known = (i: number) => values[i] !== null && values[i] !== undefined;
+  const found = [...values.keys()].filter((i) => known(i) && !known(i - 1) && !known(i + 1));
+  return found.length > 0 ? found : null;
+}
+
+/** The same with an empty row in each gap: where the next point is much later than points usually are. */
+export function withTrendGaps(trends: Trends): Trends {
+  const { at } = trends;
+  const limit = GAP * median(at.slice(1).map((time, i) => time - at[i]!));
+  const rows = [...at.keys()].flatMap((i) => (i > 0 && at[i]! - at[i - 1]! > limit ? [null, i] : [i]));
+  if (rows.length === at.length) return trends;
+  const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
+  const scores = Object.entries(trends.scores).map(([name, { min, median: middle, max }]) => [name, { min: column(min), median: column(middle), max: column(max) }]);
+  return {
+    at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
+    goodput: column(trends.goodput),
+    goodput_window: column(trends.goodput_window),
+    scores: Object.fromEntries(scores),
+  };
+}
+
 export interface StepChart {
   time: number[];
   lines: Line[];
@@ -49,6 +74,21 @@ export function stepChart(samples: readonly HistorySample[]): StepChart {
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],
   };
+}
+
+const NOTHING = "Nothing changed";
+const HOUR = 3600;
+
+/** The explanation's sentence. "Nothing changed" is about completed steps, so it stands only where nothing else happened. */
+export function explanation(why: Why, job: JobSummary, incidents: readonly Incident[], now: number): string {
+  if (!why.sentence.startsWith(NOTHING)) return why.sentence;
+  const recent = incidents.filter((incident) => (incident.closed_at ?? now) > now - HOUR).length;
+  const facts = [
+    recent > 0 ? `${plural(recent, "incident")} in the last hour` : "",
+    job.ended_at === null && job.state !== "running" ? `the job is ${job.state}` : "",
+  ].filter(Boolean);
+  if (facts.length === 0) return why.sentence;
+  return `The step time did not change${why.sentence.slice(NOTHING.length).replace(/\.$/, "")}; ${facts.join("; ")}.`;
 }
 
 function withGaps(samples: readonly HistorySample[]): { at: number; sample: HistorySample | null }[] {

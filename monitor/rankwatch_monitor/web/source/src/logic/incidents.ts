@@ -36,6 +36,12 @@ export function culpritRanks(culprits: readonly Culprit[]): string {
   return `ranks ${runs(culprits.map((culprit) => culprit.rank), 4)}`;
 }
 
+/** How many ranks besides the culprits are affected. */
+export function otherRanks({ affected, culprits }: Incident, worldSize: number): number {
+  const named = new Set(culprits.map((culprit) => culprit.rank));
+  return Math.min(new Set(affected.filter((rank) => !named.has(rank))).size, Math.max(0, worldSize - named.size));
+}
+
 /** The hosts of the culprits, each once. */
 export function hosts(culprits: readonly Culprit[]): string[] {
   return [...new Set(culprits.map((culprit) => culprit.host).filter((host) => host !== ""))];

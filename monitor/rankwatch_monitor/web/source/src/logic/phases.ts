@@ -38,6 +38,12 @@ export function phases(incident: Incident, now: number): Phase[] {
     if (at === null) return;
     // Marks come from the clocks of several machines: one before its predecessor counts as simultaneous.
     const to = Math.max(at, from!);
+    if (key === "detected" && timeline.since !== null && incident.limit !== null && incident.elapsed !== null) {
+      // Waiting for the limit is as configured or learned: only what comes on top of it is detection.
+      const passed = Math.min(to, from! + incident.limit);
+      found.push({ name: "Limit", ends: "passed", from: from!, to: passed, seconds: passed - from! });
+      from = passed;
+    }
     found.push({ name, ends, from: from!, to, seconds: to - from! });
     from = to;
     last = index;

@@ -1,5 +1,7 @@
 // Formatting of numbers, times and names.
 
+import { inZone } from "./zone";
+
 const THIN = "\u2009";
 
 /** A duration with at most two units. */
@@ -29,13 +31,13 @@ export function ago(then: number | null, now: number): string {
   return now - then < 1 ? "just now" : `${wholeDuration(now - then)} ago`;
 }
 
-/** Wall-clock time in the browser's time zone; with the date if it is not today. */
+/** Wall-clock time in the chosen time zone; with the date if it is not today. */
 export function clock(then: number | null, now: number): string {
   if (then === null) return "–";
   const date = new Date(then * 1000);
-  const time = date.toLocaleTimeString("en-GB", { hour12: false });
-  if (date.toDateString() === new Date(now * 1000).toDateString()) return time;
-  return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time.slice(0, 5)}`;
+  const time = date.toLocaleTimeString("en-GB", { hour12: false, ...inZone() });
+  const day = (at: Date) => at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
+  return now - then < 86_400 && day(date) === day(new Date(now * 1000)) ? time : `${day(date)} ${time.slice(0, 5)}`;
 }
 
 export function count(value: number | null | undefined): string {

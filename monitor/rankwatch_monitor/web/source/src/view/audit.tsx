@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
+import { now } from "../api/connection";
 import { session } from "../api/session";
 import { clock } from "../logic/text";
 
@@ -38,7 +39,7 @@ export function Audit({ job, version }: { job: string; version: unknown }) {
           <tbody>
             {entries.map((each) => (
               <tr key={each.id}>
-                <td>{clock(each.at, Date.now() / 1000)}</td>
+                <td>{clock(each.at, now.value)}</td>
                 <td>{KINDS[each.action] ?? each.action}: {described(each.detail)}</td>
                 <td>{each.by}</td>
                 <td>{each.address}</td>

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { now } from "../api/connection";
 import { poll } from "../live/poll";
-import { stepChart } from "../logic/charts";
+import { explanation, stepChart, withTrendGaps } from "../logic/charts";
 import { SCORES, score } from "../logic/stragglers";
 import { duration, percent } from "../logic/text";
 import { Plot } from "./plot";
@@ -40,7 +40,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
             {SPANS.map(([words, value]) => <option key={value} value={value}>{words}</option>)}
           </select>
         </label>
-        {why.value && <Explanation why={why.value} />}
+        {why.value && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
         {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
           <p class="note">No samples yet: ranks report step times about every 10 s.</p>
         ) : (
@@ -80,10 +80,10 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
   );
 }
 
-function Explanation({ why }: { why: Why }) {
+function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   return (
     <div class="explanation" data-kind={why.kind}>
-      <p>{why.sentence}</p>
+      <p>{sentence}</p>
       {why.contributors.length > 0 && (
         <ul>
           {why.contributors.slice(0, 3).map((each) => (
@@ -106,7 +106,7 @@ function useRead(job: JobSummary, seconds: number): Read {
       return Promise.allSettled([
         get<{ samples: HistorySample[] }>(`${path}/history${since}`, ended).then((answer) => (read.samples.value = answer.samples)),
         get<Why>(`${path}/why`, ended).then((answer) => (read.why.value = answer)),
-        get<Trends>(`${path}/trends`, ended).then((answer) => (read.trends.value = answer)),
+        get<Trends>(`${path}/trends`, ended).then((answer) => (read.trends.value = withTrendGaps(answer))),
       ]);
     });
   }, [job.id, job.ended_at, seconds]);

@@ -1,6 +1,6 @@
 // The tab "Policy and actions": control token, orders with a confirmation, policy editor.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
 import type { JobSummary, Launcher } from "../api/types";
 import { ACTIONS, type ActionName, consequence, rankList } from "../logic/policy";
@@ -8,6 +8,7 @@ import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
 import { PolicyEditor } from "./policy";
+import { prepared } from "./selection";
 
 export function Control({ job, launchers }: { job: JobSummary; launchers: readonly Launcher[] }) {
   const [changes, setChanges] = useState(0);
@@ -22,6 +23,9 @@ export function Control({ job, launchers }: { job: JobSummary; launchers: readon
   );
 }
 
+/** Enter, also one that was pressed for the form, cancels: an order takes a click or a step to its button. */
+const focused = (button: HTMLButtonElement | null) => button?.focus();
+
 function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: readonly Launcher[]; onChange: () => void }) {
   const [action, setAction] = useState<ActionName>("capture");
   const [reason, setReason] = useState("");
@@ -31,9 +35,23 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
+  const active = launchers.filter((each) => each.role === "active");
   const excluding = action === "restart_excluding_node";
-  const left = [nodes.join(", "), ranks && `the nodes of ranks ${ranks}`].filter(Boolean).join(" and ");
+  const left = [nodes.join(", "), ranks && `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}`].filter(Boolean).join(" and ");
   const title = ACTIONS.find(([name]) => name === action)![1];
+
+  useEffect(() => {
+    const order = prepared.value;
+    if (order === null) return;
+    prepared.value = null;
+    setAction(order.action);
+    setReason(order.reason);
+    setRanks(order.ranks.join(","));
+    setNodes(order.nodes);
+    setProblem(null);
+    setDone(null);
+    setConfirming(!over && (order.action !== "restart_excluding_node" || order.ranks.length + order.nodes.length > 0));
+  }, [prepared.value]);
 
   const confirm = (event: SubmitEvent) => {
     event.preventDefault();
@@ -72,16 +90,16 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
           </fieldset>
           {excluding && (
             <>
-              <label class="line">
+              {active.length > 0 && <label class="line">
                 Nodes
-                <select multiple size={Math.min(6, Math.max(2, launchers.length))} disabled={confirming} onChange={(event) => setNodes([...event.currentTarget.selectedOptions].map((option) => option.value))}>
-                  {launchers.filter((each) => each.role === "active").map((each) => (
-                    <option key={each.node} value={each.node}>{each.node}{each.host !== each.node && ` (${each.host})`}</option>
+                <select multiple size={Math.min(6, Math.max(2, active.length))} disabled={confirming} onChange={(event) => setNodes([...event.currentTarget.selectedOptions].map((option) => option.value))}>
+                  {active.map((each) => (
+                    <option key={each.node} value={each.node} selected={nodes.includes(each.node)}>{each.node}{each.host !== each.node && ` (${each.host})`}</option>
                   ))}
                 </select>
-              </label>
+              </label>}
               <label class="line">
-                or nodes of ranks
+                {active.length > 0 ? "or nodes of ranks" : "Nodes of ranks"}
                 <input value={ranks} disabled={confirming} placeholder="0,8-11" onInput={(event) => setRanks(event.currentTarget.value)} />
               </label>
             </>
@@ -95,13 +113,13 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
           </label>
           {!confirming && <button type="submit">{title} …</button>}
           {confirming && (
-            <div class="confirm" role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words">
+            <div class="confirm" role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
               <p id="confirm-words">{consequence(action, job, left)}</p>
-              <button type="button" class={action === "capture" ? "go" : "go grave"} onClick={() => void send()} ref={(button) => button?.focus()}>
+              <button type="button" class={action === "capture" ? "go" : "go grave"} onClick={() => void send()}>
                 {title}
               </button>
-              <button type="button" onClick={() => setConfirming(false)}>Cancel</button>
+              <button type="button" onClick={() => setConfirming(false)} ref={focused}>Cancel</button>
             </div>
           )}
         </form>

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { readSession, session } from "../api/session";
+import { copyText } from "./clipboard";
 
 const copied = signal<string | null>(null);
 
@@ -25,16 +26,12 @@ export function Empty() {
 }
 
 function Command({ text }: { text: string }) {
-  // Browsers offer the clipboard only on https and on localhost.
-  const clipboard = navigator.clipboard as Clipboard | undefined;
   return (
     <div class="command">
       <pre tabIndex={0}>{text}</pre>
-      {clipboard && (
-        <button type="button" class="quiet" onClick={() => void clipboard.writeText(text).then(() => (copied.value = text))}>
-          {copied.value === text ? "Copied" : "Copy"}
-        </button>
-      )}
+      <button type="button" class="quiet" onClick={() => void copyText(text).then((done) => done && (copied.value = text))}>
+        {copied.value === text ? "Copied" : "Copy"}
+      </button>
     </div>
   );
 }

@@ -1,34 +1,46 @@
 // The list of jobs, those in trouble first.
 
+import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobElsewhere, JobState, JobSummary } from "../api/types";
-import { asOf } from "../api/connection";
-import { type FleetWatch, type Listed, watchFleet } from "../live/fleet";
+import type { JobSummary } from "../api/types";
+import { asOf, now, stale } from "../api/connection";
+import { type FleetWatch, watchFleet } from "../live/fleet";
+import { speed } from "../live/samples";
+import { headline, isElsewhere, isSuspected, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES } from "../logic/fleet";
 import { jobAddress } from "../logic/route";
-import { ago, count, percent, rate } from "../logic/text";
+import { ago, clock, count, percent, rate } from "../logic/text";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { showInTab } from "./tab";
 
-const ORDER: Record<JobState, number> = {
-  hung: 0, lost: 1, recovering: 2, starting: 3, running: 4, failed: 5, stopped: 6, finished: 7,
-};
+/** Jobs from which on the list can be searched. */
+const MANY = 4;
+
+const text = signal("");
+const state = signal("");
+const sort = signal<Sort>("urgency");
 
 export function Fleet() {
   const watch: FleetWatch = useMemo(watchFleet, []);
   useEffect(() => () => watch.close(), [watch]);
   const jobs = watch.jobs.value;
-  const worst = jobs?.length ? jobs.reduce((a, b) => (ORDER[b.state] < ORDER[a.state] ? b : a)) : null;
-  useEffect(() => showInTab(worst?.state ?? null, worst && ORDER[worst.state] < 3 ? `${worst.state}: ${worst.name}` : ""), [worst?.state, worst?.name]);
+  const at = asOf.value;
+  const worst = jobs?.length ? sorted(jobs, "urgency", at)[0]! : null;
+  const unknown = stale.value !== null;
+  const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${worst.state}: ${worst.name}` : "";
+  useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
   if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
-  const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || Number(isSlow(b)) - Number(isSlow(a)) || (b.started_at ?? 0) - (a.started_at ?? 0));
+  const choosing = jobs.length >= MANY;
+  const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at) : sorted(jobs, "urgency", at);
   return (
     <section class="fleet">
-      <h1>{summary(jobs)}</h1>
+      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at)}</h1>
+      {choosing && <Choices jobs={jobs} />}
+      {visible.length === 0 && <p class="note">No job matches.</p>}
       <ul>
-        {sorted.map((job) => (
+        {visible.map((job) => (
           <JobRow key={job.id} job={job} />
         ))}
       </ul>
@@ -36,28 +48,28 @@ export function Fleet() {
   );
 }
 
-function isElsewhere(job: Listed): job is JobElsewhere {
-  return "monitor" in job;
-}
-
-function summary(jobs: readonly Listed[]): string {
-  const troubled = jobs.filter((job) => ORDER[job.state] < 3).length;
-  const active = jobs.filter((job) => ORDER[job.state] < 5).length;
-  if (troubled > 0) return `${troubled} of ${active} active ${active === 1 ? "job" : "jobs"} in trouble`;
-  const slow = jobs.filter((job) => job.state === "running" && isSlow(job)).length;
-  const unproven = jobs.filter((job) => job.state === "running" && hasNoStep(job)).length;
-  if (unproven > 0) return active === 1 ? "One job, no step completed yet" : `${unproven} of ${active} active jobs have completed no step yet`;
-  if (slow > 0) return active === 1 ? "One job, slower than it could be" : `${slow} of ${active} active jobs slower than they could be`;
-  if (active > 0) return active === 1 ? "One job, no trouble" : `${active} jobs, no trouble`;
-  return "No job is running";
-}
-
-function isSlow(job: Listed): boolean {
-  return !isElsewhere(job) && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job);
-}
-
-function hasNoStep(job: Listed): boolean {
-  return !isElsewhere(job) && job.verdict === "no_step";
+function Choices({ jobs }: { jobs: readonly Listed[] }) {
+  const present = STATES.filter((each) => each === state.value || jobs.some((job) => job.state === each));
+  return (
+    <form class="choices" role="search" onSubmit={(event) => event.preventDefault()}>
+      <label>
+        Find <input type="search" value={text} placeholder="name, id or reason" onInput={(event) => (text.value = event.currentTarget.value)} />
+      </label>
+      <label>
+        State{" "}
+        <select value={state} onChange={(event) => (state.value = event.currentTarget.value)}>
+          <option value="">all</option>
+          {present.map((each) => <option key={each} value={each}>{each} ({jobs.filter((job) => job.state === each).length})</option>)}
+        </select>
+      </label>
+      <label>
+        Order{" "}
+        <select value={sort} onChange={(event) => (sort.value = event.currentTarget.value as Sort)}>
+          {SORTS.map((each) => <option key={each} value={each}>{each}</option>)}
+        </select>
+      </label>
+    </form>
+  );
 }
 
 function coarse(then: number | null): string {
@@ -66,9 +78,9 @@ function coarse(then: number | null): string {
 }
 
 function JobRow({ job }: { job: Listed }) {
-  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : job.reason;
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : (job.headline || job.reason);
   return (
-    <li data-state={job.state}>
+    <li data-state={job.state} class={isSuspected(job) ? "suspected" : undefined}>
       <a href={jobAddress(job.id)}>
         <JobMark state={job.state} />
         <span class="what">
@@ -83,11 +95,12 @@ function JobRow({ job }: { job: Listed }) {
 }
 
 function Figures({ job }: { job: JobSummary }) {
-  const speed = rate(job.iterations_per_second);
+  const perSecond = speed(job);
+  const { value, unit } = rate(perSecond);
   const over = job.ended_at !== null;
   return (
     <>
-      <Figure label={over ? "last step" : job.iterations_per_second === null ? "step" : `${speed.value} ${speed.unit}`}>{count(job.iteration)}</Figure>
+      <Figure label={over ? "last step" : stale.value !== null ? "speed unknown" : perSecond === null ? "step" : `${value} ${unit}`}>{count(job.iteration)}</Figure>
       <Figure label={job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}>{count(job.world_size)}</Figure>
       <Figure label="restarts">
         {job.restarts}

@@ -31,7 +31,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
           <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
               <time>{clock(incident.opened_at, asOf.value)}</time>
-              <span class="why">{incident.reason}</span>
+              <span class="why">{incident.headline || incident.reason}</span>
               <small>{facts(incident)}</small>
             </a>
           </li>

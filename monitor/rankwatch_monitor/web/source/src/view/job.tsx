@@ -3,14 +3,17 @@
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
 import type { JobState, JobSummary } from "../api/types";
-import { asOf } from "../api/connection";
+import type { Stale } from "../logic/serverclock";
+import { asOf, now, responding, stale } from "../api/connection";
 import { type JobWatch, watchJob } from "../live/job";
-import { samplesOf } from "../live/samples";
+import { useDetail } from "../live/detail";
+import { samplesOf, speed } from "../live/samples";
 import { focus } from "../logic/incidents";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text";
+import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logic/text";
 import { Charts } from "./charts";
+import { Collectives } from "./collectives";
 import { Control } from "./control";
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
@@ -37,22 +40,24 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   useEffect(() => () => (watch.close(), forgetSelection()), [watch]);
   useEffect(() => takeSight(sight), [sight]);
   const job = watch.job.value;
+  const incidents = watch.incidents.value ?? [];
+  const incident = focus(incidents, requested, job, asOf.value);
+  const detail = useDetail(id, incident);
+  const unknown = stale.value !== null;
   useEffect(() => {
     if (job === null) return;
-    showInTab(job.state, `${job.state}: ${job.name}`);
+    showInTab(unknown ? null : job.state, `${unknown ? "unknown" : job.state}: ${job.name}`);
     announcement.value = `Job ${job.name} is ${job.state}. ${job.reason}`;
-  }, [job?.state, job?.name, job?.reason]);
+  }, [job?.state, job?.name, job?.reason, unknown]);
 
-  if (watch.unknown.value !== null && job === null) return <Unknown id={id} problem={watch.unknown.value} />;
+  if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const incidents = watch.incidents.value ?? [];
   const { timeouts, confirmationWindow, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
-  const incident = focus(incidents, requested, job, asOf.value);
-  const now = job.reason || sentence(job);
-  const headline = incident === null ? now : requested === null && incident.closed_at !== null ? `${now} ${incident.reason}` : incident.reason;
+  const state = stateWords(job, stale.value);
+  const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
@@ -62,9 +67,9 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{now}</p>}
+      {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -84,7 +89,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             <RankTable watch={watch} incident={incident} />
           </div>
           <div class="right">
-            {incident && <Stacks job={id} incident={incident} />}
+            {incident && <Stacks detail={detail} incident={incident} />}
+            {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             <Launchers launchers={over ? [] : launchers.value} />
@@ -100,14 +106,16 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 }
 
 function Head({ job }: { job: JobSummary }) {
-  const speed = rate(job.iterations_per_second);
+  const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
+  const since = stale.value?.since;
   const ran = job.started_at === null ? null : (job.ended_at ?? asOf.value) - job.started_at;
   return (
     <header class="head">
       <div class="title">
         <JobMark state={job.state} />
         <h1>{job.name}</h1>
+        {since !== undefined && <span class="tag">last known</span>}
         {job.observe_only && <span class="tag">observe only</span>}
         {!job.instrumented && <span class="tag">not instrumented</span>}
       </div>
@@ -115,7 +123,7 @@ function Head({ job }: { job: JobSummary }) {
         kind="facts"
         facts={[
           { label: "Step", value: count(job.iteration) },
-          ...(over ? [] : [{ label: "Speed", value: speed.value, note: speed.unit }]),
+          ...(over ? [] : [since === undefined ? { label: "Speed", value, note: unit } : { label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }]),
           { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
@@ -125,6 +133,11 @@ function Head({ job }: { job: JobSummary }) {
       />
     </header>
   );
+}
+
+function stateWords(job: JobSummary, outdated: Stale | null): string {
+  const words = job.headline || job.reason || sentence(job);
+  return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
 }
 
 /** The state in a sentence, for jobs whose summary has no reason. */

@@ -5,8 +5,9 @@ import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
-import { type Line, stacked } from "../logic/charts";
+import { isolated, type Line, stacked } from "../logic/charts";
 import { clock } from "../logic/text";
+import { inZone, zone } from "../logic/zone";
 import { colour, repaint } from "./theme";
 
 /** Delay before loading the chart library is retried. */
@@ -37,6 +38,7 @@ export function Plot(props: Plotted) {
   const shown = useRef(props);
   shown.current = props;
   const painted = repaint.value;
+  const shownZone = zone.value;
   const [tries, setTries] = useState(0);
   const [at, setAt] = useState<number | null>(null);
   const shape = lines.map((line) => line.name).join();
@@ -65,7 +67,7 @@ export function Plot(props: Plotted) {
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [painted, tries, shape]);
+  }, [painted, tries, shape, shownZone]);
   useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark]);
 
   const index = at !== null && at < time.length ? at : time.length - 1;
@@ -129,7 +131,7 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
         fill: line.stack ? `${colour(line.tone)}88` : line.fill ? colour(line.fill) : "transparent",
         dash: line.dashed ? [5, 4] : [],
         spanGaps: false,
-        points: { show: false },
+        points: { show: false, size: 5, fill: colour(line.tone), filter: (_chart: uPlot, at: number) => isolated(shown.current.lines[at - 1]?.values ?? []) },
       })),
     ],
     // An area reaches down to the one below it, and the lowest to the axis.
@@ -150,9 +152,9 @@ function span(time: readonly number[], shortest: number): [number, number] {
 function timeOfDay(seconds: number, splits: readonly number[]): string {
   if (seconds < 1e6) return "";
   const date = new Date(seconds * 1000);
-  if (splits.at(-1)! - splits[0]! > 86_400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  if (splits.at(-1)! - splits[0]! > 86_400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
   const minutes = (splits[1] ?? 0) - splits[0]! >= 60;
-  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }) });
+  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }), ...inZone() });
 }
 
 /** Draw a band per incident, from the last progress to the first new step. */

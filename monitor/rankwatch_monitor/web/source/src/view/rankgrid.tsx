@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Incident } from "../api/types";
+import { stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
@@ -87,7 +88,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        Ranks now <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        {stale.value === null ? "Ranks now" : "Ranks, last known"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
       <LookChoice looks={bytes} />
       <GroupChoice dimensions={extras.coordinates.value} />

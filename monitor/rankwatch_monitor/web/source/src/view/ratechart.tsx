@@ -1,7 +1,7 @@
 // Steps per second since the page was opened, with incidents as bands.
 
 import type { Incident, JobSummary } from "../api/types";
-import { sampled, samplesOf } from "../live/samples";
+import { sampled, samplesOf, speed } from "../live/samples";
 import { count, rate } from "../logic/text";
 import { Plot } from "./plot";
 
@@ -12,7 +12,8 @@ const SHORTEST_S = 60;
 export function RateChart({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
   void sampled.value; // the samples grow in place
   const samples = samplesOf(job.id);
-  const speed = rate(job.iterations_per_second);
+  const perSecond = speed(job);
+  const { value, unit } = rate(perSecond);
   return (
     <section class="speed">
       <h2>
@@ -20,7 +21,7 @@ export function RateChart({ job, incidents }: { job: JobSummary; incidents: read
       </h2>
       <Plot
         key={job.id} bare height={HEIGHT} shortest={SHORTEST_S} time={samples.time} incidents={incidents} format={count}
-        name={`Line chart of ${samples.time.length} samples; now ${speed.value} ${speed.unit}.`}
+        name={`Line chart of ${samples.time.length} samples; now ${perSecond === null ? "unknown" : `${value} ${unit}`}.`}
         lines={[{ name: "steps per second", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
       />
     </section>

@@ -2,12 +2,15 @@
 
 import { signal } from "@preact/signals";
 import type { Cell, Look } from "../logic/levels";
+import type { Prepared } from "../logic/nextaction";
 import type { Grouping, Sight } from "../logic/route";
 
 /** The rank described below the grid. */
 export const selected = signal<number | null>(null);
 /** Filter: ranks in this state or on this level; the others are dimmed. */
 export const only = signal<Cell | null>(null);
+/** An order that an incident calls for, until the form has taken it. */
+export const prepared = signal<Prepared | null>(null);
 /** What the grid is coloured by. */
 export const look = signal<Look>("state");
 

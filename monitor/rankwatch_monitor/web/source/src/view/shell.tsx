@@ -2,18 +2,22 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
 import { openSession } from "../api/session";
-import { responding, lastContact, now, tokenRefused, retryAt, disconnectedFor } from "../api/connection";
+import { lastContact, now, responding, retryAt, stale, tokenRefused, tokenRejection } from "../api/connection";
 import { retryNow } from "../live/stream";
+import type { Stale } from "../logic/serverclock";
 import { clock, wholeDuration } from "../logic/text";
+import { chooseZone, zone, zoneName } from "../logic/zone";
 import { nextTheme, theme } from "./theme";
 
 /** Read aloud by screen readers when it changes. */
 export const announcement = signal("");
 
 export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
-  const lost = disconnectedFor.value !== null;
+  const outdated = stale.value;
+  const lost = outdated !== null;
+  const utc = zone.value === "utc";
+  const here = zoneName(new Date());
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -26,7 +30,7 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
         </a>
         <nav aria-label="Where you are">{crumbs}</nav>
         <span class="grow" />
-        <Pulse lost={lost} />
+        <Pulse outdated={outdated} />
         <button type="button" class="quiet" onClick={nextTheme} aria-label={`Theme: ${theme.value}. Change it.`}>
           {{ auto: "Auto", light: "Light", dark: "Dark" }[theme.value]}
         </button>
@@ -35,6 +39,13 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
       <main id="main" tabIndex={-1} class={lost ? "stale" : undefined}>
         {tokenRefused.value ? <TokenGate /> : children}
       </main>
+      <footer class="foot">
+        <a href="/manual/">Manual</a>
+        <a href="/docs">API</a>
+        <button type="button" class="quiet" onClick={() => chooseZone(utc ? "local" : "utc")} aria-label={`Times in ${utc ? "UTC" : `local time, ${here}`}. Show ${utc ? "local time" : "UTC"}.`}>
+          Times in {utc ? "UTC" : `local time, ${here}`}
+        </button>
+      </footer>
       <p class="unseen" role="status" aria-live="assertive">
         {announcement}
       </p>
@@ -51,49 +62,53 @@ function Logo() {
   );
 }
 
-function Pulse({ lost }: { lost: boolean }) {
+function Pulse({ outdated }: { outdated: Stale | null }) {
   if (tokenRefused.value) return null;
   const contact = lastContact.value;
   if (contact === null) return <span class="pulse">Connecting</span>;
   return (
-    <span class={lost ? "pulse lost" : "pulse"}>
+    <span class={outdated ? "pulse lost" : "pulse"}>
       <i aria-hidden="true" />
-      {lost ? "Not connected" : "Live"}
+      {outdated ? `Unknown since ${clock(outdated.since, now.value)}` : "Live"}
     </span>
   );
 }
 
 function Connection() {
-  const silent = disconnectedFor.value;
+  const outdated = stale.value;
   const never = lastContact.value === null && retryAt.value !== null && !tokenRefused.value && !responding.value;
-  if (silent === null && !never) return null;
+  if (tokenRefused.value || (outdated === null && !never)) return null;
   const wait = Math.max(0, Math.ceil((retryAt.value ?? 0) - Date.now() / 1000));
   return (
     <div class="connection" role="alert">
       <p>
-        <strong>{never ? "The monitor does not answer." : `No connection to the monitor for ${wholeDuration(silent ?? 0)}.`}</strong>{" "}
-        {!never && <>The data shown is from {clock(lastContact.value, now.value)}. </>}
+        <strong>{outdated === null ? "The monitor does not answer." : trouble(outdated)}</strong>{" "}
+        {outdated !== null && <>The data shown is from {clock(outdated.since, now.value)}. </>}
         Training does not depend on the monitor.
       </p>
-      <p class="retry">
+      {!outdated?.answering && <p class="retry">
         <span>{wait > 0 ? `Reconnecting in ${wait} s` : "Reconnecting"}</span>
         <button type="button" onClick={retryNow}>
           Reconnect now
         </button>
-      </p>
+      </p>}
     </div>
   );
 }
 
+function trouble({ since, answering }: Stale): string {
+  const silent = wholeDuration(now.value - since);
+  return answering ? `The monitor answers, but has not evaluated the jobs for ${silent}.` : `No connection to the monitor for ${silent}.`;
+}
+
 function TokenGate() {
-  const [rejection, setRejection] = useState<string | null>(null);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const value = new FormData(event.currentTarget as HTMLFormElement).get("token");
     if (typeof value !== "string" || value === "") return;
     const problem = await openSession(value);
     if (problem === null) location.reload();
-    else setRejection(problem);
+    else tokenRejection.value = problem;
   };
   return (
     <form class="gate" onSubmit={(event) => void submit(event)}>
@@ -101,7 +116,7 @@ function TokenGate() {
       <p>
         <code>rankwatch open</code> opens the page without one, on the machine of the monitor. Elsewhere, enter a token that may read or control: it is exchanged for a cookie, and not kept.
       </p>
-      {rejection !== null && <p class="refused" role="alert">Rejected by the monitor: {rejection}.</p>}
+      {tokenRejection.value !== null && <p class="refused" role="alert">Rejected by the monitor: {tokenRejection}.</p>}
       <label>
         Token
         <input name="token" type="password" autocomplete="off" spellcheck={false} required autofocus />

@@ -1,9 +1,8 @@
 // Stack groups side by side: the culprit first, the training code's own frames highlighted.
 
-import { signal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
-import { get } from "../api/client";
+import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
+import { culpritLabel } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
@@ -11,18 +10,7 @@ import { plural, runs } from "../logic/text";
 /** Inner frames shown; the rest is folded. */
 const INNER = 14;
 
-export function Stacks({ job, incident }: { job: string; incident: Incident }) {
-  const detail = useMemo(() => signal<IncidentDetail | null>(null), [job, incident.id]);
-  useEffect(() => {
-    const ended = new AbortController();
-    get<IncidentDetail>(`/jobs/${encodeURIComponent(job)}/incidents/${encodeURIComponent(incident.id)}`, ended.signal).then(
-      (answer) => (detail.value = answer),
-      () => undefined, // shown by the connection bar
-    );
-    return () => ended.abort();
-    // Stacks arrive with the capture: read again when the phase changes.
-  }, [detail, incident.phase, incident.timeline.captured]);
-
+export function Stacks({ detail, incident }: { detail: Signal<IncidentDetail | null>; incident: Incident }) {
   const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
   const errors = detail.value?.stack_errors ?? [];
   const shared = sharedOuter(groups);
@@ -34,7 +22,7 @@ export function Stacks({ job, incident }: { job: string; incident: Incident }) {
       {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : absence(incident)}</p>}
       <div class="groups">
         {groups.map((group) => (
-          <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} />
+          <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} tag={culpritLabel(group, detail.value!)} />
         ))}
       </div>
       {errors.length > 0 && (
@@ -56,17 +44,18 @@ function absence(incident: Incident): string {
   return incident.phase === "capturing" ? "Stacks are being captured." : "No stacks yet.";
 }
 
-function Group({ group, shared, blame }: { group: StackGroup; shared: number; blame: string }) {
+function Group({ group, shared, blame, tag }: { group: StackGroup; shared: number; blame: string; tag: string }) {
   const own = group.frames.slice(0, group.frames.length - shared);
   const inner = own.slice(0, INNER);
   return (
     <section class={group.is_culprit ? `group ${blame}` : "group"}>
       <h3>
         <b>{group.label}</b>
-        {group.is_culprit && <span class="tag">{blame}</span>}
+        {tag !== "" && <span class="tag">{tag}</span>}
         {group.process_state !== "alive" && group.process_state !== "" && <small>process {group.process_state}</small>}
         {/^\d/.test(group.label) && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}
       </h3>
+      {group.note && <p class={group.method === "traceback" ? "exception" : "note"}>{group.note}</p>}
       {group.frames.length === 0 && <p class="note">No frame could be read.</p>}
       <Frames frames={inner} />
       <Folded frames={own.slice(INNER)} label="frames further out" />

@@ -12,10 +12,12 @@ export const theme = signal<Theme>((localStorage.getItem(KEY) as Theme | null) ?
 export const repaint = signal(0);
 
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+const printing = matchMedia("print");
 
 export function startTheme(): void {
   apply();
   systemIsDark.addEventListener("change", apply);
+  printing.addEventListener("change", apply);
 }
 
 export function nextTheme(): void {
@@ -26,7 +28,8 @@ export function nextTheme(): void {
 
 function apply(): void {
   const system = systemIsDark.matches ? "dark" : "light";
-  document.documentElement.dataset.theme = theme.value === "auto" ? system : theme.value;
+  const chosen = theme.value === "auto" ? system : theme.value;
+  document.documentElement.dataset.theme = printing.matches ? "light" : chosen;
   repaint.value++;
 }
 

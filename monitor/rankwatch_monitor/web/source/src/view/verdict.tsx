@@ -1,25 +1,30 @@
 // One incident: the reason, key facts, and the duration of each phase.
 
-import type { Incident, JobSummary } from "../api/types";
+import type { Signal } from "@preact/signals";
+import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { classes, doing, hosts, rankTime, culpritRanks } from "../logic/incidents";
+import { classes, doing, hosts, otherRanks, rankTime, culpritRanks } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
 import { ago, clock, duration, plural, words } from "../logic/text";
+import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
+import { WhatToDo } from "./nextaction";
 import { PhaseBar } from "./phasebar";
+import { Share } from "./share";
 
 interface Props {
   job: JobSummary;
   incident: Incident;
+  detail: Signal<IncidentDetail | null>;
   /** The incident was opened by its own address. */
   byAddress: boolean;
   /** Of the job's policy, seconds; null: not known yet. */
   confirmationWindow: number | null;
 }
 
-export function Verdict({ job, incident, byAddress, confirmationWindow }: Props) {
+export function Verdict({ job, incident, detail, byAddress, confirmationWindow }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -33,10 +38,13 @@ export function Verdict({ job, incident, byAddress, confirmationWindow }: Props)
         <span>attempt {incident.attempt}</span>
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
-      <h2>{incident.reason}</h2>
+      <h2>{incident.headline || incident.reason}</h2>
+      {incident.headline && incident.headline !== incident.reason && <p class="sequel">{incident.reason}</p>}
       {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
+      <WhatToDo job={job} incident={incident} />
       <Facts kind="answers" facts={answers(job, incident)} />
       <PhaseBar phases={phases(incident, asOf.value)} />
+      <Share job={job} id={incident.id} detail={detail} />
     </section>
   );
 }
@@ -53,10 +61,10 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.join(", ");
   const lost = downtime(timeline, incident.closed_at, asOf.value);
-  const others = incident.affected.length;
+  const others = otherRanks(incident, job.world_size);
   return [
     { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
-    { label: "Since", value: clock(since, asOf.value), note: ago(since, asOf.value) },
+    { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
     where(incident),
     { label: done(incident), value: words(incident.action), note: incident.action_reason },
     {

@@ -1,0 +1,61 @@
+// An incident as text, to be copied or saved.
+
+import type { IncidentDetail, JobSummary, StackGroup } from "../api/types";
+import { phases } from "./phases";
+import { blame } from "./suspicion";
+import { duration, runs, words } from "./text";
+
+const MANY = 100;
+
+/** Unix seconds as "2026-11-24 12:37:43 UTC". */
+function stamp(at: number | null): string {
+  return at === null ? "-" : `${new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+export function stacksText(incident: IncidentDetail): string {
+  const groups = incident.stack_groups.map((group) => [title(group, incident), ...lines(group)].join("\n"));
+  const failures = incident.stack_errors.map(({ rank, error }) => `No stack of rank ${rank}: ${error}`);
+  return [...groups, ...(failures.length > 0 ? [failures.join("\n")] : [])].join("\n\n");
+}
+
+function title(group: StackGroup, incident: IncidentDetail): string {
+  const facts = [culpritLabel(group, incident), group.process_state === "alive" ? "" : group.process_state].filter(Boolean);
+  return `${group.ranks.length === 1 ? "rank" : "ranks"} ${runs(group.ranks, MANY)}${facts.length > 0 ? ` (${facts.join(", ")})` : ""}`;
+}
+
+function lines({ frames, note }: StackGroup): string[] {
+  return [...(note ? [`  ${note}`] : []), ...frames.map(({ function: name, file, line }) => `  ${name} (${file}:${line})`)];
+}
+
+/** "culprit" if all ranks of the group are, else which of them; empty: none. */
+export function culpritLabel(group: StackGroup, incident: IncidentDetail): string {
+  if (!group.is_culprit) return "";
+  const named = new Set(incident.culprits.map((culprit) => culprit.rank));
+  const found = group.ranks.filter((rank) => named.has(rank));
+  if (found.length === group.ranks.length || found.length === 0) return found.length > 1 ? `${blame(incident)}s` : blame(incident);
+  return `${blame(incident)}: ${found.length === 1 ? "rank" : "ranks"} ${runs(found, 3)}`;
+}
+
+export function incidentText(job: JobSummary, incident: IncidentDetail, address: string, now: number): string {
+  const { timeline, culprits, next_action: next, collectives = [] } = incident;
+  const part = (name: string, rows: readonly string[]) => (rows.length === 0 ? [] : ["", name, ...rows]);
+  return [
+    incident.headline || incident.reason,
+    ...(incident.headline ? [incident.reason] : []),
+    "",
+    `Job:      ${job.name} (${job.id}), ${job.world_size} ranks, attempt ${incident.attempt}`,
+    `Incident: ${incident.id}, ${words(incident.kind)}, ${incident.closed_at === null ? "open" : "closed"}`,
+    `Since:    ${stamp(timeline.since ?? timeline.detected)}`,
+    `Closed:   ${stamp(incident.closed_at)}`,
+    `Action:   ${words(incident.action)}${incident.action_reason && ` (${incident.action_reason})`}`,
+    ...(incident.outcome ? [`Outcome:  ${incident.outcome}`] : []),
+    ...(incident.steps_lost === null ? [] : [`Lost:     ${incident.steps_lost} steps`]),
+    `Page:     ${address}`,
+    ...part("What to do now", next?.text ? [next.text] : []),
+    ...part("Culprits", culprits.map(({ rank, host, class: kind, reason }) => `rank ${rank} on ${host || "unknown node"}: ${words(kind)}${reason && `, ${reason}`}`)),
+    ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`}`)),
+    ...part("Collectives", collectives.map((each) => `${each.group}: ranks ${runs(each.ranks, MANY)} entered ${each.operation} number ${each.enqueued}, completed ${each.completed}`)),
+    ...part("Stacks, innermost frame first", [stacksText(incident) || "none"]),
+    "",
+  ].join("\n").replaceAll("\u2009", " ");
+}

@@ -1,0 +1,72 @@
+// The list of jobs: what stands first, what the headline counts, which rows are shown.
+
+import type { JobElsewhere, JobState, JobSummary } from "../api/types";
+
+export type Listed = JobSummary | JobElsewhere;
+
+export function isElsewhere(job: Listed): job is JobElsewhere {
+  return "monitor" in job;
+}
+
+/** In the order of the list; the first three are trouble, the first five are active. */
+export const STATES: readonly JobState[] = ["hung", "lost", "recovering", "starting", "running", "failed", "stopped", "finished"];
+const DAY = 86_400;
+
+export const isTroubled = ({ state }: Listed): boolean => STATES.indexOf(state) < 3;
+const isActive = ({ state }: Listed): boolean => STATES.indexOf(state) < 5;
+const hasNoStep = (job: Listed): boolean => !isElsewhere(job) && job.state === "running" && job.verdict === "no_step";
+const isSlow = (job: Listed): boolean =>
+  !isElsewhere(job) && job.state === "running" && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job);
+
+/** It runs, with an incident that is not confirmed. */
+export const isSuspected = (job: Listed): boolean => !isElsewhere(job) && job.state === "running" && job.open_incidents > 0;
+const hasFailed = (job: Listed, now: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) < DAY;
+
+/** Trouble, suspicions, recent failures, slow jobs, then by state. */
+function urgency(job: Listed, now: number): number {
+  if (isTroubled(job)) return STATES.indexOf(job.state);
+  if (isSuspected(job)) return 3;
+  if (hasFailed(job, now)) return 4;
+  return isSlow(job) || hasNoStep(job) ? 5 : 6 + STATES.indexOf(job.state);
+}
+
+export const SORTS = ["urgency", "newest", "name", "most ranks", "lowest goodput"] as const;
+export type Sort = (typeof SORTS)[number];
+
+export function sorted(jobs: readonly Listed[], by: Sort, now: number): Listed[] {
+  const newest = (a: Listed, b: Listed) => (b.started_at ?? 0) - (a.started_at ?? 0);
+  const goodput = (job: Listed) => (isElsewhere(job) ? null : job.goodput) ?? 2;
+  const order: Record<Sort, (a: Listed, b: Listed) => number> = {
+    urgency: (a, b) => urgency(a, now) - urgency(b, now),
+    newest,
+    name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
+    "most ranks": (a, b) => b.world_size - a.world_size,
+    "lowest goodput": (a, b) => goodput(a) - goodput(b),
+  };
+  return [...jobs].sort((a, b) => order[by](a, b) || newest(a, b));
+}
+
+/** Jobs in a state ("": any) whose name, id or reason contains all words. */
+export function matching(jobs: readonly Listed[], text: string, state: string): Listed[] {
+  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return jobs.filter((job) => {
+    const found = [job.name, job.id, ...(isElsewhere(job) ? [] : [job.headline ?? "", job.reason])].join(" ").toLowerCase();
+    return (state === "" || job.state === state) && wanted.every((word) => found.includes(word));
+  });
+}
+
+export function headline(jobs: readonly Listed[], now: number): string {
+  const number = (which: (job: Listed) => boolean) => jobs.filter(which).length;
+  const [active, troubled, suspected] = [number(isActive), number(isTroubled), number(isSuspected)];
+  const failed = number((job) => hasFailed(job, now));
+  const of = `of ${active} active ${active === 1 ? "job" : "jobs"}`;
+  const lead = troubled > 0 ? `${troubled} ${of} in trouble` : suspected > 0 ? `${suspected} ${of} with a suspected hang` : calm(active, number(hasNoStep), number(isSlow));
+  return [lead, troubled > 0 && suspected > 0 && `${suspected} suspected`, failed > 0 && `${failed} failed in the last 24 h`].filter(Boolean).join(", ");
+}
+
+function calm(active: number, unproven: number, slow: number): string {
+  if (unproven > 0) return active === 1 ? "One job, no step completed yet" : `${unproven} of ${active} active jobs have completed no step yet`;
+  if (slow > 0) return active === 1 ? "One job, slower than it could be" : `${slow} of ${active} active jobs slower than they could be`;
+  if (active > 0) return active === 1 ? "One job, no trouble" : `${active} jobs, no trouble`;
+  return "No job is running";
+}

@@ -1,0 +1,41 @@
+// The incident as an object to hand on: its address, its stacks, files.
+
+import type { Signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import type { IncidentDetail, JobSummary } from "../api/types";
+import { now } from "../api/connection";
+import { readDetail } from "../live/detail";
+import { incidentText, stacksText } from "../logic/export";
+import { incidentAddress } from "../logic/route";
+import { copyText, saveFile } from "./clipboard";
+import { announcement } from "./shell";
+
+const SHOWN_MS = 2500;
+
+export function Share({ job, id, detail }: { job: JobSummary; id: string; detail: Signal<IncidentDetail | null> }) {
+  const [result, setResult] = useState("");
+  useEffect(() => {
+    if (result !== "") announcement.value = result;
+    const timer = setTimeout(() => setResult(""), SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [result]);
+  const address = location.origin + location.pathname + incidentAddress(job.id, id);
+  const copy = async (text: string, what: string) => setResult((await copyText(text)) ? `${what} copied` : "The browser does not allow to copy.");
+  const save = async (kind: "json" | "txt") => {
+    const found = await readDetail(job.id, id).catch(() => detail.value);
+    if (found === null) return setResult("The monitor does not answer.");
+    const name = `${job.id}-${id}.${kind}`;
+    if (kind === "json") saveFile(name, JSON.stringify(found, null, 2), "application/json");
+    else saveFile(name, incidentText(job, found, address, now.value), "text/plain");
+  };
+  const stacks = detail.value === null ? "" : stacksText(detail.value);
+  return (
+    <p class="share" role="group" aria-label="Share this incident">
+      <button type="button" onClick={() => void copy(address, "Link")}>Copy link</button>
+      <button type="button" disabled={stacks === ""} onClick={() => void copy(stacks, "Stacks")}>Copy stacks</button>
+      <button type="button" onClick={() => void save("json")}>Download .json</button>
+      <button type="button" onClick={() => void save("txt")}>Download .txt</button>
+      <small>{result}</small>
+    </p>
+  );
+}

@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
+import { culpritLabel, incidentText, stacksText } from "../src/logic/export";
+import { incident } from "./samples";
+
+const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
+const group = (ranks: number[], facts: Partial<StackGroup> = {}): StackGroup => ({
+  ranks, label: `${ranks.length} ranks`, frames: [{ function: "read", file: "/srv/data.py", line: 41 }], is_culprit: true, process_state: "alive", ...facts,
+});
+const detail = (facts: Partial<IncidentDetail>): IncidentDetail => ({ ...incident({ culprits: [culprit(3)] }), stack_groups: [], stack_errors: [], ...facts });
+const job = { id: "j", name: "pretrain", world_size: 64 } as JobSummary;
+
+test("a group of which one rank is the culprit is not the culprit", () => {
+  const many = Array.from({ length: 64 }, (_, rank) => rank);
+  assert.equal(culpritLabel(group(many), detail({})), "culprit: rank 3");
+  assert.equal(culpritLabel(group([3]), detail({})), "culprit");
+  assert.equal(culpritLabel(group([3, 4]), detail({ culprits: [3, 4].map(culprit) })), "culprits");
+  assert.equal(culpritLabel(group(many, { is_culprit: false }), detail({})), "");
+  assert.equal(culpritLabel(group([3]), detail({ confirmed: false })), "suspect");
+});
+
+test("stacks are copied with their ranks, exceptions and what is missing", () => {
+  const text = stacksText(detail({
+    stack_groups: [group([3], { note: "ValueError: bad shard" }), group([0, 1, 2], { is_culprit: false, process_state: "stopped" })],
+    stack_errors: [{ rank: 4, error: "no such process" }],
+  }));
+  assert.equal(text, [
+    "rank 3 (culprit)", "  ValueError: bad shard", "  read (/srv/data.py:41)", "",
+    "ranks 0–2 (stopped)", "  read (/srv/data.py:41)", "",
+    "No stack of rank 4: no such process",
+  ].join("\n"));
+});
+
+test("the text has what the page has: headline, next action, culprits, phases, collectives, stacks", () => {
+  const text = incidentText(job, detail({
+    headline: "Rank 3 has not entered all_reduce #7", reason: "Rank 3 on node-0 has been in section step for 14.2 s.",
+    next_action: { action: "restart", ranks: [3], nodes: [], text: "Nothing: the restart is under way.", runbook: "" },
+    timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
+    collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
+    stack_groups: [group([3])],
+  }), "http://m/#/jobs/j/incidents/i", 1e9 + 20);
+  assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
+  for (const part of [
+    "Since:    2001-09-09 01:46:40 UTC", "What to do now\nNothing: the restart", "rank 3 on node-0: behind, it has not",
+    "Detecting 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)", "http://m/#/jobs/j/incidents/i",
+  ]) assert.ok(text.includes(part), part);
+});

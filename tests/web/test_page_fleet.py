@@ -1,0 +1,63 @@
+"""The list of jobs in a real Chromium: what stands first, and how a job is found."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+
+def test_no_job_yet_shows_how_to_get_one(page: Page, monitor_url: str) -> None:
+    page.goto(monitor_url)
+    expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
+    expect(page.get_by_text(f"rankwatch run --monitor {monitor_url}")).to_be_visible()
+
+
+def test_jobs_in_trouble_stand_first_with_their_reason(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("healthy", ["running"] * 4)
+    script.add("ill", ["running"] * 4)
+    script.hang("ill", 2, REASON)
+    page.goto(monitor_url)
+    first = page.get_by_role("listitem").first
+    expect(first).to_contain_text("hung")
+    expect(first).to_contain_text(REASON)
+    expect(page).to_have_title("hung: ill-name · Rankwatch")
+    first.get_by_role("link").click()
+    expect(page.get_by_role("heading", name=REASON)).to_be_visible()
+
+
+def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str, script: Script) -> None:
+    for number in range(4):
+        script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
+    script.suspect("run-1", 2, REASON)
+    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
+    page.goto(monitor_url)
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "1 of 3 active jobs with a suspected hang, 1 failed in the last 24 h"
+    )
+    rows = page.get_by_role("listitem")
+    expect(rows.locator(".id")).to_have_text(["run-1", "run-2", "run-3", "run-0"])
+    page.get_by_label("Order").select_option("lowest goodput")
+    expect(rows.locator(".id")).to_have_text(["run-3", "run-2", "run-1", "run-0"])
+    page.get_by_label("State").select_option("running")
+    page.get_by_label("Find").fill("SUSPECTED section")
+    expect(rows.locator(".id")).to_have_text(["run-1"])
+    page.get_by_label("Find").fill("nothing of this")
+    expect(page.get_by_text("No job matches.")).to_be_visible()
+
+
+def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Script) -> None:
+    page.goto(monitor_url)
+    expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
+    script.add("new", ["running"])
+    expect(page.get_by_text("new-name")).to_be_visible()

@@ -1,0 +1,152 @@
+"""An incident: its headline, what to do now, and how it is handed on, in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
+HEADLINE = "Rank 2 has not entered all_reduce #7"
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+
+def next_action(action: str | None, ranks: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {
+        "action": action, "ranks": list(ranks), "nodes": [], "text": "Exclude the node of rank 2: it failed twice.",
+        "runbook": "runbook/#rankwatchjobhung",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def hung(script: Script) -> Script:
+    """A job of four ranks, of which rank 2 hangs."""
+    script.add("j", ["running"] * 4)
+    incident = script.hang("j", 2, REASON)
+    incident |= {"headline": HEADLINE, "affected": [0, 1, 2, 3], "next_action": next_action("exclude", (2,))}
+    script.jobs["j"]["headline"] = HEADLINE
+    return script
+
+
+def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, monitor_url: str, hung: Script) -> None:
+    page.goto(monitor_url)
+    expect(page.get_by_role("listitem").first).to_contain_text(HEADLINE)
+    page.get_by_role("listitem").first.get_by_role("link").click()
+    expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
+    expect(page.locator(".verdict .sequel").first).to_have_text(REASON)
+    expect(page.locator(".answers")).to_contain_text("3 other ranks affected")
+
+
+def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monitor_url: str, hung: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    todo = page.get_by_role("region", name="What to do now")
+    expect(todo).to_contain_text("Exclude the node of rank 2: it failed twice.")
+    expect(todo.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook/#rankwatchjobhung")
+    todo.get_by_role("button", name="Restart without some nodes …").click()
+    dialog = page.get_by_role("alertdialog")
+    expect(dialog).to_contain_text("without the node of rank 2")
+    expect(page.get_by_label("Reason")).to_have_value(HEADLINE)
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    assert hung.ordered == []
+    page.get_by_label("Reason").press("Enter")
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Restart without some nodes …").last.click()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert hung.ordered == []
+    page.get_by_role("button", name="Restart without some nodes …").last.click()
+    dialog.get_by_role("button", name="Restart without some nodes").click()
+    expect(page.get_by_text("Ordered.")).to_be_visible()
+    assert hung.ordered == [{"action": "restart_excluding_node", "reason": HEADLINE, "ranks": [2], "nodes": []}]
+
+
+def test_no_order_is_offered_where_none_is_called_for(page: Page, monitor_url: str, hung: Script) -> None:
+    hung.incidents["j"][0]["next_action"] = next_action(None)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    todo = page.get_by_role("region", name="What to do now")
+    expect(todo.get_by_role("link", name="Runbook")).to_be_visible()
+    expect(todo.get_by_role("button")).to_have_count(0)
+
+
+def test_an_incident_is_copied_and_saved(page: Page, monitor_url: str, hung: Script, tmp_path: Path) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
+    share = page.get_by_role("group", name="Share this incident")
+    share.get_by_role("button", name="Copy link").click()
+    expect(share.locator("small")).to_have_text("Link copied")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{monitor_url}/#/jobs/j/incidents/i1"
+    share.get_by_role("button", name="Copy stacks").click()
+    expect(share.locator("small")).to_have_text("Stacks copied")
+    assert "rank 2 (culprit)\n  read_shard (/srv/ada/data.py:41)" in page.evaluate("navigator.clipboard.readText()")
+    for kind in ("json", "txt"):
+        with page.expect_download() as saved:
+            share.get_by_role("button", name=f"Download .{kind}").click()
+        assert saved.value.suggested_filename == f"j-i1.{kind}"
+        saved.value.save_as(tmp_path / f"i1.{kind}")
+    assert json.loads((tmp_path / "i1.json").read_text())["headline"] == HEADLINE
+    text = (tmp_path / "i1.txt").read_text()
+    assert text.startswith(f"{HEADLINE}\n{REASON}\n")
+    assert "entered all_reduce number 7, completed 6" in text
+
+
+def test_a_copy_needs_no_https(page: Page, monitor_url: str, hung: Script) -> None:
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator(".share small")).to_have_text("Link copied")
+
+
+def test_collectives_are_a_table(page: Page, monitor_url: str, hung: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    rows = page.get_by_role("region", name="Collectives").get_by_role("row")
+    expect(rows.nth(1)).to_have_text(re.compile(r"default_pg\s*0, 1, 3\s*all_reduce\s*7\s*6"))
+    expect(rows.nth(2)).to_have_text(re.compile(r"default_pg\s*2\s*all_reduce\s*6\s*6"))
+
+
+def test_times_are_shown_in_utc_once_chosen(page: Page, monitor_url: str, hung: Script) -> None:
+    hung.incidents["j"][0]["timeline"]["since"] = hung.incidents["j"][0]["opened_at"] // 86_400 * 86_400 + 1
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("button", name=re.compile("^Times in local time")).click()
+    expect(page.locator(".answers")).to_contain_text(re.compile(r"Since00:00:01UTC, "))
+    page.reload()
+    expect(page.get_by_role("button", name=re.compile("^Times in UTC"))).to_be_visible()
+    expect(page.locator(".answers")).to_contain_text(re.compile(r"Since00:00:01UTC, "))
+
+
+def test_an_incident_prints_on_white(page: Page, monitor_url: str, hung: Script) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
+    expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
+    expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
+    for hidden in (".bar", ".tabs", ".share"):
+        expect(page.locator(hidden)).to_be_hidden()
+
+
+def test_the_manual_is_linked(page: Page, monitor_url: str, hung: Script) -> None:
+    page.goto(monitor_url)
+    expect(page.get_by_role("contentinfo").get_by_role("link", name="Manual")).to_have_attribute("href", "/manual/")
+
+
+def test_a_wrong_token_in_the_address_is_reported(page: Page, monitor_url: str, hung: Script) -> None:
+    hung.token = "sesame"
+    page.goto(f"{monitor_url}/?token=simsalabim#/jobs/j")
+    expect(page.get_by_role("alert")).to_have_text("Rejected by the monitor: the token is wrong.")
+    page.goto(f"{monitor_url}/?x=1#/jobs/j")
+    expect(page.get_by_label("Token")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
