@@ -48,7 +48,7 @@ def test_no_rule_is_broken(
 ) -> None:
     scene(script, 64, "slow")
     incident = script.hang("j", 5, "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s).")
-    todo = {"action": "restart", "ranks": [5], "text": "Restart the ranks.", "runbook": "runbook/#rankwatchjobhung"}
+    todo = {"action": "restart", "ranks": [5], "text": "Restart the ranks.", "runbook": "runbook.html#rankwatchjobhung"}
     incident |= {"headline": "Rank 5 has not entered all_reduce #7", "next_action": todo}
     for number in range(4):
         script.add(f"other-{number}", ["running"])

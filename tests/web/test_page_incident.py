@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 def next_action(action: str | None, ranks: tuple[int, ...] = ()) -> dict[str, Any]:
     return {
         "action": action, "ranks": list(ranks), "nodes": [], "text": "Exclude the node of rank 2: it failed twice.",
-        "runbook": "runbook/#rankwatchjobhung",
+        "runbook": "runbook.html#rankwatchjobhung",
     }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monito
     page.goto(f"{monitor_url}/#/jobs/j")
     todo = page.get_by_role("region", name="What to do now")
     expect(todo).to_contain_text("Exclude the node of rank 2: it failed twice.")
-    expect(todo.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook/#rankwatchjobhung")
+    expect(todo.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html#rankwatchjobhung")
     todo.get_by_role("button", name="Restart without some nodes …").click()
     dialog = page.get_by_role("alertdialog")
     expect(dialog).to_contain_text("without the node of rank 2")

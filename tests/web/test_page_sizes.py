@@ -24,7 +24,7 @@ HUNG = "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s); {othe
 HEADLINE = "Rank 5 on node-0 has not entered all_reduce #1204"
 WAIT = {
     "action": None, "ranks": [], "text": "Wait: Rankwatch captures stacks and acts by itself.",
-    "runbook": "runbook/#rankwatchjobhung",
+    "runbook": "runbook.html#rankwatchjobhung",
 }  # fmt: skip
 SLOW = "rank 5 makes the others wait 0.40 s in each step: its input took longer than those of its peers"
 
@@ -48,7 +48,7 @@ def scene(script: Script, ranks: int, kind: str) -> None:
     if kind == "hung":
         incident = script.hang("j", 5, HUNG.format(others=f"{ranks - 1:,}"))
         incident |= {"headline": HEADLINE, "next_action": WAIT}
-        script.jobs["j"] |= {"headline": HEADLINE, "steps_per_second": 0.0}
+        script.jobs["j"] |= {"headline": HEADLINE, "iterations_per_second": 0.0}
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

@@ -74,6 +74,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     if "PET_MAX_RESTARTS" not in os.environ:
         parser.set_defaults(max_restarts=None)
+        restarts = next(action for action in parser._actions if action.dest == "max_restarts")
+        restarts.help = f"{restarts.help} Default here: {Policy().max_restarts}."
     if "PET_MASTER_PORT" not in os.environ:
         parser.set_defaults(master_port=None)  # 29500 in torch before 2.12, so that two jobs of a node shared it
     theirs = [*parser._action_groups]

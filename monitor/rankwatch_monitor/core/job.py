@@ -50,6 +50,9 @@ PACE_WINDOW: Final = 30.0
 """Seconds over which the steps per second of a job are measured."""
 PACE_SPAN: Final = 5.0
 """The same at least: reports that were delayed arrive together, and over one second would show many times the speed."""
+PAUSE_SECONDS: Final = 10.0
+PAUSE_STEPS: Final = 5.0
+"""Without a completed step for so many seconds, and for the time of so many steps, the steps per second are 0."""
 STALL_SECONDS: Final = 60.0
 """Seconds without a completed step after which a job is stalled, at the earliest."""
 STALL_UNKNOWN: Final = 300.0
@@ -182,13 +185,16 @@ class Pace:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Steps per second; None before :data:`PACE_SPAN` with two samples, 0 while the job is stalled."""
+        """Steps per second; None before :data:`PACE_SPAN` with two samples, 0 in a pause and while it is stalled."""
         if self.stalled:
             return 0.0
         if len(self.samples) < 2 or self.seen_at - self.samples[0][0] < PACE_SPAN:
             return None
-        (t0, i0), (_, i1) = self.samples[0], self.samples[-1]
-        return (i1 - i0) / (self.seen_at - t0) if i1 > i0 else None
+        (t0, i0), (t1, i1) = self.samples[0], self.samples[-1]
+        if i1 <= i0:
+            return None
+        paused = self.seen_at - t1 > max(PAUSE_SECONDS, PAUSE_STEPS * (t1 - t0) / (i1 - i0))
+        return 0.0 if paused else (i1 - i0) / (self.seen_at - t0)
 
 
 class Job:

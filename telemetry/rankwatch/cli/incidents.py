@@ -162,10 +162,13 @@ def _collectives(incident: Json, terminal: Terminal) -> list[str]:
         return []
     lines = ["", "COLLECTIVES, how far each group has come"]
     for front in fronts[:SHOWN_GROUPS]:
-        facts = [
-            f"{spaced(name)} {value}" for name, value in front.items() if name != "ranks" and value not in ("", None)
-        ]
-        lines += terminal.wrapped(f"{_members(front['ranks'])}: {', '.join(facts)}", "  ")
+        one = len(front["ranks"]) == 1
+        newest = f"{front['operation'] or 'collective'} number {front['enqueued']} of group {front['group']}"
+        if front["completed"] < front["enqueued"]:
+            did = f"{'waits' if one else 'wait'} in {newest}"
+        else:
+            did = f"{'has' if one else 'have'} completed {newest} and entered no other"
+        lines += terminal.wrapped(printable(f"{_members(front['ranks'])} {did}"), "  ")
     return lines
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rankwatch.cli import incidents as module
 from rankwatch.cli.incidents import PHASES, incident_report, incidents, table
 from rankwatch.cli.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
@@ -144,3 +145,18 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
     assert any("only suspected so far" in line for line in " ".join(lines).split("  "))
     assert "    and 8 more frames" in lines
     assert "  3 ranks (0-2): no stack, no right" in lines
+
+
+def test_collectives_are_sentences() -> None:
+    front = {
+        "group": "default_pg",
+        "operation": "all_reduce",
+        "completed": 64,
+        "calls_from": 61,
+        "calls": ["all_reduce"],
+    }
+    fronts = [{**front, "enqueued": 65, "ranks": [0, 1, 3]}, {**front, "enqueued": 64, "ranks": [2]}]
+    assert module._collectives({"collectives": fronts}, Terminal(100))[2:] == [
+        "  3 ranks (0-1, 3) wait in all_reduce number 65 of group default_pg",
+        "  rank 2 has completed all_reduce number 64 of group default_pg and entered no other",
+    ]

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rankwatch.contract import semconv
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
 from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.messages import Frame
@@ -292,10 +293,21 @@ def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
         behind = ranks[behind_R & np.isin(ranks, list(odd))]  # the others are behind because they wait themselves
         others = len(ranks) - len(behind)
     steps = int(iteration_R[last] - iteration_R[first])
-    gap = f"{steps} {'step' if steps == 1 else 'steps'} behind" if steps else "behind within the same step"
+    gap = f"is {steps} {'step' if steps == 1 else 'steps'} behind" if steps else "is behind within the same step"
+    if not steps and _between_steps(columns, ranks, behind):
+        gap = "has not begun the step that the others are in"
     wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
-    text = f"it is {gap}, and {wait} for it"
+    text = f"it {gap}, and {wait} for it"
     return tuple(_culprit(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
+
+
+def _between_steps(columns: RankColumns, ranks: Ints, behind: Ints) -> bool:
+    """Whether the ranks ``behind`` are in no section at all while all others of ``ranks`` are in the step."""
+    if semconv.STEP_SECTION not in columns.sections:
+        return False
+    in_step_R = ~np.isnan(columns.open_since_RS[:, columns.sections.index(semconv.STEP_SECTION)])
+    outside_R = columns.uses_sections_R & np.isnan(columns.open_since_RS).all(axis=1)
+    return bool(outside_R[behind].all() and in_step_R[np.setdiff1d(ranks, behind)].all())
 
 
 def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:

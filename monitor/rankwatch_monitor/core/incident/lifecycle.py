@@ -313,7 +313,7 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) 
     """The verdict that the sentence states: a culprit's own, if there is one, and one that acts at once before others.
 
     Ranks pass a limit within milliseconds of each other and report it in any order; a culprit that entered the same
-    section long enough ago has passed it too, even if its report has not arrived.
+    section long enough ago has passed it too, even if its report has not arrived. One that is elsewhere has not.
     """
     ordered = sorted(verdicts, key=lambda v: not v.source.acts_at_once)
     seen = ordered[0]
@@ -326,7 +326,9 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) 
     if seen.section is None:
         return seen
     columns = job.columns
-    elapsed = columns.open_sections(rank, now).get(seen.section, 0.0)
+    elapsed = columns.open_sections(rank, now).get(seen.section)
+    if elapsed is None:
+        return seen
     if not seen.source.acts_at_once:
         elapsed = float(np.nan_to_num(now - columns.last_progress_R[rank]))
     return seen._replace(rank=rank, elapsed=elapsed, since=now - elapsed) if elapsed > seen.limit else seen
@@ -708,6 +710,7 @@ def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         outcome, steps_lost = f"attempt {job.attempt} goes on at step {resumed}", None
         if incident.furthest_iteration is not None:
             steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
+            outcome += "" if resumed else ", so no checkpoint was loaded"
             outcome += f"; {_count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
         first_step = float(columns.first_step_R[stepped_R].min())
         _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)

@@ -75,7 +75,7 @@ def of_job(incident: Incident | None, reason: str) -> str:
 
 def next_action(incident: Incident) -> NextAction:
     """What a person should do about the incident now."""
-    runbook = f"runbook/#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
+    runbook = f"runbook.html#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
     ranks = tuple(c.rank for c in incident.culprits)
     if not incident.open or incident.self_reported:
         return NextAction(None, "Nothing has to be ordered.", runbook=runbook)
@@ -89,7 +89,7 @@ def next_action(incident: Incident) -> NextAction:
             if storage
             else "Read the stacks: the ranks repeat something that fails. Restart them once its cause is gone."
         )
-        return NextAction(Action.RESTART, text, runbook="runbook/#rankwatchactionwithheld")
+        return NextAction(Action.RESTART, text, runbook="runbook.html#rankwatchactionwithheld")
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
         return _recommended(incident, ranks, runbook)
     if not incident.confirmed:

@@ -180,9 +180,10 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
 
 
 def goodput_ratio(job: Job) -> float | None:
-    """The effective-time ratio for lists and the page; None in the first minute and before the first step."""
+    """The effective-time ratio for lists and the page; None before the first step, and in a job's first minute."""
     known = goodput_accounting.ratio(job)
-    return None if known is None or job.ledger.until - job.created_at < TOO_EARLY else round(known, 4)
+    too_early = job.ended is None and job.ledger.until - job.created_at < TOO_EARLY
+    return None if known is None or too_early else round(known, 4)
 
 
 def goodput(job: Job) -> dict[str, Any]:

@@ -52,8 +52,9 @@ def text(job: Job, now: float) -> str:
 def _headline(job: Job, now: float) -> list[str]:
     shown = job_view.summary(job, now)
     name = shown["name"] if shown["name"] == shown["id"] else f"{shown['name']} ({shown['id']})"
+    world = count(shown["world_size"], "rank")
     facts = [
-        f"{shown['ranks_reporting']} of {count(shown['world_size'], 'rank')} reporting",
+        f"{shown['ranks_reporting']} of {world} reporting" if shown["ended_at"] is None else world,
         f"attempt {shown['attempt']}",
         count(shown["restarts"], "restart") + f" of {shown['max_restarts']}",
         f"began {when(shown['started_at'])}",

@@ -80,10 +80,10 @@ class JobSnapshot:
         }
 
 
-def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
+def list_jobs(client: MonitorClient) -> list[Json]:
     """All jobs, newest first; ``monitor`` is set on a job that another monitor watches."""
 
-    def complete(job: Json) -> dict[str, Any]:
+    def complete(job: Json) -> Json:
         if "monitor" not in job:
             return job
         return {**_UNKNOWN_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}

@@ -146,7 +146,9 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
-    facts = [f"{job['ranks_reporting']} of {count(job['world_size'], 'rank')} reporting", f"attempt {job['attempt']}"]
+    world = count(job["world_size"], "rank")
+    reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
+    facts = [reporting, f"attempt {job['attempt']}"]
     facts.append(f"{count(job['restarts'], 'restart')} of {job['max_restarts']}")
     if job["iteration"] is not None:
         speed = _pace(job)
@@ -160,8 +162,8 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
 
 
 def _ranks(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    if not snapshot.ranks:
-        return []
+    if not snapshot.ranks or (snapshot.job["ended_at"] is not None and set(snapshot.ranks) == {"unseen"}):
+        return []  # a job that was loaded from its record has no ranks any more
     width = max(len(state) for state in snapshot.ranks)
     digits = max(len(str(len(members))) for members in snapshot.ranks.values())
     lines = ["RANKS"]

@@ -262,3 +262,14 @@ def test_one_of_two_is_named_while_the_other_goes_on() -> None:
         scene.tick()
     assert scene.blamed == {1: "behind"}
     assert "the other ranks are not" in scene.incident.reason
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_rank_that_is_stuck_between_two_steps_is_not_reported_to_be_in_the_step(learned: bool) -> None:
+    scene = Scene(reports_durations=learned, on_hang="log").run(120)
+    scene.hang(2, outside=True).until_found().run(2)
+    assert [c.rank for c in scene.incident.culprits] == [2]
+    first, _, cause = scene.incident.reason.partition("; ")
+    assert first.startswith("Rank 0 on host-0 has ")
+    assert "(2 others too)" in first, "rank 2 is in no section"
+    assert cause.startswith("rank 2 on host-0 is to blame: it has not begun the step that the others are in")

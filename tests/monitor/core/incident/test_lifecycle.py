@@ -556,3 +556,9 @@ def test_a_crash_that_follows_from_another_is_not_to_blame_whichever_is_reported
         scene.die(rank, exit_code=1, message=messages[rank])
     assert scene.incident.culprits[0].rank == 3
     assert scene.incident.reason.startswith("Rank 3 on host-1 exited with code 1: ValueError: bad batch")
+
+
+def test_an_attempt_that_begins_again_is_not_reported_as_resumed() -> None:
+    scene = Scene(on_hang="restart", checkpoint=1000).run(30)
+    scene.hang(2).until_found().until(lambda: not scene.incident.open, within=120)
+    assert "goes on at step 0, so no checkpoint was loaded; " in scene.incident.outcome

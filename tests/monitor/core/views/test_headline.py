@@ -102,5 +102,5 @@ def test_each_runbook_link_leads_to_a_section_of_the_runbook() -> None:
     text = (Path(__file__).parents[4] / "docs/runbook.md").read_text()
     sections = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("### ")}
     for kind in VerdictKind:
-        page, _, section = next_action(incident(kind=kind)).runbook.partition("/#")
-        assert (page, section in sections) == ("runbook", True), section
+        page, _, section = next_action(incident(kind=kind)).runbook.partition("#")
+        assert (page, section in sections) == ("runbook.html", True), section

@@ -15,9 +15,8 @@ export interface JobSummary {
   ended_at: number | null;
   goodput: number | null;
   iteration: number | null;
+  /** Zero while no step completes; null: unknown. */
   iterations_per_second: number | null;
-  /** Zero while no step completes; null: unknown. Absent with older monitors. */
-  steps_per_second?: number | null;
   instrumented: boolean;
   observe_only: boolean;
   open_incidents: number;

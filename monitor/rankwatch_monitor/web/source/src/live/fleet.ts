@@ -2,8 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import { isElsewhere, type Listed } from "../logic/fleet";
-import { noteStep } from "./samples";
+import { type Listed } from "../logic/fleet";
 import { listen, type Stream } from "./stream";
 
 export interface FleetWatch extends Stream {
@@ -14,7 +13,6 @@ export interface FleetWatch extends Stream {
 export function watchFleet(): FleetWatch {
   const jobs = signal<Listed[] | null>(null);
   const take = (answer: { jobs: Listed[] }) => {
-    for (const job of answer.jobs) if (!isElsewhere(job)) noteStep(job);
     jobs.value = answer.jobs;
   };
   const read = () => {

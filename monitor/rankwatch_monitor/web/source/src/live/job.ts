@@ -6,7 +6,7 @@ import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
-import { noteStep, sample } from "./samples";
+import { sample } from "./samples";
 import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
 
@@ -50,7 +50,6 @@ export function watchJob(id: string): JobWatch {
   function take(summary: JobSummary): void {
     job.value = summary;
     unknown.value = null;
-    noteStep(summary);
   }
 
   async function readAll(): Promise<void> {

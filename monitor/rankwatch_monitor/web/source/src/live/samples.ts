@@ -3,7 +3,6 @@
 import { signal } from "@preact/signals";
 import { now, stale } from "../api/connection";
 import type { JobSummary } from "../api/types";
-import { speedOf, Steps } from "../logic/speed";
 
 export interface Samples {
   time: number[];
@@ -16,7 +15,6 @@ const MOST = 3600;
 const GAP = 10;
 
 const kept = new Map<string, Samples>();
-const steps = new Map<string, Steps>();
 /** Incremented with every new sample. */
 export const sampled = signal(0);
 
@@ -28,16 +26,11 @@ export function samplesOf(job: string): Samples {
 
 /** Steps per second now; null: not known. */
 export function speed(job: JobSummary): number | null {
-  return stale.value === null ? speedOf(job, stepsOf(job.id), now.value) : null;
-}
-
-/** Take note of how far a job is. */
-export function noteStep(job: JobSummary): void {
-  stepsOf(job.id).note(job.iteration, now.peek());
+  return stale.value === null ? job.iterations_per_second : null;
 }
 
 export function sample(job: JobSummary): void {
-  addSample(samplesOf(job.id), now.peek(), stale.peek() === null ? speedOf(job, stepsOf(job.id), now.peek()) : null);
+  addSample(samplesOf(job.id), now.peek(), stale.peek() === null ? job.iterations_per_second : null);
 }
 
 /** Times without samples become a gap. */
@@ -56,10 +49,4 @@ export function addSample({ time, rate }: Samples, at: number, value: number | n
       rate.shift();
     }
   }
-}
-
-function stepsOf(job: string): Steps {
-  let found = steps.get(job);
-  if (!found) steps.set(job, (found = new Steps()));
-  return found;
 }
