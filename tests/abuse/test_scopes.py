@@ -52,7 +52,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
             "ranks", "goodput", "report", "incidents", "incidents/{incident_id}", "policy",
-            "events", "why", "history", "timeline", "trends", "grid/{look}", "layout",
+            "events", "why", "history", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
         )
     },
     # A session is opened with a token in the body, and states no more of itself.
