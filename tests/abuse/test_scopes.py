@@ -45,6 +45,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("GET", "/api/v1/audit"): CONTROL,
     ("GET", "/metrics"): READ,
     ("GET", "/api/v1/jobs"): READ,
+    ("GET", "/api/v1/hosts"): READ,
     ("GET", "/api/v1/events"): READ,
     ("GET", "/api/v1/policy/schema"): READ,
     ("GET", BELOW_JOB): READ,

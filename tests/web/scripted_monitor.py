@@ -40,6 +40,7 @@ class Script:
     """What the monitor reports; changed by the test while the page is open."""
 
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
     ranks: dict[str, list[str]] = field(default_factory=dict)
     incidents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     goodput: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -266,6 +267,10 @@ def _app(script: Script) -> FastAPI:
     @app.get("/api/v1/events")
     async def fleet_events() -> Response:
         return _stream(script, lambda: [("jobs", {"jobs": _listed(script)})])
+
+    @app.get("/api/v1/hosts")
+    async def hosts() -> Any:
+        return {"hosts": script.hosts}
 
     @app.get("/api/v1/jobs/{job_id}")
     async def job(job_id: str) -> Any:

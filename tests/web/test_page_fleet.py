@@ -61,3 +61,17 @@ def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Sc
     expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
     script.add("new", ["running"])
     expect(page.get_by_text("new-name")).to_be_visible()
+
+
+def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("run-1", ["running"] * 4)
+    last = {"job": "run-1", "incident": "run-1-7", "opened_at": time.time() - 7200, "headline": "Rank 3 is behind"}
+    script.hosts = [
+        {"host": host, "incidents": incidents, "jobs": ["run-1"], "last": last}
+        for host, incidents in (("a7", 3), ("b1", 1))
+    ]
+    page.goto(monitor_url)
+    table = page.get_by_role("region", name="Nodes named more than once").get_by_role("table")
+    expect(table.get_by_role("rowheader")).to_have_text(["a7"])
+    expect(table.get_by_role("row").nth(1)).to_contain_text("2 h ago: Rank 3 is behind")
+    expect(table.get_by_role("link")).to_have_attribute("href", "#/jobs/run-1/incidents/run-1-7")

@@ -32,7 +32,7 @@ from rankwatch_monitor.ingest.routes import Admit
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import NamedToken, matches
 
-FILTERED: Final = tuple(semconv.API_PREFIX + path for path in ("/jobs", "/events", "/policy/schema"))
+FILTERED: Final = tuple(semconv.API_PREFIX + path for path in ("/jobs", "/hosts", "/events", "/policy/schema"))
 """Paths without a job that a token bound to jobs may read; they show its jobs only."""
 
 

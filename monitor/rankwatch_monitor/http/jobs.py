@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.views import headline, job_view, rankings
+from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
@@ -37,6 +38,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs", summary="All jobs, the newest first")
     async def jobs(request: Request) -> dict[str, Any]:
         return {"jobs": listed(monitor, monitor.clock.now(), grant_of(request))}
+
+    @routes.get("/hosts", summary="The hosts that incidents have named, of all jobs; the most frequent first")
+    async def hosts(request: Request) -> dict[str, Any]:
+        grant = grant_of(request)
+        return {"hosts": named_hosts(job for job in monitor.jobs.values() if grant.covers(job.id))}
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> dict[str, Any]:

@@ -336,3 +336,11 @@ export interface Setting {
 }
 
 export type SettingValue = boolean | number | string | null | Record<string, number | null>;
+
+/** A host that incidents have named. */
+export interface NamedHost {
+  host: string;
+  incidents: number;
+  jobs: string[];
+  last: { job: string; incident: string; opened_at: number; headline: string };
+}

@@ -3,12 +3,12 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobSummary } from "../api/types";
+import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
 import { headline, isElsewhere, isSuspected, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES } from "../logic/fleet";
-import { jobAddress } from "../logic/route";
+import { incidentAddress, jobAddress } from "../logic/route";
 import { ago, clock, count, percent, rate } from "../logic/text";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -16,6 +16,7 @@ import { showInTab } from "./tab";
 
 /** Jobs from which on the list can be searched. */
 const MANY = 4;
+const HOSTS_SHOWN = 10;
 
 const text = signal("");
 const state = signal("");
@@ -44,6 +45,34 @@ export function Fleet() {
           <JobRow key={job.id} job={job} />
         ))}
       </ul>
+      <Hosts hosts={watch.hosts.value.filter((each) => each.incidents > 1)} />
+    </section>
+  );
+}
+
+/** Nodes that more than one incident has named: a driver, a link or a disk there may need a repair. */
+function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
+  if (hosts.length === 0) return null;
+  return (
+    <section class="hosts" aria-labelledby="hosts">
+      <h2 id="hosts">Nodes named more than once</h2>
+      <div class="scroll" tabIndex={0}>
+        <table>
+          <thead>
+            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th><th scope="col">Last</th></tr>
+          </thead>
+          <tbody>
+            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, last }) => (
+              <tr key={host}>
+                <th scope="row">{host}</th>
+                <td class="number">{count(incidents)}</td>
+                <td class="number">{count(jobs.length)}</td>
+                <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a></td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </section>
   );
 }

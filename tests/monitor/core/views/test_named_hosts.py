@@ -1,0 +1,47 @@
+"""Hosts by how often confirmed incidents named them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.named_hosts import named_hosts
+
+
+def hung(job: str, *ranks: int) -> Scene:
+    """A job of two hosts of two ranks, in which these ranks hung one after another and went on."""
+    scene = Scene(4, hosts=2, job_id=job, on_hang="log").run(20)
+    for rank in ranks:
+        before = len(scene.job.incidents)
+        scene.hang(rank).until(lambda before=before: len(scene.job.incidents) > before)  # type: ignore[misc]
+        scene.run(2).resume().run(10)
+    return scene
+
+
+def test_hosts_are_counted_over_jobs_and_the_last_incident_is_linked() -> None:
+    one, other = hung("one", 2, 3, 0), hung("other", 3)
+    rows = named_hosts([one.job, other.job])
+    assert [(row["host"], row["incidents"], row["jobs"]) for row in rows] == [
+        ("host-1", 3, ["one", "other"]),
+        ("host-0", 1, ["one"]),
+    ]
+    last = one.job.incidents[-1]
+    assert rows[1]["last"] == {
+        "job": "one",
+        "incident": last.id,
+        "opened_at": last.opened_at,
+        "headline": headline(last),
+    }
+    json.dumps(rows)
+
+
+def test_orders_and_suspicions_name_no_host() -> None:
+    scene = hung("job", 2)
+    scene.order(Action.CAPTURE)
+    scene.run(10)
+    assert [row["incidents"] for row in named_hosts([scene.job])] == [1]
+    scene.job.incidents[0] = replace(scene.job.incidents[0], confirmed=False)
+    assert named_hosts([scene.job]) == []
