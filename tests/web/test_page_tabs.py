@@ -38,6 +38,8 @@ def slow(script: Script) -> Script:
 def test_the_timeline_marks_ranks_that_take_longer(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
     page.get_by_role("link", name="Section timeline").click()
+    trace = page.get_by_role("link", name="All sampled steps of these ranks for Perfetto")
+    expect(trace).to_have_attribute("href", re.compile(r"^/api/v1/jobs/j/timeline/trace\?ranks=[0-9A-F%-]+$"))
     field = page.get_by_role("application", name="8 ranks, steps 1180, 1190, 1200")
     expect(field).to_be_visible()
     expect(page.get_by_role("textbox", name="Ranks")).to_have_value("0-7")

@@ -80,6 +80,11 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
             {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys.</small>}
           </p>
           <Sums timeline={timeline} />
+          <p class="note">
+            <a href={`/api/v1/jobs/${encodeURIComponent(watch.id)}/timeline/trace?ranks=${encodeURIComponent(ranks)}`} download>
+              All sampled steps of these ranks for Perfetto
+            </a>
+          </p>
         </>
       )}
     </section>
