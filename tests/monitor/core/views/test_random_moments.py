@@ -17,7 +17,7 @@ from rankwatch_monitor.core.views.headline import LONGEST, shown
 from rankwatch_monitor.publish.text import report
 
 RANKS: Final = 6
-SECONDS: Final = 600
+SECONDS: Final = 300
 STANDS: Final = {"hung", "recovering", "lost", "failed", "stopped"}
 COUNTS: Final = re.compile(r"\((\d+) others? too\)|the (\d+) other ranks|in which (\d+) ranks? wait")
 
@@ -47,8 +47,8 @@ def fault(scene: Scene, chance: random.Random) -> None:
             scene.cut_host(chance.randrange(scene.hosts))
 
 
-def check(scene: Scene) -> str:
-    """Compare everything that is shown now with the job's state; return the state."""
+def check(scene: Scene) -> None:
+    """Compare everything that is shown now with the job's state."""
     job, now = scene.job, scene.now
     summary, incidents = job_view.summary(job, now), [shown(each) for each in job.incidents]
     json.dumps([summary, incidents, job_view.ranks(job, now), job_view.goodput(job)], allow_nan=False)
@@ -80,7 +80,6 @@ def check(scene: Scene) -> str:
         assert each["next_action"]["text"]
         for counts in COUNTS.findall(each["reason"]):
             assert all(int(count) < RANKS for count in counts if count), each["reason"]
-    return str(state)
 
 
 @pytest.mark.parametrize("on_hang", ["restart", "log"])
@@ -89,9 +88,8 @@ def test_what_is_shown_agrees_with_the_state(seed: int, on_hang: str) -> None:
     chance = random.Random(f"{seed} {on_hang}")
     learned = bool(seed % 2)
     scene = Scene(RANKS, hosts=2, reports_durations=learned, on_hang=on_hang, max_restarts=4).run(90)
-    states = []
     for _ in range(SECONDS):
-        if chance.random() < 0.03:
+        if chance.random() < 0.04:
             fault(scene, chance)
-        states.append(check(scene.run(1)))
-    assert len(set(states)) >= 2, "faults changed the job's state"
+        check(scene.run(1))
+    assert scene.job.incidents, "faults changed what is shown"
