@@ -115,4 +115,7 @@ def test_one_incident_is_reported_the_same_everywhere(
     reported.process.wait(20)
     (run,) = written_runs(tmp_path / "files")
     assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
-    assert [alert.text in reported.printed() for alert in run.alerts] == [True], "W&B's alert"
+    (alert,) = run.alerts
+    about, _, link = alert.text.partition("\n")
+    assert about in reported.printed(), "W&B's alert"
+    assert link.endswith(f"/jobs/{job}") or link == "", "it leads to the page"

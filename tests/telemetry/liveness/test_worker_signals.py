@@ -129,7 +129,8 @@ def test_without_the_shelter_the_workers_take_training_down(start: Start) -> Non
         os.kill(worker, TERM)
     code, output = rank.end()
     assert code == 1
-    assert "killed by signal: Terminated" in output
+    # Which of the two it sees first: that a worker is gone, or that its connection is.
+    assert "killed by signal: Terminated" in output or "ConnectionResetError" in output
 
 
 @pytest.mark.long
