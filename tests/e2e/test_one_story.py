@@ -20,6 +20,7 @@ from support.monitor_process import RunningMonitor, running_monitor
 from support.wandb_files import written_runs
 
 RANK, STEP = 1, 35
+PAGE = "https://monitor.example"
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def receiver() -> Iterator[HttpReceiver]:
 @pytest.fixture
 def reported(tmp_path: Path, receiver: HttpReceiver) -> Iterator[RunningMonitor]:
     """A monitor with all of its publishers."""
-    flags = ("--webhook", f"json={receiver.url}/hook", "--external-url", "https://monitor.example")
+    flags = ("--webhook", f"json={receiver.url}/hook", "--external-url", PAGE)
     wandb = ("--wandb-project", "story", "--wandb-mode", "offline", "--wandb-dir", str(tmp_path / "files"))
     (tmp_path / "files").mkdir()
     with running_monitor(tmp_path / "monitor", *flags, *wandb) as monitor:
@@ -118,4 +119,4 @@ def test_one_incident_is_reported_the_same_everywhere(
     (alert,) = run.alerts
     about, _, link = alert.text.partition("\n")
     assert about in reported.printed(), "W&B's alert"
-    assert link.endswith(f"/jobs/{job}") or link == "", "it leads to the page"
+    assert link == f"{PAGE}/#/jobs/{job}", "it leads to the page"

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 def next_action(action: str | None, ranks: tuple[int, ...] = ()) -> dict[str, Any]:
     return {
-        "action": action, "ranks": list(ranks), "nodes": [], "text": "Exclude the node of rank 2: it failed twice.",
+        "action": action, "ranks": list(ranks), "text": "Exclude the node of rank 2: it failed twice.",
         "runbook": "runbook.html#rankwatchjobhung",
     }  # fmt: skip
 
@@ -33,7 +33,11 @@ def hung(script: Script) -> Script:
     """A job of four ranks, of which rank 2 hangs."""
     script.add("j", ["running"] * 4)
     incident = script.hang("j", 2, REASON)
-    incident |= {"headline": HEADLINE, "affected": [0, 1, 2, 3], "next_action": next_action("exclude", (2,))}
+    incident |= {
+        "headline": HEADLINE,
+        "affected": [0, 1, 2, 3],
+        "next_action": next_action("restart_excluding_node", (2,)),
+    }
     script.jobs["j"]["headline"] = HEADLINE
     return script
 

@@ -108,7 +108,7 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
             if last.get(key) != text:
                 last[key] = text
                 yield format_sse_event(event=event, data_str=text)
-        if time.monotonic() - clock_sent >= CLOCK_INTERVAL:
+        if time.monotonic() - clock_sent > CLOCK_INTERVAL - interval:  # not later than that
             clock_sent = time.monotonic()
             clock = {"now": monitor.clock.now(), "judged": monitor.last_tick}
             yield format_sse_event(event="clock", data_str=json.dumps(clock))

@@ -65,14 +65,16 @@ def steps_per_second(job: Job, now: float) -> float | None:
 def _held_up(job: Job, now: float) -> Finding | None:
     """Why a job does not advance at all, whatever was measured before; None: it may, or it ended well."""
     if job.ended is not None:
-        reason, since = job.ended.reason if job.ended.state in ENDED_EARLY else "", job.ended.at
+        if job.ended.state not in ENDED_EARLY:
+            return None
+        reason, since = job.ended.reason or f"The job has {job.ended.state}.", job.ended.at
     elif job.ever_instrumented and liveness.lost(job, now):
         reason, since = f"No rank or launcher has reported since {_clock(job.last_heard)} UTC.", job.last_heard
     elif (incident := _holding_up(job)) is not None:
         reason, since = incident.reason, incident.timeline.since or incident.opened_at
     else:
         return None
-    return Finding(StragglerVerdict.NO_STEP, reason=reason, since=since) if reason else None
+    return Finding(StragglerVerdict.NO_STEP, reason=reason, since=since)
 
 
 def _holding_up(job: Job) -> Incident | None:

@@ -9,12 +9,15 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, CulpritClass, Proof, VerdictKind
+from rankwatch_monitor.core.hang.collectives import place
+from rankwatch_monitor.core.hang.stacks import GroupProgress
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST, headline, next_action, of_job, shown
 
 HOST = "gpu-0123"
+REACHED = GroupProgress("world", "all_reduce", 8192, 8191, (0, 1))
 
 
 def incident(*culprits: Culprit, reason: str = "Something is wrong.", **fields: object) -> Incident:
@@ -30,7 +33,7 @@ def behind(rank: int, reason: str, host: str = HOST, kind: CulpritClass = Culpri
     ("culprits", "expected"),
     [
         (
-            [behind(9210, "it has not entered 'all_reduce' number 8192 of group 'world', in which 2047 ranks wait")],
+            [behind(9210, f"it has not entered {place(REACHED)}, in which 2047 ranks wait")],
             "Rank 9210 on gpu-0123 has not entered all_reduce #8192, in which 2047 ranks wait",
         ),
         (

@@ -155,6 +155,8 @@ def test_neither_is_one_that_restarts_failed_or_is_lost() -> None:
     scene.job.ended = Ending(JobState.FAILED, "the restarts are used up", scene.now)
     assert shown(scene) == ("failed", "no_step", 0.0)
     assert finding(scene.job, scene.now).reason == "the restarts are used up"
+    scene.job.ended = Ending(JobState.STOPPED, "", scene.now)
+    assert shown(scene) == ("stopped", "no_step", 0.0)
 
 
 def test_an_order_that_leaves_the_ranks_running_leaves_the_job_healthy() -> None:

@@ -35,7 +35,7 @@ test("stacks are copied with their ranks, exceptions and what is missing", () =>
 test("the text has what the page has: headline, next action, culprits, phases, collectives, stacks", () => {
   const text = incidentText(job, detail({
     headline: "Rank 3 has not entered all_reduce #7", reason: "Rank 3 on node-0 has been in section step for 14.2 s.",
-    next_action: { action: "restart", ranks: [3], nodes: [], text: "Nothing: the restart is under way.", runbook: "" },
+    next_action: { action: "restart", ranks: [3], text: "Nothing: the restart is under way.", runbook: "" },
     timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],

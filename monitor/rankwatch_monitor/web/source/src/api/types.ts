@@ -201,10 +201,9 @@ export interface Culprit {
 
 /** What to do about an incident now. */
 export interface NextAction {
-  /** "none" or null: nothing is to be ordered. */
+  /** Null: nothing is to be ordered. */
   action: string | null;
   ranks: number[];
-  nodes?: string[];
   text: string;
   /** A path in the manual; empty: none. */
   runbook: string;

@@ -47,10 +47,10 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
     setAction(order.action);
     setReason(order.reason);
     setRanks(order.ranks.join(","));
-    setNodes(order.nodes);
+    setNodes([]);
     setProblem(null);
     setDone(null);
-    setConfirming(!over && (order.action !== "restart_excluding_node" || order.ranks.length + order.nodes.length > 0));
+    setConfirming(!over && (order.action !== "restart_excluding_node" || order.ranks.length > 0));
   }, [prepared.value]);
 
   const confirm = (event: SubmitEvent) => {
