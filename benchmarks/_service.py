@@ -54,14 +54,25 @@ def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[s
 
 
 @contextlib.contextmanager
-def monitor(folder: Path) -> Iterator[str]:
-    """A monitor on a free port; yields its address."""
+def monitor(folder: Path, holds: Path | None = None) -> Iterator[str]:
+    """A monitor on a free port; yields its address. ``holds``: it measures what holds its loop (``_holds.py``)."""
     ready = folder / "ready.json"
-    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--ready-file", str(ready)]
+    measured = [str(Path(__file__).with_name("_holds.py")), str(holds)]
+    command = [sys.executable, *(["-m", "rankwatch_monitor"] if holds is None else measured)]
+    command += ["--port", "0", "--ready-file", str(ready)]
     command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
     with process(command, folder / "monitor.log"):
         wait_for("the monitor", lambda: ready.exists() or None)
         yield json.loads(ready.read_text())["url"]
+
+
+def holds(pid: int, written: Path) -> dict[str, Any]:
+    """What held the loop of a measured monitor since the last call."""
+    written.unlink(missing_ok=True)
+    os.kill(pid, signal.SIGUSR2)
+    wait_for("the monitor's measures", lambda: written.exists() or None)
+    found: dict[str, Any] = json.loads(written.read_text())
+    return found
 
 
 def get(url: str) -> Any:

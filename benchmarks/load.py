@@ -74,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", help="a monitor that runs already, instead of one that is started here")
     parser.add_argument("--pid", type=int, help="its process, to read its CPU time and memory")
     parser.add_argument("--token", default=os.environ.get("RANKWATCH_TOKEN", ""), help="its token, if it asks for one")
+    parser.add_argument("--holds", action="store_true", help="measure how long anything holds the monitor's event loop")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="record the monitor with py-spy (raw) meanwhile")
     asked = parser.parse_args()
     for name, value in (DEFAULTS | PRESETS.get(asked.preset or "", {})).items():
@@ -85,6 +86,8 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--ranks-a-request {asked.ranks_a_request} is out of range: give 1 to 1000")
     if asked.interval <= 0 or asked.step_seconds <= 0:
         parser.error("--interval and --step-seconds are seconds above 0; --hurried sends as fast as it goes")
+    if asked.url is not None and asked.holds:
+        parser.error("--holds measures a monitor that is started here: leave --url out")
     if asked.url is None and asked.pid is not None:
         parser.error("--pid belongs to the monitor at --url: give both")
     return asked
@@ -108,7 +111,8 @@ def main() -> int:
             url, pid = asked.url, asked.pid
             if url is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                url = stack.enter_context(_service.monitor(folder))
+                asked.holds = folder / "holds.json" if asked.holds else None
+                url = stack.enter_context(_service.monitor(folder, asked.holds))
                 pid = json.loads((folder / "ready.json").read_text())["pid"]
             result = asyncio.run(load(asked, shape, faults, url, pid, stack))
     except ValueError as error:
@@ -157,6 +161,8 @@ async def load(
         spy = [str(Path(sys.executable).with_name("py-spy")), "record", "--nonblocking", "-f", "raw", "-r", "100"]
         spy += ["-d", str(int(asked.seconds)), "-o", str(asked.profile), "-p", str(pid)]
         stack.enter_context(_service.process(spy, asked.profile.with_suffix(".log")))
+    if asked.holds:
+        await asyncio.to_thread(_service.holds, pid, asked.holds)  # what starting held
     before, own, at = usage(pid) if pid else None, time.process_time(), time.monotonic()
     scraper.start()
     rounds = int(fleet.reports_S.min())
@@ -166,6 +172,7 @@ async def load(
         await generator.run(0.02, schedule.tick)
     seconds, own = time.monotonic() - at, time.process_time() - own
     after = usage(pid) if pid else None
+    held = await asyncio.to_thread(_service.holds, pid, asked.holds) if asked.holds else {}
     counts = generator.client.counts
     accepted, due = counts.accepted, generator.due(time.monotonic())
     while any(thread.is_alive() for thread in schedule.threads):
@@ -176,7 +183,7 @@ async def load(
     if launchers is not None:
         await launchers.close()
     reported = launchers.figures() if launchers is not None else {}
-    return reported | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    return reported | held | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
 
 
 def whole(rounds: int) -> bool:

@@ -31,6 +31,8 @@ class PrewarmSettings:
     """Imported ahead, besides torch."""
     memory: int = PREWARM_MEMORY
     """Limit on the resident memory of one prewarmed worker, in bytes."""
+    automatic: bool = False
+    """Not asked for, but the default: prewarm only where the job cannot notice it."""
 
 
 # Readers of values: each raises ValueError, whose text states what is accepted ----------------------------------------

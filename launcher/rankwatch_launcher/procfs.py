@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +16,7 @@ GIB: Final = 1 << 30
 PROC: Final = Path("/proc")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 
-_UNLIMITED: Final = "max"
+_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _STATES: Final = {
     "T": ProcessState.STOPPED,
     "t": ProcessState.STOPPED,
@@ -77,15 +79,26 @@ def caught_in(status: str, signal_number: int) -> bool:
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 
-def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """Bytes available without swapping: the minimum over the host and every enclosing control group (v2).
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of memory of a host or of a control group."""
+
+    available: int
+    """Without swapping; page cache that can be reclaimed counts as available."""
+    total: int
+
+
+def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory | None:
+    """Memory of the host, or of the enclosing control group (v1 or v2) of which least is available.
 
     None when ``/proc/meminfo`` does not report it.
     """
-    host = _field(proc / "meminfo", "MemAvailable")
-    if host is None:
+    available, total = _field(proc / "meminfo", "MemAvailable"), _field(proc / "meminfo", "MemTotal")
+    if available is None or total is None:
         return None
-    return min([host * KIB, *_available_in_cgroups(proc, cgroups)])
+    host = Memory(available * KIB, total * KIB)
+    groups = [group for group in _cgroups(proc, cgroups) if group.total < host.total]
+    return min([host, *groups], key=lambda each: each.available)
 
 
 def resident_memory(pid: int, proc: Path = PROC) -> int:
@@ -93,27 +106,38 @@ def resident_memory(pid: int, proc: Path = PROC) -> int:
     return (_field(proc / str(pid) / "status", "VmRSS") or 0) * KIB
 
 
-def _available_in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
+def maps_library(pid: int, name: str, proc: Path = PROC) -> bool:
+    """Whether a process has mapped a file whose name begins like this; False when /proc cannot be read."""
+    try:
+        with (proc / str(pid) / "maps").open() as maps:
+            return any(line.rpartition("/")[2].startswith(name) for line in maps)
+    except OSError:
+        return False
+
+
+def _cgroups(proc: Path, cgroups: Path) -> Iterator[Memory]:
+    """Every enclosing control group with a limit. Within a container, its own group is often mounted as the root."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return
-    path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if path is None:
-        return
-    folder = cgroups / path.strip("/")
-    for group in (folder, *folder.parents):
-        if cgroups not in (group, *group.parents):
-            break
-        try:
-            limit = (group / "memory.max").read_text().strip()
-            if limit != _UNLIMITED:
-                used = int((group / "memory.current").read_text())
-                # Inactive page cache is reclaimed before the OOM killer runs.
-                yield max(0, int(limit) - used + (_field(group / "memory.stat", "inactive_file") or 0))
-        except (OSError, ValueError):
-            # The root group has no such files.
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, limit, used, cache = cgroups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            root, limit, used, cache = cgroups / "memory", *_V1
+        else:
             continue
+        folder = root / path.strip("/")
+        for group in (folder, *folder.parents):
+            if root not in (group, *group.parents):
+                break
+            with contextlib.suppress(OSError, ValueError):  # the root group of v2 has no such files; "max": no limit
+                total = int((group / limit).read_text())
+                # Inactive page cache is reclaimed before the OOM killer runs.
+                free = total - int((group / used).read_text()) + (_field(group / "memory.stat", cache) or 0)
+                yield Memory(max(0, free), total)
 
 
 def _field(path: Path, name: str) -> int | None:

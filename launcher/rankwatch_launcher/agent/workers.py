@@ -37,6 +37,8 @@ class RankHandler(SubprocessHandler):
         taken = self._take(args, env)
         process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
         self._on_start(process.pid)
+        if self._pool is not None:
+            self._pool.started(self.local_rank_id, process.pid)
         return process
 
     def _take(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:

@@ -8,6 +8,7 @@ with the registration.
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
@@ -38,6 +39,7 @@ FOREIGN_SWITCHES: Final = (
 """Flags of torchrun and ft_launcher without a value; all others have one. A test compares them with the parser."""
 
 STANDBY: Final = "RANKWATCH_STANDBY"
+AUTOMATIC: Final = "auto"
 STANDBY_MODULES: Final = "RANKWATCH_STANDBY_MODULES"
 STANDBY_MEMORY: Final = "RANKWATCH_STANDBY_MEMORY"
 DEFAULT_SIZE: Final = f"{PREWARM_MEMORY / GIB:g}"
@@ -212,7 +214,7 @@ def add_standby_flags(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="keep one prewarmed worker per local rank, with torch imported, for the next attempt to start in "
-        f"(default: off, or {STANDBY})",
+        f"(default: where a quarter of the memory stays available, or {STANDBY})",
     )
     group.add_argument(
         "--standby-modules",
@@ -231,13 +233,17 @@ def add_standby_flags(group: argparse._ArgumentGroup) -> None:
 def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> PrewarmSettings | None:
     """The settings of prewarmed workers, flags before environment variables; None when not wanted or not possible.
 
+    Without either the pool is automatic.
+
     Raises:
         ValueError: an environment variable is invalid; the text names it.
     """
-    try:
-        wanted = parse_bool(env[STANDBY]) if env.get(STANDBY) else None
-    except ValueError as error:
-        raise ValueError(f"{STANDBY}: {error}") from None
+    wanted = None
+    if env.get(STANDBY, AUTOMATIC) not in ("", AUTOMATIC):
+        try:
+            wanted = parse_bool(env[STANDBY])
+        except ValueError as error:
+            raise ValueError(f"{STANDBY}: {error}, or {AUTOMATIC}") from None
     try:
         modules = args.standby_modules if args.standby_modules is not None else _modules(env.get(STANDBY_MODULES, ""))
     except argparse.ArgumentTypeError as error:
@@ -250,14 +256,16 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
         raise ValueError(f"{STANDBY_MEMORY}: {error}") from None
     if args.standby is not None:
         wanted = args.standby
-    if not (bool(modules) if wanted is None else wanted):
+    if wanted is None and modules:
+        wanted = True
+    if wanted is False:
         return None
     from rankwatch_launcher import torch_compat  # imports torch, which the job supervisor must not
 
     if (complaint := torch_compat.prewarm_complaint()) is not None:
-        logger.warning("standby is disabled: %s", complaint)
+        logger.log(logging.WARNING if wanted else logging.INFO, "standby is disabled: %s", complaint)
         return None
-    return PrewarmSettings(modules, size)
+    return PrewarmSettings(modules, size, automatic=wanted is None)
 
 
 def _modules(text: str) -> tuple[str, ...]:

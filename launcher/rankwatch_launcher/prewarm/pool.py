@@ -17,10 +17,14 @@ take        a rank is started                        the worker becomes the rank
 ==========  =======================================  ==================================================================
 
 The pool never fails an attempt: a problem is logged once, and the rank starts as a fresh process.
+
+Unless the user asked for it, the pool is *automatic*: it waits longer, leaves a quarter of the memory available, and
+prewarms only for ranks that have imported torch themselves.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -35,19 +39,27 @@ from rankwatch_launcher.log import logger
 from rankwatch_launcher.options import PrewarmSettings
 from rankwatch_launcher.prewarm import child, handle
 from rankwatch_launcher.prewarm.handle import Command, PrewarmedWorker
-from rankwatch_launcher.procfs import GIB
+from rankwatch_launcher.procfs import GIB, Memory
 
 TORCH: Final = ("torch",)
 OURS: Final = ("rankwatch.export.pipeline", "rankwatch.export.resource", "rankwatch.session")
 """What ``rankwatch.init()`` imports; used when the script calls it."""
 MARGIN: Final = 2 * GIB
 """Memory that must remain once one more worker has reached its limit."""
+AUTOMATIC_SHARE: Final = 0.25
+"""Share of all memory that an automatic pool leaves available, if that is more."""
 SETTLE_SECONDS: Final = 10.0
-"""After this an attempt counts as settled although not all of its ranks report a completed step."""
+"""After this an attempt counts as settled although not all of its ranks report a completed step. An automatic pool
+waits at least as long."""
+AUTOMATIC_SETTLE_SECONDS: Final = 60.0
+"""The same for an automatic pool."""
+LIBRARY: Final = "libtorch"
+"""Mapped by a process that has imported torch."""
 IMPORT_SECONDS: Final = 600.0
 """Limit on one import: longer than from any slow shared file system."""
 PROBE_SECONDS: Final = 60.0
 MEMORY_CHECK_SECONDS: Final = 1.0
+LIBRARY_CHECK_SECONDS: Final = 10.0
 
 READ_LATE: Final = frozenset(
     {
@@ -68,6 +80,8 @@ class RankStart:
 
     argv: tuple[str, ...]
     environment: dict[str, str]
+    pid: int | None = None
+    """The rank's process, once it runs."""
 
 
 @dataclass
@@ -79,9 +93,10 @@ class PrewarmPool:
     """Reads the ranks' slots, by local rank."""
     base: tuple[str, ...] = TORCH
     """Imported first, and known to read no variable of an attempt during the import."""
-    settle_seconds: float = SETTLE_SECONDS
+    settle_seconds: float | None = None
+    """None: :data:`SETTLE_SECONDS` or :data:`AUTOMATIC_SETTLE_SECONDS`."""
     clock: Callable[[], float] = time.monotonic
-    available: Callable[[], int | None] = procfs.available_memory
+    memory: Callable[[], Memory | None] = procfs.memory
     disabled: str = ""
     """Why the pool is disabled; empty while it works."""
     _starts: dict[int, RankStart] = field(default_factory=dict)
@@ -91,13 +106,15 @@ class PrewarmPool:
     _started_at: float = 0.0
     _requested_at: float = 0.0
     _memory_checked_at: float = 0.0
+    _library_checked_at: float = -LIBRARY_CHECK_SECONDS
+    _library_found: bool = False
     _logged: set[str] = field(default_factory=set)
 
     def take(
         self, local_rank: int, argv: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
     ) -> subprocess.Popen[bytes] | None:
         """Turn a worker into the rank being started; None when it must be a fresh process."""
-        self._started_at = self.clock()
+        self._started_at, self._library_found = self.clock(), False
         self._starts[local_rank] = RankStart(tuple(argv), dict(environment))
         worker = self._workers.get(local_rank)
         if worker is None or worker.busy or not worker.imported:
@@ -115,6 +132,11 @@ class PrewarmPool:
             return None
         logger.info("local rank %d starts from a prewarmed worker (pid %d)", local_rank, worker.process.pid)
         return worker.process
+
+    def started(self, local_rank: int, pid: int) -> None:
+        """Note the process of a rank, whichever way it was started."""
+        if (start := self._starts.get(local_rank)) is not None:
+            start.pid = pid
 
     def tick(self) -> None:
         """Take the next step without waiting; called a few times a second while ranks run."""
@@ -140,10 +162,25 @@ class PrewarmPool:
     # Steps ------------------------------------------------------------------------------------------------------------
 
     def _settled(self) -> bool:
-        if self.clock() - self._started_at >= self.settle_seconds:
-            return True
-        readings = self.readings()
-        return len(readings) >= len(self._starts) and all(r.first_iteration is not None for r in readings.values())
+        automatic, age = self.settings.automatic, self.clock() - self._started_at
+        patience = AUTOMATIC_SETTLE_SECONDS if automatic else SETTLE_SECONDS
+        if age < (patience if self.settle_seconds is None else self.settle_seconds):
+            if automatic and age < SETTLE_SECONDS:
+                return False
+            readings = self.readings()
+            if len(readings) < len(self._starts) or any(r.first_iteration is None for r in readings.values()):
+                return False
+        return not automatic or self._ranks_have_torch()
+
+    def _ranks_have_torch(self) -> bool:
+        if not self._library_found and self.clock() - self._library_checked_at >= LIBRARY_CHECK_SECONDS:
+            self._library_checked_at = self.clock()
+            pids = [start.pid for start in self._starts.values()]
+            self._library_found = all(pid is not None and procfs.maps_library(pid, LIBRARY) for pid in pids)
+        return self._library_found
+
+    def _margin(self, memory: Memory) -> int:
+        return max(MARGIN, int(AUTOMATIC_SHARE * memory.total)) if self.settings.automatic else MARGIN
 
     def _probe_python(self) -> None:
         start = next(iter(self._starts.values()))
@@ -181,11 +218,11 @@ class PrewarmPool:
             )
 
     def _start_worker(self, local_rank: int, start: RankStart) -> None:
-        free = self.available()
-        if free is not None and free < self.settings.memory + MARGIN:
+        memory = self.memory()
+        if memory is not None and memory.available < self.settings.memory + (margin := self._margin(memory)):
             self._log_once(
-                f"standby waits for memory: {free / GIB:.1f} GiB available, less than --standby-memory "
-                f"({self.settings.memory / GIB:g} GiB) plus a margin of {MARGIN / GIB:g} GiB"
+                f"standby waits for memory: {memory.available / GIB:.1f} GiB available, less than --standby-memory "
+                f"({self.settings.memory / GIB:g} GiB) plus a margin of {margin / GIB:.3g} GiB"
             )
             return
         command = Command.of(start.argv, sys.executable, os.getcwd())
@@ -241,14 +278,15 @@ class PrewarmPool:
             if worker.busy and self.clock() - self._requested_at > IMPORT_SECONDS:
                 self._disable(f"the import of {worker.busy} has not finished within {IMPORT_SECONDS:g} s")
                 return
-        free = self.available()
-        if self._workers and free is not None and free < MARGIN / 2:
-            self._log_once(f"standby releases its memory: {free / GIB:.1f} GiB available")
+        memory = self.memory()
+        if self._workers and memory is not None and memory.available < self._margin(memory) / 2:
+            self._log_once(f"standby releases its memory: {memory.available / GIB:.1f} GiB available")
             self.close()
 
     def _disable(self, reason: str) -> None:
         self.disabled = reason
-        logger.warning("standby is disabled, ranks start as fresh processes from now on: %s", reason)
+        level = logging.INFO if self.settings.automatic else logging.WARNING
+        logger.log(level, "standby is disabled, ranks start as fresh processes from now on: %s", reason)
         self.close()
 
     def _log_once(self, line: str) -> None:

@@ -14,10 +14,12 @@ def chosen(*flags: str, **env: str) -> PrewarmSettings | None:
     return prewarm_settings(build_parser().parse_args([*flags, "train.py", "--standby"]), env)
 
 
-def test_it_is_off_unless_it_is_asked_for() -> None:
-    assert chosen() is None
-    assert chosen("--standby-memory", "4") is None
+def test_it_is_automatic_unless_it_is_asked_for_or_refused() -> None:
+    assert chosen() == PrewarmSettings((), 2 * GIB, automatic=True)
+    assert chosen(RANKWATCH_STANDBY="auto") == PrewarmSettings((), 2 * GIB, automatic=True)
+    assert chosen("--standby-memory", "4") == PrewarmSettings((), 4 * GIB, automatic=True)
     assert chosen("--no-standby", RANKWATCH_STANDBY="1") is None
+    assert chosen(RANKWATCH_STANDBY="0") is None
     assert chosen("--no-standby", "--standby-modules", "numpy") is None
 
 
@@ -40,7 +42,7 @@ def test_flags_beat_the_environment() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "printed"),
     [
-        ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch'"),
+        ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch', or auto"),
         ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is not a module name"),
         ("RANKWATCH_STANDBY_MEMORY", "lots", "must be a number of GiB, such as 2 or 0.5, not 'lots'"),
         ("RANKWATCH_STANDBY_MEMORY", "0", "must be a number of GiB"),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
 from launcher.starts import THE_NEXT, Starts
 from rankwatch.contract.enums import ProcessState
+from rankwatch_launcher import procfs
+from rankwatch_launcher.cli.flags import STANDBY
 from rankwatch_launcher.prewarm import handle
 from rankwatch_launcher.prewarm import pool as standby
 from rankwatch_launcher.prewarm.handle import Command
 from rankwatch_launcher.prewarm.pool import PrewarmPool, PrewarmSettings
-from rankwatch_launcher.procfs import process_state
+from rankwatch_launcher.procfs import Memory, process_state
 
 GIB = 1 << 30
 
@@ -134,9 +138,9 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
 def test_an_import_that_cannot_be_done_ahead_is_reported_once(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, text: str, printed: str
 ) -> None:
-    logged: list[str] = []
+    logged: list[tuple[int, str]] = []
     # Not by way of handlers: an earlier test in this process may have given the logger one of its own.
-    monkeypatch.setattr(standby.logger, "warning", lambda words, *values: logged.append(words % values))
+    monkeypatch.setattr(standby.logger, "log", lambda level, words, *values: logged.append((level, words % values)))
     module(starts, "late", text)
     pool = starts.ready(starts.pool(), train(starts))
     assert printed in pool.disabled
@@ -144,7 +148,7 @@ def test_an_import_that_cannot_be_done_ahead_is_reported_once(
     for _ in range(3):
         pool.tick()
     assert taken(pool, starts) == "nothing was said"
-    assert [printed in words for words in logged] == [True]
+    assert [(level, printed in words) for level, words in logged] == [(logging.WARNING, True)]
 
 
 def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Starts) -> None:
@@ -245,7 +249,7 @@ def test_one_that_grows_beyond_its_limit_ends_the_standby(starts: Starts) -> Non
 def test_none_is_parked_while_memory_is_short(starts: Starts) -> None:
     pool = starts.pool()
     free = 3 * GIB
-    pool.available = lambda: free
+    pool.memory = lambda: Memory(free, 64 * GIB)
     starts.wish(pool, train(starts))
     waits = "standby waits for memory: 3.0 GiB available, less than --standby-memory (2 GiB) plus a margin of 2 GiB"
     wait_for(lambda: pool.tick() or waits in pool._logged)
@@ -258,6 +262,91 @@ def test_none_is_parked_while_memory_is_short(starts: Starts) -> None:
     assert process_state(waiting.process.pid) is ProcessState.EXITED
     assert "standby releases its memory: 0.5 GiB available" in pool._logged
     assert not pool.disabled
+
+
+# By default -----------------------------------------------------------------------------------------------------------
+
+
+class Automatic:
+    """A pool that was not asked for, with a clock, ranks and memory of the test's own."""
+
+    def __init__(self, starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.steps, self.library = 0.0, 0, True
+        self.memory = Memory(30 * GIB, 64 * GIB)
+        reading = SimpleNamespace(first_iteration=0)
+        self.pool = PrewarmPool(
+            PrewarmSettings(automatic=True),
+            lambda: {0: reading} if self.steps else {},  # type: ignore[arg-type, return-value]
+            base=("json",),
+            clock=lambda: self.now,
+            memory=lambda: self.memory,
+        )
+        monkeypatch.setattr(standby, "OURS", ())
+        monkeypatch.setattr(procfs, "maps_library", lambda pid, name: self.library and (pid, name) == (77, "libtorch"))
+        starts.pools.append(self.pool)
+        starts.wish(self.pool, train(starts))
+        self.pool.started(0, 77)
+
+    def begins(self) -> bool:
+        self.pool.tick()
+        return self.pool._probe is not None
+
+    def worker(self) -> handle.PrewarmedWorker:
+        wait_for(lambda: self.pool.tick() or self.pool._workers)
+        (worker,) = self.pool._workers.values()
+        return worker
+
+
+@pytest.fixture
+def automatic(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> Automatic:
+    return Automatic(starts, monkeypatch)
+
+
+def test_the_first_seconds_belong_to_the_job(automatic: Automatic) -> None:
+    automatic.steps, automatic.now = 1, standby.SETTLE_SECONDS - 0.1
+    assert not automatic.begins()
+    automatic.now = standby.SETTLE_SECONDS
+    assert automatic.begins()
+
+
+def test_a_job_without_steps_is_given_a_minute(automatic: Automatic) -> None:
+    automatic.now = standby.AUTOMATIC_SETTLE_SECONDS - 0.1
+    assert not automatic.begins()
+    automatic.now = standby.AUTOMATIC_SETTLE_SECONDS
+    assert automatic.begins()
+
+
+def test_nothing_is_prewarmed_for_ranks_without_torch(automatic: Automatic) -> None:
+    automatic.library, automatic.now = False, standby.AUTOMATIC_SETTLE_SECONDS
+    assert not automatic.begins()
+    automatic.library = True
+    assert not automatic.begins(), "the maps of a rank are long, so they are not read at every tick"
+    automatic.now += standby.LIBRARY_CHECK_SECONDS
+    assert automatic.begins()
+
+
+def test_a_quarter_of_the_memory_is_left_to_the_job(automatic: Automatic) -> None:
+    automatic.now, automatic.memory = standby.AUTOMATIC_SETTLE_SECONDS, Memory(18 * GIB - 1, 64 * GIB)
+    waits = "standby waits for memory: 18.0 GiB available, less than --standby-memory (2 GiB) plus a margin of 16 GiB"
+    wait_for(lambda: automatic.pool.tick() or waits in automatic.pool._logged)
+    automatic.memory = Memory(18 * GIB, 64 * GIB)
+    worker = automatic.worker()
+    automatic.memory = Memory(8 * GIB - 1, 64 * GIB)
+    automatic.now += standby.MEMORY_CHECK_SECONDS
+    wait_for(lambda: automatic.pool.tick() or not automatic.pool._workers)
+    assert process_state(worker.process.pid) is ProcessState.EXITED
+
+
+def test_what_stands_in_its_way_is_no_warning(
+    automatic: Automatic, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[int] = []
+    monkeypatch.setattr(standby.logger, "log", lambda level, *_: levels.append(level))
+    automatic.now = standby.AUTOMATIC_SETTLE_SECONDS
+    os.kill(automatic.worker().process.pid, signal.SIGKILL)
+    wait_for(lambda: automatic.pool.tick() or automatic.pool.disabled)
+    assert levels == [logging.INFO]
+    assert starts.pools[-1].take(0, (sys.executable, "-u", *train(starts)), {**os.environ, **THE_NEXT}, 2, 2) is None
 
 
 # In a job -------------------------------------------------------------------------------------------------------------
@@ -281,10 +370,17 @@ finish()
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("flags", [(), ("--standby",)], ids=["by default", "asked for"])
 def test_a_killed_rank_is_followed_by_ranks_from_the_standby(
-    start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor, tmp_path: Path
+    start: Callable[..., Launcher],
+    script: Callable[[str], str],
+    monitor: FakeMonitor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
 ) -> None:
-    launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "2", script(RESTARTED))
+    monkeypatch.delenv(STANDBY)
+    launcher = start("--monitor", monitor.url, *flags, "--nproc-per-node", "2", script(RESTARTED))
     wait_for(
         lambda: "2 prewarmed workers have imported torch" in launcher.output or launcher.process.poll() is not None,
         200.0,
