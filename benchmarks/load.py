@@ -183,7 +183,9 @@ async def load(
     if launchers is not None:
         await launchers.close()
     reported = launchers.figures() if launchers is not None else {}
-    return reported | held | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    return (
+        reported | held | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    )
 
 
 def whole(rounds: int) -> bool:

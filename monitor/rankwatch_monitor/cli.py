@@ -37,6 +37,7 @@ from rankwatch_monitor.publish.wandb.run import Where
 from rankwatch_monitor.publish.webhook import publisher as webhook
 from rankwatch_monitor.publish.webhook.bodies import secret_key
 from rankwatch_monitor.replay.recording import Recorder
+from rankwatch_monitor.service import garbage
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.settings import Settings, read
 from rankwatch_monitor.store import archive
@@ -268,12 +269,14 @@ async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settin
     watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
     idle = asyncio.create_task(_end_when_idle(settings.idle_exit, server))
     announcer = asyncio.create_task(_announce(url, server, settings))
+    collector = asyncio.create_task(garbage.collect_rarely())
     try:
         await server.serve(sockets=[listener])
     finally:
         watcher.cancel()
         idle.cancel()
         announcer.cancel()
+        collector.cancel()
 
 
 async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> None:

@@ -48,7 +48,9 @@ def test_a_control_group_of_version_1_counts_where_a_container_sees_it(tmp_path:
 
 def test_a_process_that_has_imported_torch_maps_its_library(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "maps").write_text("7f0 r-xp 0 08:01 1  /usr/lib/libc.so.6\n7f1 r-xp 0 08:01 2  /x/libtorch_cpu.so\n")
+    (tmp_path / "7" / "maps").write_text(
+        "7f0 r-xp 0 08:01 1  /usr/lib/libc.so.6\n7f1 r-xp 0 08:01 2  /x/libtorch_cpu.so\n"
+    )
     assert procfs.maps_library(7, "libtorch", tmp_path)
     assert not procfs.maps_library(7, "libcuda", tmp_path)
     assert not procfs.maps_library(8, "libtorch", tmp_path)

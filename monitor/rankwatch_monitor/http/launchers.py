@@ -137,11 +137,27 @@ class LauncherMessages:
         if known is not None and full and registration.node not in known.nodes and not nodes.forget_idle(known):
             raise HTTPException(422, f"job {job_id!r} has {len(known.nodes)} launchers, which is the limit")
 
+    def register(self, job_id: str, registration: NodeRegistration) -> Job:
+        """Apply a registration that was checked."""
+        job = self.monitor.register(job_id, registration.job_name)
+        self.monitor.submit(job_id, registration)
+        return job
+
     def ack(self, job_id: str, directive: int, ack: DirectiveAck) -> None:
         """Apply an acknowledgement of a directive."""
         known_node(self.monitor.job(job_id), ack.node)
         check(ack, "the acknowledgement", self._longest)
         self.monitor.submit(job_id, Acknowledged(directive, clean(ack)))
+
+
+def registered(job: Job, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """The answer to a registration."""
+    return {
+        "job_id": job.id,
+        "settings": settings_of(job),
+        "last_directive": job.last_directive,
+        "warnings": list(warnings),
+    }
 
 
 def check_id(job_id: str) -> None:
@@ -203,18 +219,12 @@ def launcher_routes(
             registration, warnings = without_control(monitor.jobs.get(job_id), registration, monitor.clock.now())
         known = monitor.jobs.get(job_id)
         before = (known.policy, known.durations.loaded) if known is not None else None
-        job = monitor.register(job_id, registration.job_name)
-        monitor.submit(job_id, registration)
+        job = messages.register(job_id, registration)
         if before is not None and before != (job.policy, job.durations.loaded):
             brought = {"policy": dict(registration.policy), "ft_state": dict(registration.ft_state)}
             detail = {name: value for name, value in brought.items() if value}
             record(audit, request, "policy", job_id, {"registered": registration.node, **detail})
-        return {
-            "job_id": job_id,
-            "settings": settings_of(job),
-            "last_directive": job.last_directive,
-            "warnings": warnings,
-        }
+        return registered(job, warnings)
 
     @routes.post("/jobs/{job_id}/runs", status_code=204, summary="Claim the id for a run that is about to start")
     async def claim(job_id: str, claim: RunClaim) -> Response:

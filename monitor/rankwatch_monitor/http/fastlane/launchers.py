@@ -1,4 +1,4 @@
-"""The fast lane of launchers, thousands of which get a directive, acknowledge it and restart ranks within seconds.
+"""The fast lane of launchers, thousands of which register, get a directive and restart ranks within seconds.
 
 Invalid requests fall back to the application, whose routes (:mod:`rankwatch_monitor.http.launchers`) apply the same
 checks and describe the error.
@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi import HTTPException
 from pydantic import TypeAdapter
 
 from rankwatch.contract import semconv
-from rankwatch.contract.messages import Directive, Evidence, NodeObservation
+from rankwatch.contract.messages import Directive, Evidence, NodeObservation, NodeRegistration
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import Scope, TokenSource, refusal
@@ -34,14 +34,14 @@ from rankwatch_monitor.http.fastlane.requests import (
     refused,
     sender,
 )
-from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node
+from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node, registered
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.problems import problem
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.rejection import Refusal
 
 _JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
-_POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events) HTTP/1\.1\r\n")
+_POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events|nodes) HTTP/1\.1\r\n")
 _QUERY: Final = rb"after=([0-9]{1,15})&node=([0-9A-Za-z._~-]+)&wait=([0-9]{1,2})"
 _POLL: Final = re.compile(rb"GET " + _JOB + rb"/directives\?" + _QUERY + rb" HTTP/1\.1\r\n")
 _NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\nserver: uvicorn\r\n\r\n"
@@ -86,11 +86,14 @@ class LauncherFastLane:
     def __init__(self, messages: LauncherMessages, tokens: TokenSource, origins: Origins, admission: Admission) -> None:
         self._monitor, self._tokens, self._origins = messages.monitor, tokens, origins
         self._admission = admission
-        self._take: dict[str, Callable[[str, bytes], None]] = {}
+        self._messages = messages
+        self._take: dict[str, Callable[[str, bytes], bytes | None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
         self._take["observations"] = lambda job, body: messages.observation(job, observations.validate_json(body))
         self._take["evidence"] = lambda job, body: messages.evidence(job, evidence.validate_json(body))
         self._take["process-events"] = lambda job, body: messages.events(job, ProcessEvents.model_validate_json(body))
+        registrations = TypeAdapter(NodeRegistration)
+        self._take["nodes"] = lambda job, body: self._register(job, registrations.validate_json(body))
         self._largest = LARGEST_BODY
         self._last_response: tuple[list[Directive], bytes] = ([], encoded([]))
         """Kept since thousands of launchers get the same directives."""
@@ -153,10 +156,23 @@ class LauncherFastLane:
             return self._poll(request, later)
         body = request.body
         try:
-            self._take[request.kind](request.job_id, body)
+            response = self._take[request.kind](request.job_id, body)
         except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
             raise FallBackError(request.head + body) from None
-        return _NO_CONTENT
+        return response or _NO_CONTENT
+
+    def _register(self, job_id: str, registration: NodeRegistration) -> bytes:
+        """Register one more launcher of a job, which changes nothing that the sender's token would have to allow.
+
+        Raises:
+            LookupError: it is the first of the job, or brings another policy or learned limits.
+        """
+        job = self._monitor.jobs[job_id]
+        first = next(iter(job.nodes.values()), None)
+        if first is None or registration.ft_state or registration.policy != first.registration.policy:
+            raise LookupError(job_id)
+        self._messages.registration(job_id, registration)
+        return _json(registered(self._messages.register(job_id, registration)))
 
     def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:
         try:
@@ -187,5 +203,9 @@ class LauncherFastLane:
 
 def encoded(directives: Sequence[Directive]) -> bytes:
     """The HTTP response with these directives."""
-    body = json.dumps({"directives": [asdict(each) for each in directives]}, separators=(",", ":")).encode()
+    return _json({"directives": [asdict(each) for each in directives]})
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    body = json.dumps(content, separators=(",", ":")).encode()
     return b"%b%d\r\n\r\n%b" % (_OK, len(body), body)

@@ -123,6 +123,38 @@ def test_a_wait_that_runs_out_is_answered_the_same_on_both_ways(raw: Raw) -> Non
         assert received.content == received_ordinarily.content == b'{"directives":[]}'
 
 
+def joining(raw: Raw, **more: Any) -> bytes:
+    return raw.post("nodes", {"node": "node-b", "host": "hö", "launcher_pid": 7, "local_world_size": 2, **more})
+
+
+def test_one_more_launcher_of_a_job_registers_the_same_on_both_ways(served: Served, api: Api, job: str) -> None:
+    received, known = [], []
+    for way in (SHORT, EMPTY_HEADER):
+        raw = Raw(served, f"{job}-{'short' if way is SHORT else 'ordinary'}", way)
+        policy = {"max_restarts": 7, "silence_timeout": 50.0}
+        PlayedLauncher(api, raw.job).register(policy=policy)
+        received += [raw.exchange(joining(raw, policy=policy)) for _ in range(2)]
+        of = ("node", "host", "ranks", "attempt", "lost")
+        known.append([api.job(raw.job)["policy"], *([n[name] for name in of] for n in api.job(raw.job)["nodes"])])
+    assert [each.short for each in received] == [True, True, False, False]
+    assert [each.status for each in received] == [200] * 4
+    answers = [json.loads(each.content) for each in received]
+    assert [each.pop("job_id") for each in answers] == [f"{job}-short"] * 2 + [f"{job}-ordinary"] * 2
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert answers[0]["settings"]["launcher"]["max_restarts"] == 7
+    assert known[0] == known[1]
+    assert len(known[0]) == 3
+
+
+@pytest.mark.parametrize("brought", [{"policy": {"max_restarts": 8}}, {"ft_state": {"version": 1}}])
+def test_a_launcher_that_brings_something_else_goes_the_ordinary_way(
+    raw: Raw, api: Api, brought: dict[str, Any]
+) -> None:
+    assert not raw.exchange(joining(raw, **brought)).short
+    assert not Raw(raw.served, f"{raw.job}-new").exchange(joining(Raw(raw.served, f"{raw.job}-new"))).short, "the first"
+    assert raw.exchange(joining(raw)).short
+
+
 def test_what_real_launchers_send_goes_the_short_way(
     served: Served, api: Api, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +191,7 @@ def refusals(raw: Raw) -> dict[str, bytes]:
     start = {"node": raw.node, "kind": "started", "attempt": 1, "rank": 0, "world_size": 2}
     captured = {"node": raw.node, "attempt": 1, "incident_id": None, "stacks": []}
     seen = {"pid": 1, "process_state": "alive"}
+    registration = {"node": raw.node, "host": "h", "launcher_pid": 1, "local_world_size": 2}
     return {
         "404 job": nowhere.observe(),
         "404 job of events": nowhere.post("process-events", {"events": [start]}),
@@ -178,6 +211,9 @@ def refusals(raw: Raw) -> dict[str, bytes]:
         "422 a number that cannot be": raw.observe(age=-1.0),
         "422 a name of no characters": raw.observe(node=""),
         "422 too long a wait": raw.ask(wait=31),
+        "422 no launcher": raw.post("nodes", {"node": raw.node}),
+        "422 a launcher without a name": raw.post("nodes", {**registration, "node": ""}),
+        "422 too many facts": raw.post("nodes", {**registration, "facts": {str(n): "" for n in range(1000)}}),
     }
 
 
