@@ -11,19 +11,40 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from typing import Final
 
-YOUNG: Final = 5_000
-"""Objects, more allocated than freed, after which young ones are collected: a collection takes about a millisecond."""
+YOUNG: Final = 2_000
+"""Objects, more allocated than freed, after which young ones are collected."""
 MIDDLE: Final = 10
-"""Collections of young objects after which those that survived one are visited too: 10 ms."""
+"""Collections of young objects after which those that survived one are visited too: some 10 ms."""
 NEVER: Final = 1_000_000_000
 """Collections of the middle generation before Python itself starts a full one."""
-SHORTEST_INTERVAL: Final = 60.0
-"""Seconds between two full collections, at least."""
+CHECK_INTERVAL: Final = 60.0
+"""Seconds between two looks whether a full collection is due."""
 SHARE: Final = 1e-4
 """Share of the time that full collections may take."""
+SECONDS_PER_BLOCK: Final = 2e-7
+"""Duration of a full collection for each allocated block of memory, until one was measured."""
+
+
+class FullCollections:
+    """When to collect all generations."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._cost = SECONDS_PER_BLOCK
+
+    def collect_if_due(self) -> bool:
+        """Collect unless it would take more than its share of the time since the last; return whether it was done."""
+        began, blocks = time.monotonic(), sys.getallocatedblocks()
+        if blocks * self._cost > SHARE * (began - self._last):
+            return False
+        gc.collect()
+        self._last = time.monotonic()
+        self._cost = (self._last - began) / blocks
+        return True
 
 
 async def collect_rarely() -> None:
@@ -32,23 +53,11 @@ async def collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
+    full = FullCollections()
     try:
-        pause = SHORTEST_INTERVAL
         while True:
-            await asyncio.sleep(pause)
-            pause = interval_after(full_collection())
+            await asyncio.sleep(CHECK_INTERVAL)
+            full.collect_if_due()
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-def full_collection() -> float:
-    """Collect all generations; return the seconds that it took."""
-    began = time.perf_counter()
-    gc.collect()
-    return time.perf_counter() - began
-
-
-def interval_after(seconds: float) -> float:
-    """Seconds until the next full collection, after one that took ``seconds``."""
-    return max(SHORTEST_INTERVAL, seconds / SHARE)

@@ -52,30 +52,48 @@ def test_young_cycles_are_collected_as_ever_and_old_ones_by_the_next_full_collec
             del old
             gc.collect(1)
             before = young() is None, found() is None
-            garbage.full_collection()
+            gc.collect()
             return (*before, found() is None)
 
     assert asyncio.run(leave_cycles()) == (True, False, True)
 
 
-def test_full_collections_come_at_intervals_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    began: list[None] = []
-    ten = asyncio.Event()
+def test_full_collections_are_looked_for_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    ten, looked = asyncio.Event(), 0
 
-    def collect() -> float:
-        began.append(None)
-        if len(began) == 10:
+    def look(_: garbage.FullCollections) -> bool:
+        nonlocal looked
+        looked += 1
+        if looked == 10:
             ten.set()
-        return 0.0
+        return False
 
-    monkeypatch.setattr(garbage, "SHORTEST_INTERVAL", 0.001)
-    monkeypatch.setattr(garbage, "full_collection", collect)
+    monkeypatch.setattr(garbage, "CHECK_INTERVAL", 0.001)
+    monkeypatch.setattr(garbage.FullCollections, "collect_if_due", look)
 
     async def watch() -> None:
         async with in_charge():
             await asyncio.wait_for(ten.wait(), 60)
 
     asyncio.run(watch())
+
+
+def test_a_full_collection_waits_until_its_share_of_the_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, collected = 0.0, []
+    monkeypatch.setattr(garbage.time, "monotonic", lambda: now)
+    monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda: 1_000_000)
+
+    def collect() -> None:
+        nonlocal now
+        collected.append(now)
+        now += 0.5
+
+    full = garbage.FullCollections()
+    monkeypatch.setattr(garbage.gc, "collect", collect)
+    for moment in (60.0, 1_999.0, 2_001.0, 6_999.0, 7_002.0):  # expected: 0.2 s; then measured: 0.5 s
+        now = moment
+        full.collect_if_due()
+    assert collected == [2_001.0, 7_002.0]
 
 
 def test_the_end_restores_what_was_before() -> None:
@@ -89,8 +107,3 @@ def test_the_end_restores_what_was_before() -> None:
     assert asyncio.run(begin_and_end()) == (garbage.YOUNG, garbage.MIDDLE, garbage.NEVER)
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
-
-
-def test_a_long_collection_is_followed_by_a_long_interval() -> None:
-    assert garbage.interval_after(0.001) == garbage.SHORTEST_INTERVAL
-    assert garbage.interval_after(0.7) == pytest.approx(7000.0)
