@@ -40,7 +40,7 @@ SMOKE: Final = {
     "healthy": (f"{RUNS}a_clean_run_ends_with_zero_and_is_reported", f"{HANGS}healthy_job_raises_nothing"),
     "crash": (
         f"{RUNS}a_crash_is_restarted_and_named",
-        "tests/e2e/test_crashes.py::test_a_crash_is_named_and_restarted[exception]",
+        "tests/e2e/test_crashes.py::test_a_crash_is_named_and_restarted",
     ),
     "hang": (
         f"{RUNS}an_order_to_restart_takes_evidence_first",

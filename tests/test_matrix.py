@@ -44,3 +44,9 @@ def test_a_failure_and_what_did_not_run_are_no_success(matrix: ModuleType) -> No
     assert matrix._outcome(cases, ["tests/b.py"]) == "1 of 1 skipped"
     assert matrix._outcome(cases, ["tests/c.py"]) == "not run"
     assert not matrix.Result("3.11", "2.9.1", {"hang": "not run"}).passed
+
+
+def test_the_tests_that_it_runs_exist(matrix: ModuleType) -> None:
+    for name in (name for names in matrix.SMOKE.values() for name in names):
+        file, _, test = name.partition("::")
+        assert not test or f"\ndef {test}(" in (ROOT / file).read_text(), name
