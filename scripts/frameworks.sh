@@ -31,7 +31,7 @@ for name in "$@"; do
     bridge)
       # Neither with its dependencies: most of them exist for CUDA alone.
       environment bridge 'numpy>=2,<2.4' triton 'transformers<5' datasets accelerate omegaconf tensorboard wandb six regex \
-        pyyaml tqdm 'hydra-core>1.3,<=1.3.2' packaging einops sentencepiece tiktoken
+        pyyaml tqdm 'hydra-core>1.3,<=1.3.2' rich packaging einops sentencepiece tiktoken
       "$folder/bridge/bin/python" -m pip install --quiet --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1
       ;;
     *) echo "no such environment: $name; there are js, nvrx, bridge" >&2 && exit 2 ;;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -44,3 +45,31 @@ def test_a_failure_and_what_did_not_run_are_no_success(matrix: ModuleType) -> No
     assert matrix._outcome(cases, ["tests/b.py"]) == "1 of 1 skipped"
     assert matrix._outcome(cases, ["tests/c.py"]) == "not run"
     assert not matrix.Result("3.11", "2.9.1", {"hang": "not run"}).passed
+
+
+def test_the_tests_that_it_runs_exist(matrix: ModuleType) -> None:
+    for name in (name for names in matrix.SMOKE.values() for name in names):
+        file, _, test = name.partition("::")
+        assert not test or f"\ndef {test}(" in (ROOT / file).read_text(), name
+
+
+def test_a_torch_that_cannot_be_downloaded_is_no_failure(
+    matrix: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    offline = ["--pip-args=--no-index --find-links=/nowhere", f"--folder={tmp_path}"]
+    assert matrix.main(["--first", "2.0:2.99.0", f"{own}:2.99.0", f"{own}:2.98.0", *offline]) == os.EX_TEMPFAIL
+    printed = capfd.readouterr().out
+    assert "no Python 2.0 here: not run" in printed
+    assert "torch 2.99.0 could not be installed" in printed
+    assert "2.98.0" not in printed, "only the first pair whose Python is here"
+    assert matrix.main(["2.0:2.99.0", *offline]) == 1, "nothing was run"
+
+
+def test_a_rankwatch_that_cannot_be_installed_is_a_failure(
+    matrix: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix.Pair, "_install_torch", lambda *_: None)
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    offline = ["--pip-args=--no-index --find-links=/nowhere", f"--folder={tmp_path}"]
+    assert matrix.main([f"{own}:2.99.0", *offline]) == 1

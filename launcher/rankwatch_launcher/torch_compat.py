@@ -29,7 +29,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-TESTED: Final = ("2.6", "2.8", "2.9", "2.11", "2.13", "2.14")
+TESTED: Final = ("2.6", "2.8", "2.9", "2.11", "2.13", "2.14", "2.15")
 """Minor versions of torch that real runs were started with; docs/torch.md has what was run and when."""
 
 PRIVATE_METHODS: Final = {

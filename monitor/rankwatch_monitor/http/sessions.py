@@ -155,7 +155,8 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
             begin(grant, request, response)
         return response
 
-    @routes.delete("/session", status_code=204, summary="End the session of the cookie")
+    # Without a response_model, fastapi before 0.120 takes the annotation None for a body, which a 204 must not have.
+    @routes.delete("/session", status_code=204, response_model=None, summary="End the session of the cookie")
     async def log_out(request: Request, response: Response) -> None:
         sessions.end(request.headers.get("cookie", ""))
         response.delete_cookie(sessions.cookie, httponly=True, samesite="strict")
