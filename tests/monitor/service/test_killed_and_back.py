@@ -89,7 +89,7 @@ def test_open_incidents_live_through_a_kill_and_end_once(tmp_path: Path) -> None
             launcher.start(2, WORLD)
             send(api, launcher.job, attempt=2, resumed_at=5)
         for job in jobs:
-            wait_for(lambda job=job: api.incidents(job)[0]["closed_at"], f"the incident of {job} closes", 5)
+            wait_for(lambda job=job: api.incidents(job)[0]["closed_at"], f"the incident of {job} closes")
             assert len(api.incidents(job)) == 1
             assert api.job(job)["state"] == "running"
         line = api.incidents("restarting")[0]["timeline"]

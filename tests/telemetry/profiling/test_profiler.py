@@ -145,7 +145,7 @@ def test_an_interval_that_is_too_short_to_be_reported_is_lengthened_and_reported
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
         rank(PROFILING_INTERVAL="1")
-        for rounds in range(20):
+        for rounds in range(100):
             train_until(receiver, has(semconv.STEP_PART), len(receiver.reports))
             closed = [r for r in receiver.reports if semconv.WINDOW_ITERATION.name in r.points]
             sampled = [r for r in closed[-4:] if semconv.STEP_PART.name in r.points]
