@@ -12,7 +12,7 @@ from support.waiting import wait_for
 
 WORLD = 3
 LIMIT = 2.0
-SILENCE = 2.5
+SILENCE = 10.0
 
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
