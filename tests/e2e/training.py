@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from support.forked import ForkedPopen
-from support.forked_ranks import run_command
+from support.forked_ranks import launcher_code, run_command
 from support.monitor_process import Api
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
@@ -30,6 +30,7 @@ STEP_LIMIT = 4
 """Seconds a step may take; it takes 0.02 s, on a busy machine a few tenths."""
 PATIENCE = 100.0
 """Seconds that anything may take; a start of the ranks takes 3 s on an idle machine."""
+TORCHRUN = launcher_code("from torch.distributed.run import main; main()")
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_")
 
 
@@ -113,7 +114,7 @@ class Training:
     def torchrun(self, *flags: str, **variables: str) -> Launcher:
         """Start plain torchrun, whose ranks outlive it when it is killed."""
         self._foreign = True
-        return self.start(["-m", "torch.distributed.run", *flags, *self.script()], **variables)
+        return self.start(["-c", TORCHRUN, *flags, *self.script()], **variables)
 
     def start(self, command: Sequence[str], **variables: str) -> Launcher:
         """Start any launcher, by the arguments of Python.

@@ -14,6 +14,7 @@ Python, the dynamic linker or torch read as they start, a ``sitecustomize``, des
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import importlib
 import inspect
@@ -24,6 +25,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -226,6 +228,11 @@ def _become(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
         sys.stdout.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
     target, kind = request["target"], request["kind"]
     sys.path[1:1] = request["path"]
+    if request.get("site"):
+        while os.getppid() != request["parent"] and Path(f"/proc/{request['parent']}").exists():
+            time.sleep(0.001)  # until it is adopted, see Requests.fork
+        with contextlib.suppress(ImportError):  # there is no other sitecustomize
+            runpy.run_path(request["site"])
     main = sys.modules["__main__"].__dict__
     for name in [name for name in main if not name.startswith("__")]:
         del main[name]
@@ -238,7 +245,11 @@ def _become(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
     else:
         sys.argv, sys.path[0] = [target, *request["arguments"]], str(Path(target).resolve().parent)
         main.update(__file__=target, __spec__=None)
-        exec(compile(Path(target).read_bytes(), target, "exec"), main)
+        try:
+            exec(compile(Path(target).read_bytes(), target, "exec"), main)
+        except Exception as error:  # noqa: BLE001  # as the interpreter does, with the frames of the script only
+            sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+            raise SystemExit(1) from None
     raise SystemExit(0)
 
 

@@ -1,7 +1,8 @@
 """A launcher whose ranks begin with torch already imported, for tests that start many of them.
 
 The launcher of a test forks a server before it imports anything of Rankwatch; each rank that would be ``python -u
-script.py`` is then forked from that server instead, as in :mod:`support.forked`.
+script.py`` is then forked from that server instead, as in :mod:`support.forked`, and runs the launcher's
+``sitecustomize`` before the script as a new interpreter would.
 
 A rank that needs more than that (``--auto``, ``--stand-in``, prewarmed workers, another program) is started as usual.
 """
@@ -13,7 +14,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from support.forked import TESTS, ForkedProcess, Requests, serve
@@ -57,17 +58,27 @@ def install(preload: Sequence[str] = ()) -> None:
         serve(theirs)  # returns in no process but a rank's, by SystemExit
     theirs.close()
     plain, requests = SubprocessHandler._popen, Requests(ours)
-    path = os.environ.get("PYTHONPATH")
+    path = _entries(os.environ)
 
     def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
-        script = args[:2] == (sys.executable, "-u") and len(args) > 2 and args[2].endswith(".py")
-        if not script or env.get("PYTHONPATH") != path or any(name in env for name in FRESH):
+        from rankwatch_launcher.prewarm.bootstrap import ERRORS, HOOK
+
+        script = (
+            args[:2] == (sys.executable, "-u") and len(args) > 2 and args[2].endswith(".py") and os.path.isfile(args[2])
+        )
+        hooked = ERRORS in env and _entries(env)[:1] == [str(HOOK)]
+        if not script or _entries(env)[hooked:] != path or any(name in env for name in FRESH):
             started: subprocess.Popen[bytes] = plain(self, args, env)
             return started
         request = {"kind": "", "target": args[2], "arguments": args[3:], "env": env, "cwd": os.getcwd(), "path": []}
+        request |= {"site": str(HOOK / "sitecustomize.py") if hooked else "", "parent": os.getpid()}
         outputs = [1 if self._stdout is None else self._stdout.fileno()]
         outputs += [2 if self._stderr is None else self._stderr.fileno()]
         pid = requests.fork(request | {"session": True, "unbuffered": True}, outputs)
         return ForkedProcess(pid, args)
 
     SubprocessHandler._popen = popen
+
+
+def _entries(env: Mapping[str, str]) -> list[str]:
+    return [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -58,7 +58,7 @@ class PlayedLauncher:
         answer = self.api.get(
             f"/api/v1/jobs/{self.job}/directives",
             params={"after": self.after, "node": self.node, "wait": wait},
-            timeout=wait + 15.0,
+            timeout=wait + 60.0,
         )
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["directives"]
@@ -113,7 +113,7 @@ class Poll(threading.Thread):
         self.ended_at = time.monotonic()
 
     def result(self) -> list[dict[str, Any]]:
-        self.join(self.wait + 15.0)
+        self.join(self.wait + 60.0)
         assert not self.is_alive(), "the long poll does not end"
         if self.error is not None:
             raise self.error

@@ -42,7 +42,7 @@ class Seat:
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def until(self, words: str, seconds: float = 20.0) -> str:
+    def until(self, words: str, seconds: float = 60.0) -> str:
         """Wait until the words are there; returns all that was written."""
         wait_for(lambda: words in self.seen, f"the terminal shows {words!r}; it shows {self.seen[-2000:]!r}", seconds)
         return self.seen
@@ -52,7 +52,7 @@ class Seat:
         assert self.seen is not None
         self._seen = b""
 
-    def ended(self, seconds: float = 15.0) -> int:
+    def ended(self, seconds: float = 60.0) -> int:
         """Wait for the program to end; returns its exit code."""
         wait_for(lambda: self.seen is not None and self.process.poll() is not None, "the program ends", seconds)
         assert self.process.returncode is not None

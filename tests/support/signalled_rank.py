@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rankwatch.contract import env as environment
 from rankwatch.recording.shared_slots import STOP_STEP, Reading, Slots, read
+from support.forked import ForkedPopen
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 
@@ -31,7 +32,8 @@ class SignalledRank:
         variables = {MARK: self.mark, environment.SLOTS_DIR: str(folder), "OMP_NUM_THREADS": "1"}
         if stop_signal is not None:
             variables[environment.STOP_SIGNAL] = str(int(stop_signal))
-        self.process = subprocess.Popen(
+        popen = ForkedPopen if "torch" in program else subprocess.Popen
+        self.process = popen(
             [sys.executable, str(folder / "rank.py")],
             env=os.environ | variables,
             cwd=folder,

@@ -203,7 +203,7 @@ class Cluster:
         places = {"key-file": "key", "socket": "socket", "log-file": "log", "pid-file": "pid", "seed-file": "seed"}
         options = [f"--{option}={self.folder}/munge.{ending}" for option, ending in places.items()]
         self._daemon("munged", "--foreground", "--force", "--num-threads=2", *options)
-        wait_for((self.folder / "munge.socket").exists, "munged has its socket", 20.0)
+        wait_for((self.folder / "munge.socket").exists, "munged has its socket", 60.0)
 
     def _daemon(self, *words: str) -> None:
         log = self.folder / f"{words[0]}-{len(self._daemons)}.out"

@@ -103,13 +103,13 @@ class Receiver:
         """How many have been accepted."""
         return len(self._connections)
 
-    def wait_for(self, condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """The first true value of ``condition``, looked at whenever something arrives."""
         with self._changed:
             assert self._changed.wait_for(condition, seconds), f"in {seconds} s: {len(self.reports)} reports"
             return condition()
 
-    def wait_for_report(self, condition: Callable[[Report], Any] = lambda _: True, seconds: float = 20.0) -> Report:
+    def wait_for_report(self, condition: Callable[[Report], Any] = lambda _: True, seconds: float = 60.0) -> Report:
         """The first report, old or new, for which ``condition`` is true."""
         found: Report = self.wait_for(lambda: next((r for r in self.reports if condition(r)), None), seconds)
         return found

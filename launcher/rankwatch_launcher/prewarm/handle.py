@@ -96,6 +96,7 @@ class PrewarmedWorker:
             )
         except OSError:
             ours.close()
+            os.close(outputs[1])
             raise
         finally:
             theirs.close()

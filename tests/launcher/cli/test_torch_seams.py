@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support import forked
 
 SOURCES = [Path(__file__).parents[3] / name for name in ("telemetry", "monitor", "launcher")]
 RUN = "from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))"
@@ -28,12 +29,9 @@ def run(tmp_path: Path, before: str) -> str:
     script.write_text(CRASH_ONCE)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC"))}
     arguments = ("--monitor", "http://127.0.0.1:9", "--max-restarts", "1", "--nproc-per-node", "1", str(script))
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", f"import sys; {before}; {RUN}", *arguments],
         env={**clean, "PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "XDG_STATE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

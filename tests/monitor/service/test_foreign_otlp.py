@@ -75,7 +75,7 @@ def test_a_section_overrun_names_the_rank_that_is_behind_and_ends_when_it_goes_o
     api.change_policy(job, section_timeouts={"step": LIMIT})
     send(api, *(stepping(job, rank, LIMIT + 1.5) for rank in range(WORLD)))
 
-    (incident,) = wait_for(lambda: api.incidents(job), "an incident is opened", 5)
+    (incident,) = wait_for(lambda: api.incidents(job), "an incident is opened")
     assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", LIMIT)
     assert incident["elapsed"] == pytest.approx(LIMIT + 1.5, abs=0.5)
     assert [(c["rank"], c["host"], c["class"]) for c in incident["culprits"]] == [(2, "node-b", "behind")]
@@ -94,7 +94,7 @@ def test_a_section_overrun_names_the_rank_that_is_behind_and_ends_when_it_goes_o
     assert api.ranks(job)[2]["reason"] == incident["culprits"][0]["reason"]
 
     send(api, *(rank_report(job, rank, WORLD, iteration=8, progress=0, idle=0.0) for rank in range(WORLD)))
-    (closed,) = wait_for(lambda: [i for i in api.incidents(job) if i["closed_at"]], "the incident closes", 5)
+    (closed,) = wait_for(lambda: [i for i in api.incidents(job) if i["closed_at"]], "the incident closes")
     assert closed["id"] == incident["id"]
     assert (closed["phase"], closed["outcome"]) == ("closed", "the ranks went on by themselves")
     assert api.job(job)["state"] == "running"

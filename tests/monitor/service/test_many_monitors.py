@@ -46,7 +46,7 @@ class Pair:
 
     def freeze(self, name: str) -> None:
         """Stop a monitor, but not while it writes: SQLite would wait for the end of that, which cannot be forced."""
-        with closing(sqlite3.connect(self.database, isolation_level=None, timeout=20.0)) as connection:
+        with closing(sqlite3.connect(self.database, isolation_level=None, timeout=60.0)) as connection:
             connection.execute("begin immediate")
             os.kill(self.monitors[name].pid, signal.SIGSTOP)
             connection.execute("rollback")
@@ -83,7 +83,7 @@ def send(api: Api, job: str, *, named: bool = True, **more: object) -> int:
 
 
 def taken(api: Api, job: str, *, named: bool = True) -> None:
-    wait_for(lambda: send(api, job, named=named) == 200, f"{job} is taken up", 30.0)
+    wait_for(lambda: send(api, job, named=named) == 200, f"{job} is taken up", 90.0)
 
 
 def test_the_one_that_is_spoken_to_holds_the_job_and_the_other_states_whose_it_is(pair: Pair) -> None:

@@ -50,7 +50,7 @@ def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
 
 
-def ended(monitor: RunningMonitor, seconds: float = 15.0) -> float:
+def ended(monitor: RunningMonitor, seconds: float = 60.0) -> float:
     """End a monitor in order; the seconds that it took."""
     begun = time.monotonic()
     monitor.process.terminate()

@@ -143,7 +143,7 @@ def test_a_straggler_is_trouble_and_is_named_in_the_monitors_words(api: Api, job
         report(api, *reports)
         return api.read(f"/jobs/{job}/stragglers")["stragglers"]  # type: ignore[return-value]
 
-    [blamed] = wait_for(named, "the straggler is named", 20)
+    [blamed] = wait_for(named, "the straggler is named")
     code, printed = ask(job)
     assert code == 3
     flat = " ".join(printed.split())

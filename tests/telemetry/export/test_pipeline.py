@@ -294,7 +294,7 @@ def test_a_stopped_process_resumes(receiver: Receiver) -> None:
         os.waitpid(child, 0)
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

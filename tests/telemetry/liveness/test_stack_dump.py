@@ -90,7 +90,7 @@ class stuck_rank:  # noqa: N801 - used like a function
         self._process.wait()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     tick = threading.Event()
     while not condition():

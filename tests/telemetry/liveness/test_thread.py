@@ -161,7 +161,7 @@ def _age(folder: Path, what: Callable[[Reading], float]) -> float:
     return what(seen) if seen else 0.0
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     tick = threading.Event()
     while not condition():

@@ -65,7 +65,7 @@ def busy_process(pinned_to: int | None = None) -> Iterator[subprocess.Popen[byte
         process.wait(60)
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

@@ -23,6 +23,7 @@ from rankwatch.profiling.source import Sample, SourceBusy, SourceUnavailable, Tr
 from rankwatch.profiling.statistics import step_parts
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import Slots
+from support.forked import ForkedPopen
 
 ROOT = Path(__file__).parents[3]
 
@@ -233,7 +234,7 @@ def test_collectives_have_their_process_group(tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("RANKWATCH_")}
     env |= {"PYTHONPATH": str(ROOT / "telemetry"), "OMP_NUM_THREADS": "1"}
     ranks = [
-        subprocess.Popen(
+        ForkedPopen(
             [sys.executable, "-c", GROUPS, str(rank), str(tmp_path / "store")],
             env=env,
             stdout=subprocess.PIPE,

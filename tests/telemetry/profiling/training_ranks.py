@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.forked import ForkedPopen
+
 ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
@@ -70,7 +72,7 @@ def training_ranks(folder: Path, monitor: str, slow: str, **variables: str) -> I
             with (folder / f"{rank}.log").open("wb") as log:
                 command = [sys.executable, "-c", PROGRAM, str(folder / "store"), slow]
                 own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                ranks.append(subprocess.Popen(command, env=env | own, stdout=log, stderr=subprocess.STDOUT))
+                ranks.append(ForkedPopen(command, env=env | own, stdout=log, stderr=subprocess.STDOUT))
         yield ranks
     finally:
         for process in ranks:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from support.forked import ForkedPopen
+
 SCRIPT = Path(__file__).with_name("training.py")
 SOURCE = Path(__file__).parents[3] / "telemetry"
 PATIENCE = 100.0
@@ -40,7 +42,7 @@ class Job:
             with self.log(rank).open("ab") as log:
                 variables = {**clean, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 started.append(
-                    subprocess.Popen([*command, "--device", device, *arguments], env=variables, stdout=log, stderr=log)
+                    ForkedPopen([*command, "--device", device, *arguments], env=variables, stdout=log, stderr=log)
                 )
         self._processes += started
         return [process.wait(PATIENCE) for process in started]

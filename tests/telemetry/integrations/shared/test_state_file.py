@@ -25,8 +25,8 @@ def test_what_is_written_is_read_again_and_its_folder_is_made(tmp_path: Path) ->
     file = StateFile(tmp_path / "new" / "folder" / FILE_NAME, LOG)
     assert file.read() is None
     assert file.learned() is None
-    assert file.write(ft_state.write(LearnedTimeouts({"step": 1.0}), {}, None), seconds=10)
-    assert file.write(CONTENT, seconds=10)
+    assert file.write(ft_state.write(LearnedTimeouts({"step": 1.0}), {}, None), seconds=60)
+    assert file.write(CONTENT, seconds=60)
     assert file.read() == CONTENT
     assert file.learned() == LEARNED
     assert [path.name for path in file.path.parent.iterdir()] == [FILE_NAME]
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, caplog: pytest.L
 
 def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "no folder").touch()
-    assert not StateFile(tmp_path / "no folder" / FILE_NAME, LOG).write({}, seconds=10)
+    assert not StateFile(tmp_path / "no folder" / FILE_NAME, LOG).write({}, seconds=60)
     assert "cannot be written to" in caplog.text
 
 
@@ -90,6 +90,6 @@ def test_an_earlier_limit_counts_half() -> None:
 
 def test_the_layout_is_json_that_an_operator_can_read(tmp_path: Path) -> None:
     file = StateFile(tmp_path / FILE_NAME, LOG)
-    file.write(CONTENT, seconds=10)
+    file.write(CONTENT, seconds=60)
     assert json.loads(file.path.read_text()) == CONTENT
     assert len(file.path.read_text().splitlines()) > 5
