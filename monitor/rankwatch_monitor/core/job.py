@@ -10,6 +10,7 @@ speed of the ranks             ``performance``, written by the straggler room
 incidents                      ``incidents``, written by :mod:`.incident.state_machine`
 queues for the next judgement  ``orders`` (of a person), ``notices`` (of ranks)
 goodput                        ``ledger``
+figures over time, for charts  ``trends``
 =============================  ======================================================================================
 
 It imports the state types of the rooms below it, which never import it; everything that decides is above it.
@@ -34,6 +35,7 @@ from rankwatch_monitor.core.hang.limits import Limits, in_force
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.incident_record import Incident, Notice
 from rankwatch_monitor.core.ranks import RankColumns
+from rankwatch_monitor.core.regression.trends import TrendHistory
 from rankwatch_monitor.core.stale import Previous, StaleReports
 from rankwatch_monitor.core.straggler.state import Performance
 
@@ -242,6 +244,7 @@ class Job:
         # Judgement.
         self.durations = ObservedDurations()
         self.performance = Performance()
+        self.trends = TrendHistory()
         self.ledger = Ledger(now)
         self.verdicts_since: float | None = None
         """Since when some rank is over a limit; None: none is."""

@@ -38,13 +38,18 @@ def why_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
     async def history(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
-        if since is not None and until is not None and since > until:
-            raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
+        check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
         return {"samples": await run_in_threadpool(_samples, kept, since, until)}
 
     return routes
+
+
+def check_order(since: float | None, until: float | None) -> None:
+    """Refuse a range that ends before it begins."""
+    if since is not None and until is not None and since > until:
+        raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
 
 
 def _samples(history: History, since: float | None, until: float | None) -> list[dict[str, Any]]:
