@@ -6,10 +6,13 @@ import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
 import { isolated, type Line, stacked } from "../logic/charts";
+import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
 import { colour, repaint } from "./theme";
 
+/** Pixels that are dragged at least to be a range. */
+const DRAGGED = 5;
 /** Delay before loading the chart library is retried. */
 const RETRY_MS = 5000;
 
@@ -29,10 +32,22 @@ export interface Plotted {
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
   bare?: boolean;
+  /** First and last second on the time axis; by default those of the values. */
+  range?: readonly [number, number];
+  /** A range was chosen: by dragging, or by a key. */
+  choose?: (range: Range) => void;
+  /** The usual range was asked for: by a double click, or by a key. */
+  reset?: () => void;
+  /** Charts of one name share the cursor. */
+  together?: string;
+  /** The axis ends at the present. */
+  live?: boolean;
+  /** Unix seconds at which attempts began. */
+  attempts?: readonly number[];
 }
 
 export function Plot(props: Plotted) {
-  const { name, time, lines, format, height, bare } = props;
+  const { name, time, lines, format, height, bare, range, live = true } = props;
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const shown = useRef(props);
@@ -68,10 +83,11 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark]);
+  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark, props.attempts, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : time.length - 1;
   const move = (event: KeyboardEvent) => {
+    if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
     if (step === undefined || bare) return;
     const next = Math.max(0, Math.min(time.length - 1, index + step));
@@ -84,11 +100,11 @@ export function Plot(props: Plotted) {
     <>
       <div
         ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={bare ? undefined : 0} onKeyDown={move}
-        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null ? "Now" : clock(time[index]!, asOf.value)} ${figures}.`}
+        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null && live ? "Now" : clock(time[index] ?? null, asOf.value)} ${figures}.`}
       />
       {!bare && (
         <ul class="key">
-          <li>{at === null ? "now" : clock(time[index] ?? null, asOf.value)}</li>
+          <li>{at === null && live ? "now" : clock(time[index] ?? null, asOf.value)}</li>
           {lines.map((line) => (
             <li key={line.name}>
               <i aria-hidden="true" class={line.stack ? "area" : line.dashed ? "dashed" : undefined} style={{ color: `var(--${line.tone})` }} />
@@ -101,12 +117,25 @@ export function Plot(props: Plotted) {
   );
 }
 
+/** Whether the key changed the time axis: + and - zoom, with shift the arrows move it, 0 and Escape reset it. */
+function zoomKey(event: KeyboardEvent, { range, choose, reset }: Plotted, at?: number): boolean {
+  if (!range || !choose || event.ctrlKey || event.metaKey || event.altKey) return false;
+  const { key, shiftKey } = event;
+  if (key === "+" || key === "=") choose(zoomed(range, 0.5, at));
+  else if (key === "-" || key === "_") choose(zoomed(range, 2, at));
+  else if (shiftKey && (key === "ArrowLeft" || key === "ArrowRight")) choose(panned(range, key === "ArrowLeft" ? -0.5 : 0.5));
+  else if (key === "0" || key === "Escape") reset?.();
+  else return false;
+  event.preventDefault();
+  return true;
+}
+
 function data({ time, lines }: Plotted): uPlot.AlignedData {
   return [time as number[], ...stacked(lines)];
 }
 
 function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
-  const { lines, height, shortest = 0, top, format } = shown.current;
+  const { lines, height, shortest = 0, top, format, together } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
   return {
@@ -114,9 +143,15 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     height,
     padding: [8, 26, 0, 0],
     legend: { show: false },
-    cursor: { y: false, points: { size: 6 } },
+    cursor: {
+      y: false, points: { size: 6 },
+      drag: { x: shown.current.choose !== undefined, y: false, setScale: false },
+      bind: { dblclick: () => () => (shown.current.reset?.(), null) },
+      // Of a drag only its result is shared.
+      ...(together === undefined ? {} : { sync: { key: together, filters: { pub: (kind: string) => kind === "mousemove" || kind === "mouseleave" } } }),
+    },
     scales: {
-      x: { time: true, range: () => span(shown.current.time, shortest) },
+      x: { time: true, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
       y: { range: (_chart, _low, high) => [0, top ?? (high > 0 ? high * 1.15 : 1)] },
     },
     axes: [
@@ -138,7 +173,18 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     bands: Array.from({ length: Math.max(0, areas - 1) }, (_, i) => ({ series: [i + 1, i + 2] as [number, number] })),
     hooks: {
       drawClear: [(chart) => shade(chart, shown.current.incidents)],
-      draw: [(chart) => rule(chart, shown.current.mark ?? null)],
+      draw: [
+        (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
+        (chart) => rule(chart, shown.current.mark ?? null),
+      ],
+      setSelect: [
+        (chart) => {
+          const { left, width: wide } = chart.select;
+          if (wide < DRAGGED) return;
+          chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          shown.current.choose?.(between(chart.posToVal(left, "x"), chart.posToVal(left + wide, "x")));
+        },
+      ],
       setCursor: [(chart) => moved(chart.cursor.idx ?? null)],
     },
   };
@@ -169,6 +215,23 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
     const to = x(timeline.first_step ?? closed_at ?? Number.MAX_SAFE_INTEGER);
     if (to > from) chart.ctx.fillRect(from, top, to - from, height);
   }
+}
+
+/** Draw a dashed line where an attempt began. */
+function divide(chart: uPlot, at: number): void {
+  const { left, top, width, height } = chart.bbox;
+  const x = Math.round(chart.valToPos(at, "x", true));
+  if (x <= left || x > left + width) return;
+  const { ctx } = chart;
+  ctx.save();
+  ctx.strokeStyle = colour("quiet");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, top);
+  ctx.lineTo(x, top + height);
+  ctx.stroke();
+  ctx.restore();
 }
 
 /** Draw a flagged line at the time of a change. */
