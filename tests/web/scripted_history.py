@@ -81,13 +81,13 @@ def no_spans(ranks: str) -> dict[str, Any]:
 
 
 def history(slow_since: float | None, since: float, until: float, run: float = 3600.0) -> dict[str, Any]:
-    """The samples of a run that began so many seconds ago; slower data since some moment, and a gap of 10 minutes."""
+    """The samples of a run that began so many seconds ago; slower data since some moment, and a gap in longer ones."""
     now = time.time()
     each = max(10.0, run / 360)
     samples = []
     for i in range(int(run / each)):
         at = now - run + each * i
-        if not since <= at <= until or (run > 3600 and 0 < at - (now - run / 2) < 600):
+        if not since <= at <= until or (run > 3600 and 0 < at - (now - run / 2) < run / 20):
             continue
         data = 0.41 if slow_since is not None and at > now - slow_since else 0.04
         parts = {"data": data, "compute": 0.3 + 0.01 * math.sin(i / 5), "communication": 0.06, "host": 0.02}

@@ -27,7 +27,7 @@ _SCORES: Final = tuple(rankings.GPU_SCORES)
 def sample(job: Job, state: JobState, now: float) -> None:
     """Add a point when the interval has passed, unless the job's state is terminal."""
     if state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL:
-        iteration = job.furthest_iteration
+        iteration = job.logged.step if job.furthest_iteration is None else job.furthest_iteration
         job.trends.add(Point(now, job.attempt, -1 if iteration is None else iteration, _values(job)))
 
 
@@ -40,7 +40,7 @@ def _values(job: Job) -> dict[str, float]:
     for name, score_R in by_name.items():
         for statistic, value in (rankings.min_median_max(score_R) or {}).items():
             values[f"{name}.{statistic}"] = value
-    return finite(values)
+    return finite({**values, **job.logged.take_means()})
 
 
 def to_json(history: TrendHistory, since: float, until: float) -> dict[str, Any]:

@@ -38,8 +38,8 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
   };
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
-  const trend = (name: string, format: (value: number | null) => string, lines: Line[], top?: number) => (
-    <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...(top === undefined ? {} : { top })} />
+  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean } = {}) => (
+    <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
   );
   return (
     <div class="charts">
@@ -69,7 +69,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
           <h2>
             {name} <small>logged by the training script</small>
           </h2>
-          {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }])}
+          {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true })}
         </section>
       ))}
       {points !== null && shown(points.goodput) && (
@@ -80,7 +80,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
           {trend("Goodput", percent, [
             { name: "whole run", tone: "text", values: points.goodput },
             { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },
-          ], 1)}
+          ], { top: 1 })}
         </section>
       )}
       {points !== null && SCORES.filter(([name]) => points.scores[name]).map(([name, title, against]) => (

@@ -31,6 +31,8 @@ export interface Plotted {
   shortest?: number;
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
+  /** The value axis reaches from the least to the largest value, instead of from 0. */
+  fit?: boolean;
   bare?: boolean;
   /** First and last second on the time axis; by default those of the values. */
   range?: readonly [number, number];
@@ -135,7 +137,7 @@ function data({ time, lines }: Plotted): uPlot.AlignedData {
 }
 
 function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
-  const { lines, height, shortest = 0, top, format, together } = shown.current;
+  const { lines, height, shortest = 0, top, format, together, fit } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
   return {
@@ -152,10 +154,10 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     },
     scales: {
       x: { time: true, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
-      y: { range: (_chart, _low, high) => [0, top ?? (high > 0 ? high * 1.15 : 1)] },
+      y: { range: (_chart, low, high) => (fit ? fitted(low, high) : [0, top ?? (high > 0 ? high * 1.15 : 1)]) },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each) => timeOfDay(each, splits)) },
+      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each, i) => timeOfDay(each, i, splits)) },
       { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: 32, values: (_chart, splits) => splits.map((each) => format(each)) },
     ],
     series: [
@@ -190,17 +192,25 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
   };
 }
 
+/** With some room; a constant has its value in the middle. */
+function fitted(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
+  return [low >= 0 && low < room ? 0 : low - room, high + room];
+}
+
 function span(time: readonly number[], shortest: number): [number, number] {
   const end = time.at(-1) ?? asOf.peek();
   return [Math.min(time[0] ?? end, end - Math.max(1, shortest)), end];
 }
 
-function timeOfDay(seconds: number, splits: readonly number[]): string {
+/** A label of the time axis: the time, or the day where it is another one than at the label before. */
+function timeOfDay(seconds: number, i: number, splits: readonly number[]): string {
   if (seconds < 1e6) return "";
-  const date = new Date(seconds * 1000);
-  if (splits.at(-1)! - splits[0]! > 86_400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
-  const minutes = (splits[1] ?? 0) - splits[0]! >= 60;
-  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }), ...inZone() });
+  const day = (at: number) => new Date(at * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
+  const [each, long] = [(splits[1] ?? 0) - splits[0]!, splits.at(-1)! - splits[0]! > 43_200];
+  if (long && (each >= 86_400 || i === 0 || day(splits[i - 1]!) !== day(seconds))) return day(seconds);
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(each >= 60 ? {} : { second: "2-digit" }), ...inZone() });
 }
 
 /** Draw a band per incident, from the last progress to the first new step. */
