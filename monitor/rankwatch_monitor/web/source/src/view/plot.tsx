@@ -92,7 +92,9 @@ export function Plot(props: Plotted) {
     if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
     if (step === undefined || bare) return;
-    const next = Math.max(0, Math.min(time.length - 1, index + step));
+    // Samples beyond the ends of the axis are read only so that lines reach its edges.
+    const [low, high] = range ? [time.findIndex((each) => each >= range[0]), time.findLastIndex((each) => each <= range[1])] : [0, time.length - 1];
+    const next = Math.max(low, 0, Math.min(high, index + step));
     const across = chart.current?.valToPos(time[next]!, "x") ?? 0;
     chart.current?.setCursor({ left: across, top: 0 });
     event.preventDefault();
