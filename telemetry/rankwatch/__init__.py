@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rankwatch.launcher_requests import change_policy, exclude_node, learned_timeouts, stop_job, tell
+from rankwatch.recording.scalars import log
 from rankwatch.recording.sections import heartbeat, mark_complete, progress, section, should_stop, step
 from rankwatch.session import init, is_initialized, shutdown
 
@@ -32,6 +33,7 @@ __all__ = [
     "init",
     "is_initialized",
     "learned_timeouts",
+    "log",
     "mark_complete",
     "progress",
     "section",

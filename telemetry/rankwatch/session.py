@@ -30,8 +30,9 @@ from rankwatch.export.exporter import Exporter, Pipeline
 from rankwatch.liveness import stack_dump, uncaught
 from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
-from rankwatch.recording import sections
+from rankwatch.recording import scalars, sections
 from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.scalars import Scalars
 from rankwatch.recording.shared_slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
 from rankwatch.settings import Settings
 
@@ -136,6 +137,9 @@ class _Session:
         self.profiling: Profiling | None = None
         self._pushed: Mapping[str, Any] = {}
         if any(loaded.endpoints) and not loaded.otel_disabled:
+            reports_values = loaded.rank in (0, loaded.world_size - 1)
+            logged = Scalars(self.recorder.drop) if reports_values else None
+            scalars.attach(logged)
 
             def make() -> Pipeline:
                 from rankwatch.export.pipeline import ExportPipeline
@@ -144,7 +148,7 @@ class _Session:
 
                 self.profiling = Profiling(self.recorder, loaded)
                 self.profiling.configure(self._pushed)
-                return ExportPipeline(loaded, identity(loaded, attributes), self.recorder, self.profiling)
+                return ExportPipeline(loaded, identity(loaded, attributes), self.recorder, self.profiling, logged)
 
             spread = burst_spread(loaded.world_size)
             self.exporter = Exporter(make, self.recorder, loaded.export_interval, spread)
@@ -184,6 +188,7 @@ class _Session:
 
     def close(self) -> None:
         sections.attach(None)
+        scalars.attach(None)
         launcher_requests.attach(None)
         if self.stop_signal is not None:
             self.stop_signal.release()
@@ -289,6 +294,7 @@ def _after_fork_in_child() -> None:
     global _session, _lock
     session, _session, _lock = _session, None, threading.RLock()
     sections.attach(None)
+    scalars.attach(None)
     launcher_requests.attach(None)
     if session is not None:
         session.recorder.disconnect()

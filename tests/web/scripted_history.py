@@ -80,18 +80,19 @@ def no_spans(ranks: str) -> dict[str, Any]:
     return {"attempt": 0, "sampled": [], "sections": [], "ranks_known": 0, "ranks": lanes}
 
 
-def history(slow_since: float | None, since: float) -> dict[str, Any]:
-    """An hour of samples; slower data since some moment."""
+def history(slow_since: float | None, since: float, until: float, run: float = 3600.0) -> dict[str, Any]:
+    """The samples of a run that began so many seconds ago; slower data since some moment, and a gap in longer ones."""
     now = time.time()
+    each = max(10.0, run / 360)
     samples = []
-    for i in range(360):
-        at = now - 3600 + 10 * i
-        if at < since:
+    for i in range(int(run / each)):
+        at = now - run + each * i
+        if not since <= at <= until or (run > 3600 and 0 < at - (now - run / 2) < run / 20):
             continue
         data = 0.41 if slow_since is not None and at > now - slow_since else 0.04
         parts = {"data": data, "compute": 0.3 + 0.01 * math.sin(i / 5), "communication": 0.06, "host": 0.02}
         step = sum(parts.values())
-        samples.append({"at": at, "seconds": 10.0, "step": step, "step_max": step * 1.05, "parts": parts})
+        samples.append({"at": at, "seconds": each, "step": step, "step_max": step * 1.05, "parts": parts})
     return {"samples": samples}
 
 
@@ -107,17 +108,28 @@ def why(slow_since: float | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trends(slow_since: float | None) -> dict[str, Any]:
-    """Points of an hour: the worst rank falls behind when steps became slower."""
+def trends(
+    slow_since: float | None, since: float, until: float, run: float = 3600.0, restarts: Sequence[float] = (),
+    logged: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """Points of a run: the worst rank falls behind when steps became slower; attempts began so many seconds ago."""
     now = time.time()
-    at = [now - 3600 + 15 * i for i in range(240)]
-    slow = [slow_since is not None and each > now - slow_since for each in at]
+    each = max(15.0, run / 1400)
+    at = [moment for i in range(int(run / each)) if since <= (moment := now - run + each * i) <= until]
+    slow = [slow_since is not None and moment > now - slow_since for moment in at]
+    progress = [(moment - now + run) / run for moment in at]
     return {
         "at": at,
+        "attempt": [1 + sum(moment >= now - restart for restart in restarts) for moment in at],
+        "iteration": [round(5000 * done) for done in progress],
+        "speed": [1.27 if each else 2.38 for each in slow],
         "goodput": [0.97] * len(at),
         "goodput_window": [0.9 if each else 0.98 for each in slow],
         "scores": {
             "gpu_robust": {"min": [0.62 if each else 0.97 for each in slow], "median": [1.0] * len(at),
                            "max": [1.02] * len(at)},
+        },
+        "logged": {
+            name: [2.0 + 6 / (1 + 12 * done) + 0.05 * math.sin(700 * done) for done in progress] for name in logged
         },
     }  # fmt: skip

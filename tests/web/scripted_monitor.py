@@ -50,6 +50,12 @@ class Script:
     """By job; a job that is not named has no figures of its speed yet."""
     slow_since: dict[str, float] = field(default_factory=dict)
     """Jobs whose steps became slower so many seconds ago; by job."""
+    run: float = 3600.0
+    """Seconds of which there is a history."""
+    restarts: tuple[float, ...] = ()
+    """How many seconds ago attempts began, besides the first."""
+    logged: tuple[str, ...] = ()
+    """Names of values that the training script logs."""
     pipeline: int = 0
     """Stages of the parallel layout that ranks report; 0: none."""
     spans: bool = True

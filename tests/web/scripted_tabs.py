@@ -35,16 +35,17 @@ def add_tabs(app: FastAPI, script: Script) -> None:
         return past.timeline(ranks, last, steps, slow, hung) if script.spans else past.no_spans(ranks)
 
     @app.get("/api/v1/jobs/{job_id}/history")
-    async def history(job_id: str, since: float = 0.0) -> Any:
-        return past.history(script.slow_since.get(job_id), since)
+    async def history(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
+        return past.history(script.slow_since.get(job_id), since, until, script.run)
 
     @app.get("/api/v1/jobs/{job_id}/why")
     async def why(job_id: str) -> Any:
         return past.why(script.slow_since.get(job_id))
 
     @app.get("/api/v1/jobs/{job_id}/trends")
-    async def trends(job_id: str) -> Any:
-        return past.trends(script.slow_since.get(job_id))
+    async def trends(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
+        slow_since = script.slow_since.get(job_id)
+        return past.trends(slow_since, since, until, script.run, script.restarts, script.logged)
 
     @app.get("/api/v1/policy/schema")
     async def schema() -> Any:

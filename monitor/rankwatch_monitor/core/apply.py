@@ -128,6 +128,8 @@ def _report(job: Job, report: RankReport, now: float) -> None:
         job.durations.observe(report)
     job.durations.resumed |= bool(report.first_iteration)
     job.performance.take(report, now)
+    if report.logged or report.logged_non_finite:
+        job.logged.take(report, now)
     for reason, count in report.dropped.items():
         job.drops.add(reason, identity, count)
 

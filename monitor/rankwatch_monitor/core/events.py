@@ -154,6 +154,11 @@ class RankReport(NamedTuple):
     kernel_source_reason: str = ""
     """Why it is not another."""
     device: DeviceReading | None = None
+    logged: Mapping[str, float] = {}
+    """Means of values that the training script logged since the last report, by name."""
+    logged_non_finite: Mapping[str, int] = {}
+    """How many of them were NaN or infinite since the process started."""
+    logged_step: int | None = None
     ended: bool = False
     """The process shut its telemetry down: silence from now on is expected."""
     foreign: bool = False

@@ -10,6 +10,8 @@ speed of the ranks             ``performance``, written by the straggler room
 incidents                      ``incidents``, written by :mod:`.incident.state_machine`
 queues for the next judgement  ``orders`` (of a person), ``notices`` (of ranks)
 goodput                        ``ledger``
+figures over time, for charts  ``trends``
+values the script logs         ``logged``
 =============================  ======================================================================================
 
 It imports the state types of the rooms below it, which never import it; everything that decides is above it.
@@ -34,6 +36,8 @@ from rankwatch_monitor.core.hang.limits import Limits, in_force
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.incident_record import Incident, Notice
 from rankwatch_monitor.core.ranks import RankColumns
+from rankwatch_monitor.core.regression.logged import LoggedValues
+from rankwatch_monitor.core.regression.trends import TrendHistory
 from rankwatch_monitor.core.stale import Previous, StaleReports
 from rankwatch_monitor.core.straggler.state import Performance
 
@@ -242,6 +246,8 @@ class Job:
         # Judgement.
         self.durations = ObservedDurations()
         self.performance = Performance()
+        self.trends = TrendHistory()
+        self.logged = LoggedValues()
         self.ledger = Ledger(now)
         self.verdicts_since: float | None = None
         """Since when some rank is over a limit; None: none is."""
@@ -326,6 +332,7 @@ class Job:
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
         self.performance.begin_attempt()
+        self.logged.begin_attempt()
         self.ended = self.stopping = None
         self.refuted_since.clear()
         self._turn_nodes_over()

@@ -44,6 +44,7 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     _durations(job, past)
     job.ledger = past.ledger
     job.performance.merge_stored(past.performance)
+    job.trends.merge_stored(past.trends)
     return closed
 
 

@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.policy import Ranks, parse_ranks
+from rankwatch_monitor.http.why import Moment, check_order
 from rankwatch_monitor.service import span_store, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN_RANKS = 64
 SHOWN_STEPS = 50
 """Ranks and steps in one response."""
+SIX_HOURS = 21_600.0
 
 
 def timeline_routes(monitor: Monitor) -> APIRouter:
@@ -70,10 +73,15 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         found = trace_export.trace_events({rank: kept.steps(rank, shown) for rank in chosen}, hosts)
         return JSONResponse(found, headers={"content-disposition": 'attachment; filename="trace.json"'})
 
-    @routes.get("/jobs/{job_id}/trends", summary="Scores and goodput over the last six hours")
-    async def points(job_id: str) -> dict[str, Any]:
-        monitor.job(job_id)
-        return trend.to_json(monitor.trends.of(job_id))
+    @routes.get(
+        "/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values; the last six hours by default"
+    )
+    async def points(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
+        kept = monitor.job(job_id).trends.copy()
+        check_order(since, until)
+        last = kept.latest_at if until is None else until
+        begin = last - SIX_HOURS if since is None else since
+        return await run_in_threadpool(trend.to_json, kept, begin, last)
 
     return routes
 

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query
 from starlette.concurrency import run_in_threadpool
 
+from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import Sample, merged
+from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500
@@ -27,10 +30,14 @@ def why_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/why", summary="Why the step time changed")
     async def why(job_id: str, at: Moment = None) -> dict[str, Any]:
-        history = monitor.job(job_id).performance.history.copy()
+        job = monitor.job(job_id)
+        history = job.performance.history.copy()
+        now = monitor.clock.now()
+        moment = (now - HOUR, now) if at is None else (at - HOUR, at + HOUR)
+        happened = _happened(job, *moment, now)
         try:
             # Takes tens of milliseconds, during which ranks would wait for their response.
-            explanation = await run_in_threadpool(explain, history, at)
+            explanation = await run_in_threadpool(explain, history, at, happened)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         return explanation.to_json()
@@ -38,13 +45,28 @@ def why_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
     async def history(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
-        if since is not None and until is not None and since > until:
-            raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
+        check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
         return {"samples": await run_in_threadpool(_samples, kept, since, until)}
 
     return routes
+
+
+def _happened(job: Job, since: float, until: float, now: float) -> list[str]:
+    """What happened besides: incidents, and a state in which the job makes no progress now."""
+    count = sum(each.opened_at <= until and (each.closed_at or now) >= since for each in job.incidents)
+    found = [f"{count} incident{'s' if count > 1 else ''} in that time"] if count else []
+    state, _ = job_view.job_state(job, now)
+    if since <= now <= until and state in (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RECOVERING):
+        found.append(f"the job is {state}")
+    return found
+
+
+def check_order(since: float | None, until: float | None) -> None:
+    """Refuse a range that ends before it begins."""
+    if since is not None and until is not None and since > until:
+        raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
 
 
 def _samples(history: History, since: float | None, until: float | None) -> list[dict[str, Any]]:

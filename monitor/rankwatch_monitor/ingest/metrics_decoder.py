@@ -39,7 +39,16 @@ from rankwatch_monitor.ingest.otlp.builder import Read, ReportBuilder
 from rankwatch_monitor.ingest.otlp.devices import READINGS, read_errors, read_throttled, reading
 from rankwatch_monitor.ingest.otlp.identity import Identified, check_jobs, identify
 from rankwatch_monitor.ingest.otlp.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
-from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS, age, flag, number, read_dropped
+from rankwatch_monitor.ingest.otlp.scalars import (
+    AGES,
+    NUMBERS,
+    age,
+    flag,
+    number,
+    read_dropped,
+    read_logged,
+    read_non_finite,
+)
 from rankwatch_monitor.ingest.otlp.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.otlp.series import SeriesTracker
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections
@@ -65,6 +74,8 @@ READERS: Final[Mapping[str, Reader]] = {
     semconv.SECTION_FIRST.name: Reader(_NUMBER, read_first),
     semconv.SECTION_DURATION.name: Reader(_HISTOGRAM, read_finished),
     semconv.TELEMETRY_DROPPED.name: Reader(_NUMBER, read_dropped),
+    semconv.SCALAR.name: Reader(_NUMBER, read_logged),
+    semconv.SCALAR_NON_FINITE.name: Reader(_NUMBER, read_non_finite),
     semconv.WINDOW_ITERATION.name: Reader(_NUMBER, windows.read_iteration),
     semconv.WINDOW_STEPS.name: Reader(_NUMBER, windows.read_steps),
     semconv.WINDOW_SECTION_DURATION.name: Reader(_NUMBER, windows.read_section_seconds),

@@ -37,6 +37,7 @@ from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.text.scores_report import scores_log
+from rankwatch_monitor.service import trend
 from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
@@ -44,7 +45,6 @@ from rankwatch_monitor.service.quotas import claimed_ranks, limit_sections, over
 from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
 from rankwatch_monitor.service.span_store import SpanStore
-from rankwatch_monitor.service.trend import Trends
 from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.repository import Repository
 
@@ -110,7 +110,6 @@ class Monitor:
         self.runs = Runs()
         self.jobs: dict[str, Job] = {}
         self.spans = SpanStore()
-        self.trends = Trends()
         self.started_at = self.clock.now()
         self.last_tick = self.started_at
         self.tick_seconds = 0.0
@@ -294,7 +293,6 @@ class Monitor:
         self.failing.discard(job_id)
         self.persistence.forget(job_id)
         self._scheduler.forget(job_id)
-        self.trends.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
         self.broker.forget(job_id)
         self.runs.forget(job_id)
@@ -427,9 +425,10 @@ class Monitor:
             self._states[job.id] = state
             self.persistence.save_transition(job, state, reason, now)
         self.persistence.save_if_due(job, now)
-        self.trends.sample(job, state, now)
+        trend.sample(job, state, now)
         if may_compact(job, state, now):
             job.performance.compact()
+            job.trends.compact()
         self._log_scores(job, now)
         if self.publishing is not None:
             self.publishing.observe(job, now)

@@ -26,7 +26,7 @@ log = logging.getLogger("rankwatch")
 SAVE_INTERVAL: Final = 5.0
 """Seconds between two routine saves of a job."""
 SAVE_PERFORMANCE_INTERVAL: Final = 60.0
-"""The same for its performance, which is larger; after a straggler was found or ended :data:`SAVE_INTERVAL` applies."""
+"""The same for its performance and trends, which are larger; :data:`SAVE_INTERVAL` after a change of stragglers."""
 EXPIRE_INTERVAL: Final = 3600.0
 """Seconds between two removals of expired jobs."""
 LATE_EVIDENCE_QUIET: Final = 2.0
@@ -51,6 +51,7 @@ class _Saved:
     judged: float | None = None
     """When the last stored window was evaluated."""
     performance_at: float = 0.0
+    trends_at: float = 0.0
     straggler_changed: bool = False
     late_evidence: dict[str, Incident] = field(default_factory=dict)
     """Closed incidents with evidence that is not stored yet, by id."""
@@ -150,6 +151,8 @@ class Persistence:
             self._save_late(job)
         if saved.due or (now - saved.at > SAVE_INTERVAL and job.last_heard > saved.at):
             self.save(job, now)
+        if job.trends.unsaved and now - saved.trends_at >= SAVE_PERFORMANCE_INTERVAL:
+            self._save_trends(job, now)
         judged = job.performance.judged_at
         if judged is None or judged == saved.judged:
             return
@@ -171,6 +174,7 @@ class Persistence:
         judged = job.performance.judged_at
         if judged is not None and judged != self._of(job).judged:
             self._save_performance(job, now)
+        self._save_trends(job, now)
         self._save_late(job)
         self._save_nodes(job, now)
         self._save_job(job, now, on_commit)
@@ -256,6 +260,19 @@ class Persistence:
         if self.repository is not None:
             body = performance_codec.snapshot(job.performance)
             self.repository.save(schema.performances, {"job_id": job.id}, deferred=lambda: {"body": body()})
+
+    def _save_trends(self, job: Job, now: float) -> None:
+        """Save the hours that have changed; they are encoded on the writer's thread."""
+        if job.id in self._recalling:
+            return
+        self._of(job).trends_at = now
+        if self.repository is not None:
+            for slot, body in job.trends.take_unsaved():
+                self.repository.save(
+                    schema.trends,
+                    {"job_id": job.id, "slot": slot},
+                    deferred=lambda body=body: {"body": body()},  # type: ignore[misc]
+                )
 
     def _of(self, job: Job) -> _Saved:
         return self._saved.setdefault(job.id, _Saved())

@@ -1,103 +1,69 @@
-"""Records scores and goodput of the last six hours as points, for the page's charts.
+"""Records scores, goodput and speed of a job as points over time, and shows them as columns for charts.
 
-Complements ``core.regression.history``, which records step times. Points are kept in memory only, 200 KB a job, and are
-lost when the monitor restarts; a job in a terminal state gets no further points.
+Complements ``core.regression.history``, which records step times; ``core.regression.trends`` keeps the points. A job in
+a terminal state gets no further ones.
 """
 
 from __future__ import annotations
 
-import struct
-from collections import deque
-from collections.abc import Collection, Mapping
-from math import isnan, nan
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
+from rankwatch_monitor.core.regression.trends import LOGGED, Point, TrendHistory, finite, mean
 from rankwatch_monitor.core.views import job_view, rankings
 
 INTERVAL: Final = 15.0
 """Seconds between two points."""
-MAX_POINTS: Final = 1440
-"""Points of a job: six hours."""
+SHOWN: Final = 1500
+"""Points in one response; neighbouring points are merged where there are more."""
 STATISTICS: Final = ("min", "median", "max")
-_COLUMNS: Final = [(name, statistic) for name in rankings.GPU_SCORES for statistic in STATISTICS]
-_PACKED: Final = struct.Struct(f"<3d{len(_COLUMNS)}d")
-"""A packed point; NaN: unknown. As dictionaries, six hours of points would take 6 MB a job."""
+_SCORES: Final = tuple(rankings.GPU_SCORES)
 
 
-class Point(NamedTuple):
-    """One sample of a job; None: unknown at that time."""
-
-    at: float
-    """Unix seconds."""
-    goodput: float | None
-    """Goodput ratio of the run so far."""
-    goodput_window: float | None
-    """Goodput ratio of the last hour."""
-    scores: Mapping[str, Mapping[str, float]]
-    """By score name, ``min``, ``median`` and ``max`` over all ranks; only known scores."""
+def sample(job: Job, state: JobState, now: float) -> None:
+    """Add a point when the interval has passed, unless the job's state is terminal."""
+    if state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL:
+        iteration = job.logged.step if job.furthest_iteration is None else job.furthest_iteration
+        job.trends.add(Point(now, job.attempt, -1 if iteration is None else iteration, _values(job)))
 
 
-class Trends:
-    """The points of all jobs."""
-
-    def __init__(self) -> None:
-        self._points: dict[str, deque[bytes]] = {}
-
-    def sample(self, job: Job, state: JobState, now: float) -> None:
-        """Add a point when the interval has passed, unless the job's state is terminal."""
-        points = self._points.setdefault(job.id, deque(maxlen=MAX_POINTS))
-        if state not in TERMINAL_STATES and not (points and now - _read(points[-1]).at < INTERVAL):
-            points.append(_packed(_point(job, now)))
-
-    def forget(self, job_id: str) -> None:
-        """Remove the points of a dropped job."""
-        self._points.pop(job_id, None)
-
-    def of(self, job_id: str) -> Collection[Point]:
-        """The points of a job, oldest first."""
-        return [_read(packed) for packed in self._points.get(job_id, ())]
-
-
-def _point(job: Job, now: float) -> Point:
+def _values(job: Job) -> dict[str, float]:
     scores = job.performance.scores
     by_name = {} if scores is None else rankings.gpu_scores(scores)
-    spreads = {name: rankings.min_median_max(score_R) for name, score_R in by_name.items()}
     ratio = job_view.goodput_ratio(job)
     window = None if ratio is None else goodput_accounting.last_hour(job)[1]
-    known = {name: spread for name, spread in spreads.items() if spread is not None}
-    return Point(now, ratio, None if window is None else round(window, 4), known)
+    values = {"goodput": ratio, "goodput_window": window, "speed": job.steps_per_second}
+    for name, score_R in by_name.items():
+        for statistic, value in (rankings.min_median_max(score_R) or {}).items():
+            values[f"{name}.{statistic}"] = value
+    return finite({**values, **job.logged.take_means()})
 
 
-def _packed(point: Point) -> bytes:
-    known = (point.at, *(nan if each is None else each for each in (point.goodput, point.goodput_window)))
-    return _PACKED.pack(*known, *(point.scores.get(name, {}).get(statistic, nan) for name, statistic in _COLUMNS))
-
-
-def _read(packed: bytes) -> Point:
-    at, ratio, window, *spreads = _PACKED.unpack(packed)
-    scores: dict[str, dict[str, float]] = {}
-    for (name, statistic), value in zip(_COLUMNS, spreads, strict=True):
-        if not isnan(value):
-            scores.setdefault(name, {})[statistic] = value
-    return Point(at, None if isnan(ratio) else ratio, None if isnan(window) else window, scores)
-
-
-def to_json(points: Collection[Point]) -> dict[str, Any]:
-    """Points as columns for charts: ``at``, ``goodput``, ``goodput_window`` and each score's statistics."""
-    names = sorted({name for point in points for name in point.scores})
+def to_json(history: TrendHistory, since: float, until: float) -> dict[str, Any]:
+    """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name."""
+    found = history.window(since, until)
+    each = -(-len(found) // SHOWN) if found else 1
+    points = [mean(found[i : i + each]) for i in range(0, len(found), each)]
+    names = {name for point in points for name in point.values}
+    logged = sorted(name for name in names if name.startswith(LOGGED))
     return {
         "at": [round(point.at, 1) for point in points],
-        "goodput": [point.goodput for point in points],
-        "goodput_window": [point.goodput_window for point in points],
+        "attempt": [point.attempt for point in points],
+        "iteration": [None if point.iteration < 0 else point.iteration for point in points],
+        **{name: _column(points, name) for name in ("goodput", "goodput_window", "speed")},
         "scores": {
-            name: {
-                statistic: [point.scores[name][statistic] if name in point.scores else None for point in points]
-                for statistic in STATISTICS
-            }
-            for name in names
+            name: {statistic: _column(points, f"{name}.{statistic}") for statistic in STATISTICS}
+            for name in _SCORES
+            if f"{name}.median" in names
         },
+        "logged": {name.removeprefix(LOGGED): _column(points, name) for name in logged},
     }
+
+
+def _column(points: Sequence[Point], name: str) -> list[float | None]:
+    """Six digits, which is the accuracy of what is kept."""
+    return [None if (value := point.values.get(name)) is None else float(f"{value:.6g}") for point in points]

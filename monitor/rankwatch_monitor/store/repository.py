@@ -387,6 +387,9 @@ def _job(connection: Connection, row: RowMapping, now: float) -> Job:
     query = select(schema.performances).where(schema.performances.c.job_id == job.id)
     if (stored := connection.execute(query).mappings().first()) is not None:
         performance_codec.restore(job.performance, stored["body"])
+    trends = schema.trends.c
+    rows = connection.execute(select(trends.slot, trends.body).where(trends.job_id == job.id)).all()
+    job.trends.restore((slot, body) for slot, body in rows)
     return job
 
 

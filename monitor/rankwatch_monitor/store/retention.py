@@ -21,6 +21,7 @@ _PARTS: Final = (
     (schema.directives, schema.directives.c.job_id),
     (schema.messages, schema.messages.c.job_id),
     (schema.performances, schema.performances.c.job_id),
+    (schema.trends, schema.trends.c.job_id),
     (schema.nodes, schema.nodes.c.job_id),
     (schema.leases, schema.leases.c.job_id),
 )

@@ -57,6 +57,15 @@ performances: Final = Table(
 )
 """Stragglers, reference medians of the devices and the step history: apart from the job's row, since it is larger."""
 
+trends: Final = Table(
+    "trends",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("slot", Integer, primary_key=True),
+    Column("body", JSON, nullable=False),
+)
+"""Goodput, speed, scores and logged values over time: a row for each hour, which a later hour overwrites."""
+
 nodes: Final = Table(
     "nodes",
     metadata,

@@ -39,6 +39,7 @@ POINT_TO_POINT: Final = "point_to_point"
 """The value of :data:`ATTR_GROUP` that stands for sends and receives."""
 ATTR_PART: Final = "rankwatch.part"
 ATTR_SOURCE: Final = "rankwatch.source"
+ATTR_SCALAR: Final = "rankwatch.scalar"
 ATTR_ITERATION: Final = "dl.iteration"
 
 STEP_SECTION: Final = "step"
@@ -125,6 +126,24 @@ SECTION_DURATION: Final = Metric(
 TELEMETRY_DROPPED: Final = Metric(
     "rankwatch.telemetry.dropped", "counter", "{item}", "what the telemetry itself lost, by reason"
 )
+
+SCALAR: Final = Metric(
+    "rankwatch.training.scalar",
+    "gauge",
+    "1",
+    "a value that the training script logged, by name: the mean since the last report; sent once, by rank 0 and the "
+    "last rank",
+)
+SCALAR_NON_FINITE: Final = Metric(
+    "rankwatch.training.scalar.non_finite",
+    "counter",
+    "{value}",
+    "logged values that were NaN or infinite, by name, and are in no mean",
+)
+SCALAR_STEP: Final = Metric(
+    "rankwatch.training.scalar.step", "gauge", "{step}", "the last step that was given with logged values"
+)
+SCALAR_METRICS: Final = (SCALAR, SCALAR_NON_FINITE, SCALAR_STEP)
 
 # Windows: what straggler detection judges ---------------------------------------------------------------------------
 WINDOW_ITERATION: Final = Metric(
@@ -241,6 +260,7 @@ METRICS: Final = (
     PROGRESS_AGE,
     SECTION_DURATION,
     TELEMETRY_DROPPED,
+    *SCALAR_METRICS,
     *WINDOW_METRICS,
     *DEVICE_METRICS,
 )

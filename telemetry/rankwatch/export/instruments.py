@@ -13,6 +13,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.semconv import Metric
 from rankwatch.profiling.profiler import Profiling, Speed
 from rankwatch.recording.recorder import RING_LENGTH, Recorder, SectionRun
+from rankwatch.recording.scalars import NOTHING, Logged, Scalars
 from rankwatch.recording.section_statistics import DurationMaxima, MaximaUpdate
 from rankwatch.recording.shared_slots import FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
 
@@ -74,6 +75,14 @@ FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
     semconv.PROGRESS_AGE: lambda reading: _value(reading.quiet),
 }
 
+FROM_LOGGED: Final[Mapping[Metric, Callable[[Logged], Values]]] = {
+    semconv.SCALAR: lambda logged: [(value, {semconv.ATTR_SCALAR: name}) for name, value in logged.means.items()],
+    semconv.SCALAR_NON_FINITE: lambda logged: [
+        (count, {semconv.ATTR_SCALAR: name}) for name, count in logged.non_finite.items()
+    ],
+    semconv.SCALAR_STEP: lambda logged: _value(logged.step),
+}
+
 FROM_MAXIMA: Final[Mapping[Metric, Callable[[MaximaUpdate], Values]]] = {
     semconv.SECTION_LONGEST: lambda maxima: _by_section(maxima.longest),
     semconv.SECTION_FIRST_DURATION: lambda maxima: _by_section(maxima.first),
@@ -110,7 +119,12 @@ class Instruments:
     """
 
     def __init__(
-        self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None, histogram_seconds: float = 0.0
+        self,
+        meter: Meter,
+        recorder: Recorder,
+        profiling: Profiling | None = None,
+        histogram_seconds: float = 0.0,
+        scalars: Scalars | None = None,
     ) -> None:
         self._recorder = recorder
         self._profiling = profiling
@@ -122,10 +136,13 @@ class Instruments:
         self._maxima = DurationMaxima()
         self._maxima_update = MaximaUpdate()
         self._speed = Speed()
+        self._scalars, self._logged = scalars, NOTHING
         for metric, of_reading in FROM_SLOTS.items():
             self._observe(meter, metric, functools.partial(self._from_reading, of_reading))
         for metric, of_maxima in FROM_MAXIMA.items():
             self._observe(meter, metric, functools.partial(self._from_maxima, of_maxima))
+        for metric, of_logged in FROM_LOGGED.items():
+            self._observe(meter, metric, functools.partial(self._from_logged, of_logged))
         for metric, of_speed in FROM_SPEED.items():
             self._observe(meter, metric, functools.partial(self._from_speed, of_speed))
         self._observe(meter, semconv.TELEMETRY_DROPPED, self._dropped)
@@ -152,6 +169,7 @@ class Instruments:
             ended=ending,
         )
         self._maxima_update = self._maxima.update(now / 1e9, everything=ending)
+        self._logged = self._scalars.take() if self._scalars is not None else NOTHING
         if self._profiling is not None and mark is not None:
             self._profiling.take(mark, runs, now / 1e9, ending=ending)
             self._speed = self._profiling.next(now / 1e9)
@@ -161,6 +179,7 @@ class Instruments:
         """Advance to the next window that can be reported now; it needs a collection of its own."""
         if self._profiling is None or not self._profiling.more():
             return False
+        self._logged = NOTHING  # sent once
         self._speed = self._profiling.next(time.monotonic())
         return True
 
@@ -181,6 +200,9 @@ class Instruments:
 
     def _from_maxima(self, values: Callable[[MaximaUpdate], Values]) -> Values:
         return values(self._maxima_update)
+
+    def _from_logged(self, values: Callable[[Logged], Values]) -> Values:
+        return values(self._logged)
 
     def _from_speed(self, values: Callable[[Speed], Values]) -> Values:
         return values(self._speed)

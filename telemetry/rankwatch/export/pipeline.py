@@ -28,6 +28,7 @@ from rankwatch.export.spans import Spans
 from rankwatch.export.transport import OtlpClient, SendQueue, SendResult, SendStatus
 from rankwatch.profiling.profiler import Profiling
 from rankwatch.recording.recorder import Recorder, SectionRun
+from rankwatch.recording.scalars import Scalars
 from rankwatch.settings import Settings
 
 SCOPE: Final = "rankwatch"
@@ -87,6 +88,7 @@ class ExportPipeline:
         attributes: Mapping[str, AttributeValue],
         recorder: Recorder,
         profiling: Profiling | None = None,
+        scalars: Scalars | None = None,
     ) -> None:
         resource = Resource(attributes)
         self._recorder = recorder
@@ -96,7 +98,7 @@ class ExportPipeline:
         meter = ForkSafeMeterProvider(
             [self._reader], resource, shutdown_on_exit=False, **_without_exemplars()
         ).get_meter(SCOPE)
-        self._instruments = Instruments(meter, recorder, profiling, histogram_seconds(settings.world_size))
+        self._instruments = Instruments(meter, recorder, profiling, histogram_seconds(settings.world_size), scalars)
         self._spans = Spans(resource, settings.span_stride, SCOPE)
         metrics_url, traces_url = settings.endpoints
         self._metrics = OtlpClient(metrics_url, settings) if metrics_url else None

@@ -49,12 +49,13 @@ class RankwatchCallback(TrainerCallback):
         follow_stops: when the job is preempted or to be stopped, save a checkpoint and end the training after the
             agreed step. Otherwise the ranks are stopped by signals.
         mark_complete: mark the job as complete after the last step (``state.max_steps``).
+        log: pass what the Trainer logs (loss, learning rate, gradient norm) to :func:`rankwatch.log`.
         init: arguments of :func:`rankwatch.init`, which is called here unless the script has called it.
     """
 
-    def __init__(self, *, follow_stops: bool = True, mark_complete: bool = True, **init: Any) -> None:
+    def __init__(self, *, follow_stops: bool = True, mark_complete: bool = True, log: bool = True, **init: Any) -> None:
         rankwatch.init(**init)
-        self._follow_stops, self._mark_complete = follow_stops, mark_complete
+        self._follow_stops, self._mark_complete, self._log = follow_stops, mark_complete, log
         self._open: dict[str, Section] = {}
         """Open sections by name, in the order of opening."""
         self._stopping = False
@@ -143,6 +144,20 @@ class RankwatchCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A checkpoint was saved."""
         self._leave(CHECKPOINTING_SECTION)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """The Trainer has logged: numbers of the training, or statistics of its end."""
+        if self._log and logs:
+            rankwatch.log(
+                {name: value for name, value in logs.items() if isinstance(value, int | float)}, state.global_step
+            )
 
     # Sections ---------------------------------------------------------------------------------------------------------
 

@@ -219,6 +219,17 @@ def test_trends_begin_with_the_job(api: Api, running: str) -> None:
     reported = wait_for(lambda: (points := api.read(f"/jobs/{running}/trends"))["at"] and points, "a first point")
     assert len(reported["at"]) == len(reported["goodput"]) == len(reported["goodput_window"])
     assert (reported["goodput"][0], reported["scores"]) == (None, {})  # too early for a ratio, and no rank has a score
+    assert (reported["attempt"][0], reported["iteration"][0], reported["logged"]) == (0, 30, {})
+
+
+def test_trends_of_a_range(api: Api, running: str) -> None:
+    first = wait_for(lambda: api.read(f"/jobs/{running}/trends")["at"], "a first point")[0]
+    assert first in api.read(f"/jobs/{running}/trends?since={first - 1}&until={first + 1}")["at"]
+    assert first not in api.read(f"/jobs/{running}/trends?since={first + 1}")["at"]
+    assert api.read(f"/jobs/{running}/trends?until={first - 1}")["at"] == []
+    assert api.get(f"/api/v1/jobs/{running}/trends?since=20&until=10").status_code == 422
+    assert api.get(f"/api/v1/jobs/{running}/trends?since=nan").status_code == 422
+    assert api.get("/api/v1/jobs/nobody/trends").status_code == 404
 
 
 def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tracemalloc
 from typing import Any
 
@@ -76,7 +75,7 @@ class Stage:
             "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),
             "goodput": (goodput_accounting.ratio(job), job.ledger.to_json()["settled"]),
-            "trends": trend.to_json(self.monitor.trends.of("j")),
+            "trends": trend.to_json(job.trends, 0.0, now),
             "ranks": [dict(job.columns.open_sections(rank, now)) for rank in range(RANKS)],
             "incidents": [incident.to_json() for incident in job.incidents],
         }
@@ -130,10 +129,9 @@ def test_a_job_that_rests_takes_less_memory_and_no_more_with_time() -> None:
     assert later - rested < 2_000
 
 
-def test_the_trends_of_six_hours_take_200_kb() -> None:
+def test_nothing_is_added_to_the_trends_of_a_job_that_is_over() -> None:
     stage = Stage()
-    (first, *_) = stage.monitor.trends._points["j"]
-    assert trend.MAX_POINTS * (sys.getsizeof(first) + 8) < 210_000
-    points = len(stage.monitor.trends.of("j"))
+    points = stage.job.trends.window(0.0, stage.clock.at)
+    assert points
     stage.later(100 * trend.INTERVAL)
-    assert len(stage.monitor.trends.of("j")) == points, "nothing is added to a job that is over"
+    assert stage.job.trends.window(0.0, stage.clock.at) == points

@@ -107,7 +107,7 @@ def test_a_file_from_before_versions_is_taken_over_as_it_is(old: str, sqlite_pla
 def test_a_newer_database_is_refused_and_left_alone(place: Place, opened: Open) -> None:
     opened(place).close()
     place.ask("update rankwatch_version set version_num = '9999'")
-    with pytest.raises(ValueError, match=r"is of version 9999.*knows 0004.*upgrade Rankwatch, or name another"):
+    with pytest.raises(ValueError, match=r"is of version 9999.*knows 0005.*upgrade Rankwatch, or name another"):
         opened(place)
     assert place.ask("select version_num from rankwatch_version") == [("9999",)]
 
@@ -159,7 +159,7 @@ def test_several_that_start_at_once_upgrade_it_once(place: Place, opened: Open) 
     for thread in threads:
         thread.join(30)
     assert failures == []
-    assert place.ask("select version_num from rankwatch_version") == [("0004",)]
+    assert place.ask("select version_num from rankwatch_version") == [("0005",)]
 
 
 def test_alembic_is_not_imported_for_a_database_that_is_up_to_date(sqlite_place: Place, opened: Open) -> None:

@@ -21,7 +21,7 @@ Shapes: T samples over time. Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -80,6 +80,8 @@ CPU_WAIT: Final = 0.05
 LATENESS: Final = 0.1
 """Least lateness of a rank that became the slowest, as a share of the change of the step."""
 NAMED_HOSTS: Final = 5
+
+NOTHING: Final = "Nothing changed"
 
 TWICE: Final = 1.5
 """From this factor on a change is given as a factor, below it in percent."""
@@ -151,16 +153,25 @@ class Explanation:
 # Which change ---------------------------------------------------------------------------------------------------------
 
 
-def explain(history: History, at: float | None = None) -> Explanation:
-    """Explain why steps take another time than before.
+def explain(history: History, at: float | None = None, happened: Sequence[str] = ()) -> Explanation:
+    """Explain why steps take another time than before; "Nothing changed" stands only where nothing happened either.
 
     Args:
         history: of the job.
         at: unix seconds of the change; None: the largest lasting change of the last hour.
+        happened: what else happened in that time, such as "1 incident" or "the job is hung".
 
     Raises:
         ValueError: the history does not cover ``at``.
     """
+    found = _explain(history, at)
+    if not happened or not found.sentence.startswith(NOTHING):
+        return found
+    rest = found.sentence.removeprefix(NOTHING).removesuffix(".")
+    return replace(found, sentence=f"The step time did not change{rest}; {'; '.join(happened)}.")
+
+
+def _explain(history: History, at: float | None) -> Explanation:
     latest, first_at = history.latest, history.first_at
     if latest is None or first_at is None:
         return Explanation("unknown", "Nothing is known yet: no window of steps of this job has been evaluated.")
@@ -220,9 +231,7 @@ def _explain_at(samples: Sequence[Sample], at: float, now: float) -> Explanation
     change = Change(first, split, end, before, after)
     if change_points.differs(step_T[first:split], step_T[split:end]):
         return _explain_change(samples, change, now)
-    words = (
-        f"Nothing changed at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
-    )
+    words = f"{NOTHING} at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
     return Explanation("steady", f"{words}.", _began(samples, first), before, after)
 
 
@@ -256,7 +265,13 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
     since = _began(longer, min(begins, len(longer) - 1))
-    words = f"Nothing changed in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}."
+    words = f"{NOTHING} in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}."
+    slow = step_T[step_T > TWICE * level]
+    if len(slow):
+        words = (
+            f"No lasting change in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}, "
+            f"but {len(slow)} of {len(samples)} samples up to {duration(float(slow.max()))}."
+        )
     return Explanation("steady", words, since, level, level)
 
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout
-from rankwatch_monitor.ingest.fastpath.readers import READ, MetricPoints, Unusual, steps
+from rankwatch_monitor.ingest.fastpath.readers import FULL_DECODER, READ, MetricPoints, Unusual, steps
 from rankwatch_monitor.ingest.fastpath.wire_format import BYTES, FIXED32, FIXED64, VARINT, Field, fields, varint
 from rankwatch_monitor.ingest.limits import Limits
 
@@ -68,6 +68,8 @@ def learn(scope: Cut, limits: Limits) -> Layout | None:
     try:
         found = _scope(rest)
         if scope.at not in found.cuts:
+            raise Unusual
+        if not found.metrics.keys().isdisjoint(FULL_DECODER):
             raise Unusual
         of_contract = {name: points for name, points in found.metrics.items() if name in READ}
         places = sorted(place for points in of_contract.values() for place in _needed(points))

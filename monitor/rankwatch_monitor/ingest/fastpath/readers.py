@@ -86,7 +86,9 @@ READ: Final = frozenset(
         semconv.GPU_ERRORS.name,
     }
 )
-"""All metrics of the contract except the histogram of finished sections."""
+"""All metrics of the contract except the histogram of finished sections and :data:`FULL_DECODER`."""
+FULL_DECODER: Final = frozenset({semconv.SCALAR.name, semconv.SCALAR_NON_FINITE.name})
+"""Metrics that two ranks of a job send, with other names each time: scopes with them always get the full decoder."""
 
 
 def steps(metrics: Mapping[str, MetricPoints], limits: Limits) -> list[Step]:

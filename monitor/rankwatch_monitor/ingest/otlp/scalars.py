@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, Metric, NumberDataPoint
 
 from rankwatch.contract import semconv
+from rankwatch_monitor.core.regression.logged import MAX_NAMES
 from rankwatch_monitor.ingest.otlp.builder import WHOLE_END, Read, ReportBuilder, value_of
+from rankwatch_monitor.ingest.rejection import quote
 
 AGES: Final[Mapping[str, str]] = {
     semconv.HEARTBEAT_AGE.name: "heartbeat_age",
@@ -24,6 +26,7 @@ NUMBERS: Final[Mapping[str, str]] = {
     semconv.ITERATION.name: "iteration",
     semconv.PROGRESS.name: "progress",
     semconv.FIRST_ITERATION.name: "first_iteration",
+    semconv.SCALAR_STEP.name: "logged_step",
 }
 """Metrics that are one whole number, likewise."""
 
@@ -83,6 +86,30 @@ def read_dropped(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) 
             builder.reject("too_many_sections", metric, f"more than {limit} reasons")
         elif (total := _total(builder, metric, point, int(value), reason)) is not None:
             dropped[reason] = total
+
+
+def read_logged(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read values that the training script logged, by name."""
+    logged: dict[str, float] = builder.fields.setdefault("logged", {})
+    for name, point in builder.named(points, metric, semconv.ATTR_SCALAR):
+        value = value_of(point)
+        if value is None:
+            continue
+        if not isfinite(value):
+            builder.reject("bad_value", metric, f"{quote(name)} is {value}")
+        elif len(logged) >= MAX_NAMES and name not in logged:
+            builder.reject("too_many_sections", metric, f"more than {MAX_NAMES} names")
+        else:
+            logged[name] = float(value)
+
+
+def read_non_finite(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read how many logged values were not finite, by name."""
+    counts: dict[str, int] = builder.fields.setdefault("logged_non_finite", {})
+    for name, point in builder.named(points, metric, semconv.ATTR_SCALAR):
+        value = value_of(point)
+        if value is not None and 0 <= value < WHOLE_END and (name in counts or len(counts) < MAX_NAMES):
+            counts[name] = int(value)
 
 
 def _newest(points: Sequence[NumberDataPoint]) -> NumberDataPoint | None:

@@ -108,6 +108,8 @@ class _Snapshot(Collector):
             self._add(names.GOODPUT, ratio, job.id)
         for bucket, seconds in job.ledger.counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
+        for name, logged in job.logged.latest.items():
+            self._add(names.JOB_LOGGED, logged.value, job.id, name)
         self._incidents(job)
         self._performance(job, now)
         for reason, lost in job.dropped.items():

@@ -68,6 +68,9 @@ JOB_TIME: Final = Family(
     ("job", "bucket"),
     "a job's time by what it was spent on, counted once that is known for good",
 )
+JOB_LOGGED: Final = Family(
+    "rankwatch_job_logged_value", "gauge", ("job", "name"), "the last value of a name the training script logs"
+)
 INCIDENTS: Final = Family(
     "rankwatch_incidents_total", "counter", ("job", "kind"), "incidents opened, by kind of verdict"
 )
@@ -252,6 +255,7 @@ FAMILIES: Final = (
     JOB_OBSERVE_ONLY,
     GOODPUT,
     JOB_TIME,
+    JOB_LOGGED,
     INCIDENTS,
     INCIDENT_OPEN,
     INCIDENT_OPENED,

@@ -38,6 +38,8 @@ class FaultToleranceCallback(MonitoredCallback):
             fields. It occurs once, in the first attempt of a job.
         exp_dir: folder of ``ft_state.json``, the same for all jobs; default: ``trainer.log_dir/ft_state``.
         logger_name: the logger to write to.
+        log: pass ``trainer.callback_metrics`` (loss, learning rate) to :func:`rankwatch.log` every
+            ``trainer.log_every_n_steps`` steps, which then waits for the device as Lightning's own loggers do.
 
     Raises:
         ValueError: the simulated fault is invalid.
@@ -50,7 +52,10 @@ class FaultToleranceCallback(MonitoredCallback):
         simulated_fault_params: Any | None = None,
         exp_dir: str | os.PathLike[str] | None = None,
         logger_name: str | None = LOGGER,
+        *,
+        log: bool = True,
     ) -> None:
+        self.log = log
         self.autoresume = autoresume
         self.calculate_timeouts = calculate_timeouts
         self.simulated_fault_params = simulated_fault.parameters(simulated_fault_params)
@@ -92,6 +97,16 @@ class FaultToleranceCallback(MonitoredCallback):
         if clean and monitor.running and trainer.global_rank == 0:
             self._write_timeouts(trainer, monitor)
         super().on_exception(trainer, pl_module, exception)
+
+    def after_step(self, trainer: Trainer, monitor: FitMonitor) -> None:  # noqa: ARG002 - the hook's signature
+        """Pass on what was logged, as often as Lightning does."""
+        every = getattr(trainer, "log_every_n_steps", 0)
+        if not self.log or not every or trainer.global_step % every:
+            return
+        if trainer.global_rank not in (0, trainer.world_size - 1):
+            return
+        metrics = trainer.callback_metrics
+        rankwatch.log({name: each.item() for name, each in metrics.items() if each.numel() == 1}, trainer.global_step)
 
     @property
     def _log(self) -> Any:

@@ -342,3 +342,26 @@ def test_shares_of_the_parts_add_up_to_the_whole_change(
         assert found.kind == "steady" or (found.kind == "drift" and few)
     assert found.sentence.endswith(".")
     assert found.to_json()["factor"] == found.factor
+
+
+def test_nothing_changed_is_not_stated_where_a_few_steps_took_twice_as_long() -> None:
+    history, steps = History(), Steps()
+    steps.go(history, BEFORE)
+    steps.data = 0.9
+    steps.go(history, 2)
+    steps.data = 0.04
+    steps.go(history, AFTER)
+    found = explain(history)
+    assert found.kind == "steady"
+    assert found.sentence.startswith("No lasting change in the last hour")
+    assert "but 2 of" in found.sentence
+
+
+def test_nothing_changed_is_not_stated_beside_an_incident_or_a_lost_job() -> None:
+    history = History()
+    Steps().go(history, BEFORE)
+    quiet = explain(history).sentence
+    told = explain(history, None, ["1 incident in that time", "the job is lost"])
+    assert quiet.startswith("Nothing changed in the last hour")
+    assert told.sentence.startswith("The step time did not change in the last hour")
+    assert told.sentence.endswith("; 1 incident in that time; the job is lost.")

@@ -19,7 +19,7 @@ import "./style/control.css";
 import "./style/print.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";
-import { grouping, look, selected } from "./view/selection";
+import { grouping, look, range, selected } from "./view/selection";
 import { Shell } from "./view/shell";
 import { startTheme } from "./view/theme";
 
@@ -51,7 +51,7 @@ let known = location.hash;
 function keepAddress(): void {
   let timer = 0;
   effect(() => {
-    const address = addressOf(route.value, { rank: selected.value, look: look.value, group: grouping.value });
+    const address = addressOf(route.value, { rank: selected.value, look: look.value, group: grouping.value, range: range.value });
     clearTimeout(timer);
     timer = window.setTimeout(() => {
       const same = address === "#/" ? location.hash.length < 3 : location.hash === address;

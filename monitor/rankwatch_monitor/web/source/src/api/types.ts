@@ -291,9 +291,15 @@ export interface Why {
   contributors: { sentence: string; share: number }[];
 }
 
-/** Points over the last hours, as columns. */
+/** Points over time, as columns. */
 export interface Trends {
   at: number[];
+  /** This one and `speed`, `logged` are absent with older monitors. */
+  attempt?: (number | null)[];
+  /** Steps per second. */
+  speed?: (number | null)[];
+  /** What the training script logged, by name. */
+  logged?: Record<string, (number | null)[]>;
   goodput: (number | null)[];
   goodput_window: (number | null)[];
   scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[] }>;

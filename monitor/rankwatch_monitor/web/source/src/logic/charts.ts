@@ -47,12 +47,13 @@ export function withTrendGaps(trends: Trends): Trends {
   const rows = [...at.keys()].flatMap((i) => (i > 0 && at[i]! - at[i - 1]! > limit ? [null, i] : [i]));
   if (rows.length === at.length) return trends;
   const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
-  const scores = Object.entries(trends.scores).map(([name, { min, median: middle, max }]) => [name, { min: column(min), median: column(middle), max: column(max) }]);
+  const columns = <T extends Record<string, (number | null)[]>>(of: T) => Object.fromEntries(Object.entries(of).map(([name, values]) => [name, column(values)])) as T;
+  const { goodput, goodput_window, attempt = [], speed = [] } = trends;
   return {
+    ...columns({ goodput, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
-    goodput: column(trends.goodput),
-    goodput_window: column(trends.goodput_window),
-    scores: Object.fromEntries(scores),
+    scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),
+    logged: columns(trends.logged ?? {}),
   };
 }
 

@@ -1,6 +1,7 @@
-// Addresses within the page: #/  #/jobs/ID  #/jobs/ID/incidents/IID, each with ?tab= &rank= &look= &group= behind it.
+// Addresses within the page: #/  #/jobs/ID  #/jobs/ID/incidents/IID, each with ?tab= &range= &rank= &look= &group= behind it.
 
 import { isLook, type Look } from "./levels";
+import { parseRange, type Range, rangeText } from "./range";
 
 export const TABS = ["overview", "timeline", "charts", "control"] as const;
 export type Tab = (typeof TABS)[number];
@@ -13,6 +14,7 @@ export interface Sight {
   rank?: number;
   look?: Look;
   group?: Grouping;
+  range?: Range;
 }
 
 export type Route = { view: "fleet" } | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
@@ -26,6 +28,8 @@ export function parse(hash: string): Route {
   const sight: Sight = {};
   if (/^\d{1,7}$/.test(rank!)) sight.rank = Number(rank);
   if (isLook(look!)) sight.look = look;
+  const range = parseRange(named.get("range") ?? "");
+  if (range !== null) sight.range = range;
   if (GROUPINGS.includes(group!)) sight.group = group as Grouping;
   return {
     view: "job", job, sight,
@@ -47,15 +51,21 @@ export function jobAddress(job: string, tab: Tab = "overview"): string {
   return `#/jobs/${encodeURIComponent(job)}${tab === "overview" ? "" : `?tab=${tab}`}`;
 }
 
+/** The charts of a job, of this time. */
+export function chartsAddress(job: string, range: Range): string {
+  return `${jobAddress(job, "charts")}${rangeText(range) && `&range=${rangeText(range)}`}`;
+}
+
 export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
 }
 
 /** The address of this selection; defaults are left out. */
-export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping }): string {
+export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping; range?: Range }): string {
   if (route.view === "fleet") return "#/";
   const query = new URLSearchParams();
   if (route.tab !== "overview") query.set("tab", route.tab);
+  if (sight.range !== undefined && rangeText(sight.range)) query.set("range", rangeText(sight.range));
   if (sight.look !== "state") query.set("look", sight.look);
   if (sight.group !== "node") query.set("group", sight.group);
   if (sight.rank !== null) query.set("rank", String(sight.rank));

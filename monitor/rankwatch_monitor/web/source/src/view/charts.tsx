@@ -1,20 +1,24 @@
-// The tab "Charts": step time with its parts and the explanation of changes, goodput, spread of scores.
+// The tab "Charts": one time axis for step time with its parts, speed, goodput, scores and logged values; what happened beside them.
 
 import { type Signal, signal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
-import { now } from "../api/connection";
+import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { explanation, stepChart, withTrendGaps } from "../logic/charts";
+import { explanation, type Line, stepChart, withTrendGaps } from "../logic/charts";
+import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { duration, percent } from "../logic/text";
+import { duration, figure, percent, rate } from "../logic/text";
+import { EventLane, RangeBar } from "./chartrange";
 import { Plot } from "./plot";
+import { range } from "./selection";
 
 const EVERY_MS = 15_000;
 const HEIGHT = 210;
-const LOW = 150;
-const SPANS: readonly (readonly [string, number])[] = [["1 hour", 3600], ["6 hours", 21_600], ["1 day", 86_400], ["7 days", 604_800]];
+const LOW = 130;
+/** Colours of logged values, in turn. */
+const TONES = ["series-1", "series-3", "series-2", "series-4"];
 
 interface Read {
   samples: Signal<HistorySample[] | null>;
@@ -23,57 +27,72 @@ interface Read {
 }
 
 export function Charts({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
-  const [seconds, setSeconds] = useState(SPANS[0]![1]);
-  const { samples, why, trends } = useRead(job, seconds);
+  const { samples, why, trends } = useRead(job);
+  const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const steps = useMemo(() => stepChart(samples.value ?? []), [samples.value]);
   const points = trends.value;
-  const shownScores = SCORES.filter(([name]) => points?.scores[name]);
+  const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to), [points, job.started_at, to]);
+  const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
+  const axis = {
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value),
+    choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
+  };
+  const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
+  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean } = {}) => (
+    <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
+  );
   return (
     <div class="charts">
+      <RangeBar from={from} to={to} />
+      <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
       <section aria-labelledby="step-time">
         <h2 id="step-time">
           Step time <small>and its parts, medians over the ranks</small>
         </h2>
-        <label class="span">
-          Show the last{" "}
-          <select value={seconds} onChange={(event) => setSeconds(Number(event.currentTarget.value))}>
-            {SPANS.map(([words, value]) => <option key={value} value={value}>{words}</option>)}
-          </select>
-        </label>
         {why.value && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
         {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
-          <p class="note">No samples yet: ranks report step times about every 10 s.</p>
+          <p class="note">No step times of this time: ranks report them about every 10 s.</p>
         ) : (
-          <Plot name="Step time" {...steps} format={duration} incidents={incidents} mark={why.value?.since ?? null} height={HEIGHT} />
+          <Plot name="Step time" {...steps} format={duration} mark={why.value?.since ?? null} height={HEIGHT} {...axis} />
         )}
       </section>
-      {points !== null && points.at.length > 0 && (
-        <section aria-labelledby="goodput-time">
-          <h2 id="goodput-time">
-            Goodput <small>share of the time spent on new steps; the last six hours</small>
+      {points !== null && shown(points.speed) && (
+        <section aria-labelledby="speed-time">
+          <h2 id="speed-time">
+            Speed <small>steps per second; 0 while none completes</small>
           </h2>
-          <Plot
-            name="Goodput" time={points.at} format={percent} incidents={incidents} height={LOW} top={1}
-            lines={[
-              { name: "whole run", tone: "text", values: points.goodput },
-              { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },
-            ]}
-          />
+          {trend("Speed", (value) => rate(value).value, [{ name: "steps per second", tone: "rank-running", values: points.speed!, fill: "chart-fill" }])}
         </section>
       )}
-      {shownScores.map(([name, title, against]) => (
+      {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => (
+        <section key={name} aria-label={`Logged value ${name}`}>
+          <h2>
+            {name} <small>logged by the training script</small>
+          </h2>
+          {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true })}
+        </section>
+      ))}
+      {points !== null && shown(points.goodput) && (
+        <section aria-labelledby="goodput-time">
+          <h2 id="goodput-time">
+            Goodput <small>share of the time spent on new steps</small>
+          </h2>
+          {trend("Goodput", percent, [
+            { name: "whole run", tone: "text", values: points.goodput },
+            { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },
+          ], { top: 1 })}
+        </section>
+      )}
+      {points !== null && SCORES.filter(([name]) => points.scores[name]).map(([name, title, against]) => (
         <section key={name} aria-label={`GPU score, ${title}`}>
           <h2>
             GPU score, {title} <small>{against}</small>
           </h2>
-          <Plot
-            name={`GPU score, ${title}`} time={points!.at} format={score} incidents={incidents} height={LOW}
-            lines={[
-              { name: "best rank", tone: "series-1", values: points!.scores[name]!.max },
-              { name: "median", tone: "text", values: points!.scores[name]!.median },
-              { name: "worst rank", tone: "rank-hung", values: points!.scores[name]!.min },
-            ]}
-          />
+          {trend(`GPU score, ${title}`, score, [
+            { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
+            { name: "median", tone: "text", values: points.scores[name]!.median },
+            { name: "worst rank", tone: "rank-hung", values: points.scores[name]!.min },
+          ])}
         </section>
       ))}
     </div>
@@ -97,18 +116,22 @@ function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   );
 }
 
-function useRead(job: JobSummary, seconds: number): Read {
+function useRead(job: JobSummary): Read {
   const read: Read = useMemo(() => ({ samples: signal(null), why: signal(null), trends: signal(null) }), [job.id]);
+  const chosen = range.value;
   useEffect(() => {
     const path = `/jobs/${encodeURIComponent(job.id)}`;
     return poll(EVERY_MS, (ended) => {
-      const since = seconds > 3600 ? `?since=${Math.round((job.ended_at ?? now.peek()) - seconds)}` : "";
+      const [from, to] = bounds(chosen, job.started_at, job.ended_at ?? now.peek());
+      // A point beyond each end, so that lines reach the edges.
+      const beyond = Math.max(60, Math.round((to - from) / 100));
+      const query = `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${since}`, ended).then((answer) => (read.samples.value = answer.samples)),
+        get<{ samples: HistorySample[] }>(`${path}/history${query}`, ended).then((answer) => (read.samples.value = answer.samples)),
         get<Why>(`${path}/why`, ended).then((answer) => (read.why.value = answer)),
-        get<Trends>(`${path}/trends`, ended).then((answer) => (read.trends.value = withTrendGaps(answer))),
+        get<Trends>(`${path}/trends${query}`, ended).then((answer) => (read.trends.value = withTrendGaps(answer))),
       ]);
     });
-  }, [job.id, job.ended_at, seconds]);
+  }, [job.id, job.ended_at, job.started_at, chosen]);
   return read;
 }

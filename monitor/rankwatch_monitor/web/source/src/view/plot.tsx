@@ -6,10 +6,13 @@ import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
 import { isolated, type Line, stacked } from "../logic/charts";
+import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
 import { colour, repaint } from "./theme";
 
+/** Pixels that are dragged at least to be a range. */
+const DRAGGED = 5;
 /** Delay before loading the chart library is retried. */
 const RETRY_MS = 5000;
 
@@ -28,11 +31,25 @@ export interface Plotted {
   shortest?: number;
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
+  /** The value axis reaches from the least to the largest value, instead of from 0. */
+  fit?: boolean;
   bare?: boolean;
+  /** First and last second on the time axis; by default those of the values. */
+  range?: readonly [number, number];
+  /** A range was chosen: by dragging, or by a key. */
+  choose?: (range: Range) => void;
+  /** The usual range was asked for: by a double click, or by a key. */
+  reset?: () => void;
+  /** Charts of one name share the cursor. */
+  together?: string;
+  /** The axis ends at the present. */
+  live?: boolean;
+  /** Unix seconds at which attempts began. */
+  attempts?: readonly number[];
 }
 
 export function Plot(props: Plotted) {
-  const { name, time, lines, format, height, bare } = props;
+  const { name, time, lines, format, height, bare, range, live = true } = props;
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const shown = useRef(props);
@@ -68,13 +85,16 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark]);
+  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark, props.attempts, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : time.length - 1;
   const move = (event: KeyboardEvent) => {
+    if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
     if (step === undefined || bare) return;
-    const next = Math.max(0, Math.min(time.length - 1, index + step));
+    // Samples beyond the ends of the axis are read only so that lines reach its edges.
+    const [low, high] = range ? [time.findIndex((each) => each >= range[0]), time.findLastIndex((each) => each <= range[1])] : [0, time.length - 1];
+    const next = Math.max(low, 0, Math.min(high, index + step));
     const across = chart.current?.valToPos(time[next]!, "x") ?? 0;
     chart.current?.setCursor({ left: across, top: 0 });
     event.preventDefault();
@@ -84,11 +104,11 @@ export function Plot(props: Plotted) {
     <>
       <div
         ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={bare ? undefined : 0} onKeyDown={move}
-        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null ? "Now" : clock(time[index]!, asOf.value)} ${figures}.`}
+        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null && live ? "Now" : clock(time[index] ?? null, asOf.value)} ${figures}.`}
       />
       {!bare && (
         <ul class="key">
-          <li>{at === null ? "now" : clock(time[index] ?? null, asOf.value)}</li>
+          <li>{at === null && live ? "now" : clock(time[index] ?? null, asOf.value)}</li>
           {lines.map((line) => (
             <li key={line.name}>
               <i aria-hidden="true" class={line.stack ? "area" : line.dashed ? "dashed" : undefined} style={{ color: `var(--${line.tone})` }} />
@@ -101,12 +121,25 @@ export function Plot(props: Plotted) {
   );
 }
 
+/** Whether the key changed the time axis: + and - zoom, with shift the arrows move it, 0 and Escape reset it. */
+function zoomKey(event: KeyboardEvent, { range, choose, reset }: Plotted, at?: number): boolean {
+  if (!range || !choose || event.ctrlKey || event.metaKey || event.altKey) return false;
+  const { key, shiftKey } = event;
+  if (key === "+" || key === "=") choose(zoomed(range, 0.5, at));
+  else if (key === "-" || key === "_") choose(zoomed(range, 2, at));
+  else if (shiftKey && (key === "ArrowLeft" || key === "ArrowRight")) choose(panned(range, key === "ArrowLeft" ? -0.5 : 0.5));
+  else if (key === "0" || key === "Escape") reset?.();
+  else return false;
+  event.preventDefault();
+  return true;
+}
+
 function data({ time, lines }: Plotted): uPlot.AlignedData {
   return [time as number[], ...stacked(lines)];
 }
 
 function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
-  const { lines, height, shortest = 0, top, format } = shown.current;
+  const { lines, height, shortest = 0, top, format, together, fit } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
   return {
@@ -114,13 +147,19 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     height,
     padding: [8, 26, 0, 0],
     legend: { show: false },
-    cursor: { y: false, points: { size: 6 } },
+    cursor: {
+      y: false, points: { size: 6 },
+      drag: { x: shown.current.choose !== undefined, y: false, setScale: false },
+      bind: { dblclick: () => () => (shown.current.reset?.(), null) },
+      // Of a drag only its result is shared.
+      ...(together === undefined ? {} : { sync: { key: together, filters: { pub: (kind: string) => kind === "mousemove" || kind === "mouseleave" } } }),
+    },
     scales: {
-      x: { time: true, range: () => span(shown.current.time, shortest) },
-      y: { range: (_chart, _low, high) => [0, top ?? (high > 0 ? high * 1.15 : 1)] },
+      x: { time: true, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
+      y: { range: (_chart, low, high) => (fit ? fitted(low, high) : [0, top ?? (high > 0 ? high * 1.15 : 1)]) },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each) => timeOfDay(each, splits)) },
+      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each, i) => timeOfDay(each, i, splits)) },
       { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: 32, values: (_chart, splits) => splits.map((each) => format(each)) },
     ],
     series: [
@@ -138,10 +177,28 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     bands: Array.from({ length: Math.max(0, areas - 1) }, (_, i) => ({ series: [i + 1, i + 2] as [number, number] })),
     hooks: {
       drawClear: [(chart) => shade(chart, shown.current.incidents)],
-      draw: [(chart) => rule(chart, shown.current.mark ?? null)],
+      draw: [
+        (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
+        (chart) => rule(chart, shown.current.mark ?? null),
+      ],
+      setSelect: [
+        (chart) => {
+          const { left, width: wide } = chart.select;
+          if (wide < DRAGGED) return;
+          chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          shown.current.choose?.(between(chart.posToVal(left, "x"), chart.posToVal(left + wide, "x")));
+        },
+      ],
       setCursor: [(chart) => moved(chart.cursor.idx ?? null)],
     },
   };
+}
+
+/** With some room; a constant has its value in the middle. */
+function fitted(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
+  return [low >= 0 && low < room ? 0 : low - room, high + room];
 }
 
 function span(time: readonly number[], shortest: number): [number, number] {
@@ -149,12 +206,13 @@ function span(time: readonly number[], shortest: number): [number, number] {
   return [Math.min(time[0] ?? end, end - Math.max(1, shortest)), end];
 }
 
-function timeOfDay(seconds: number, splits: readonly number[]): string {
+/** A label of the time axis: the time, or the day where it is another one than at the label before. */
+function timeOfDay(seconds: number, i: number, splits: readonly number[]): string {
   if (seconds < 1e6) return "";
-  const date = new Date(seconds * 1000);
-  if (splits.at(-1)! - splits[0]! > 86_400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
-  const minutes = (splits[1] ?? 0) - splits[0]! >= 60;
-  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }), ...inZone() });
+  const day = (at: number) => new Date(at * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
+  const [each, long] = [(splits[1] ?? 0) - splits[0]!, splits.at(-1)! - splits[0]! > 43_200];
+  if (long && (each >= 86_400 || i === 0 || day(splits[i - 1]!) !== day(seconds))) return day(seconds);
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(each >= 60 ? {} : { second: "2-digit" }), ...inZone() });
 }
 
 /** Draw a band per incident, from the last progress to the first new step. */
@@ -169,6 +227,23 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
     const to = x(timeline.first_step ?? closed_at ?? Number.MAX_SAFE_INTEGER);
     if (to > from) chart.ctx.fillRect(from, top, to - from, height);
   }
+}
+
+/** Draw a dashed line where an attempt began. */
+function divide(chart: uPlot, at: number): void {
+  const { left, top, width, height } = chart.bbox;
+  const x = Math.round(chart.valToPos(at, "x", true));
+  if (x <= left || x > left + width) return;
+  const { ctx } = chart;
+  ctx.save();
+  ctx.strokeStyle = colour("quiet");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, top);
+  ctx.lineTo(x, top + height);
+  ctx.stroke();
+  ctx.restore();
 }
 
 /** Draw a flagged line at the time of a change. */

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Cell, Look } from "../logic/levels";
 import type { Prepared } from "../logic/nextaction";
+import { type Range, USUAL } from "../logic/range";
 import type { Grouping, Sight } from "../logic/route";
 
 /** The rank described below the grid. */
@@ -17,7 +18,11 @@ export const look = signal<Look>("state");
 /** What the grid is grouped by. */
 export const grouping = signal<Grouping>("node");
 
+/** The time that the charts show. */
+export const range = signal<Range>(USUAL);
+
 export function forgetSelection(): void {
+  range.value = USUAL;
   selected.value = null;
   only.value = null;
   look.value = "state";
@@ -29,4 +34,5 @@ export function takeSight(sight: Sight): void {
   if (sight.rank !== undefined) selected.value = sight.rank;
   if (sight.look !== undefined) look.value = sight.look;
   if (sight.group !== undefined) grouping.value = sight.group;
+  if (sight.range !== undefined) range.value = sight.range;
 }

@@ -1,0 +1,93 @@
+// The time axis of the charts: presets, zoom, and what happened on it: incidents and attempts as links.
+
+import type { ComponentChildren } from "preact";
+import type { Incident, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
+import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, USUAL, zoomed } from "../logic/range";
+import { incidentAddress } from "../logic/route";
+import { clock, plural, words } from "../logic/text";
+import { range } from "./selection";
+
+export function RangeBar({ from, to }: { from: number; to: number }) {
+  const preset = PRESETS.some(([, , each]) => sameRange(each, range.value));
+  const go = (chosen: Range) => () => (range.value = chosen);
+  return (
+    <div class="ranges" role="toolbar" aria-label="Time shown by all charts">
+      {PRESETS.map(([name, label, each]) => (
+        <button key={name} type="button" aria-pressed={sameRange(each, range.value)} onClick={go(each)}>
+          {label}
+        </button>
+      ))}
+      <span class="turn">
+        <Step name="Earlier" onClick={go(panned([from, to], -0.5))}>‹</Step>
+        <Step name="Later" onClick={go(panned([from, to], 0.5))}>›</Step>
+        <Step name="Zoom in" onClick={go(zoomed([from, to], 0.5))}>+</Step>
+        <Step name="Zoom out" onClick={go(zoomed([from, to], 2))}>−</Step>
+        {!preset && <button type="button" onClick={go(USUAL)}>Reset</button>}
+      </span>
+      <output>
+        {clock(from, asOf.value)} to {isLive(range.value) && to >= asOf.value ? "now" : clock(to, asOf.value)}
+      </output>
+    </div>
+  );
+}
+
+function Step({ name, onClick, children }: { name: string; onClick: () => void; children: ComponentChildren }) {
+  return <button type="button" aria-label={name} title={name} onClick={onClick}>{children}</button>;
+}
+
+interface Lane {
+  job: JobSummary;
+  incidents: readonly Incident[];
+  attempts: readonly AttemptMark[];
+  from: number;
+  to: number;
+}
+
+export function EventLane({ job, incidents, attempts, from, to }: Lane) {
+  const lasted = incidents.map((item) => ({
+    item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
+  }));
+  const found = placed(lasted, [from, to]);
+  const begun = placed(attempts.filter((each) => each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
+  if (found.length + begun.length === 0) return null;
+  const show = (first: number, last: number) => () => (range.value = between(first - (last - first) * 0.1, last + (last - first) * 0.1));
+  return (
+    <div class="events">
+      {begun.length > 0 && (
+        <ul aria-label="Attempts in this time">
+          {begun.map((each) => {
+            const [first, last] = [each.items[0]!, each.items.at(-1)!];
+            const name = first === last ? `attempt ${first.attempt}` : `attempts ${first.attempt}–${last.attempt}`;
+            return (
+              <li key={first.attempt} style={at(each)}>
+                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} onClick={show(first.from, last.to)}>{name}</button>
+              </li>
+            );
+          })}
+        </ul>
+      )}
+      {found.length > 0 && (
+        <ul aria-label="Incidents in this time">
+          {found.map((each) => {
+            const first = each.items[0]!;
+            const style = { ...at(each), "--wide": `${(100 * each.width) / Math.max(each.room, 0.01)}%` };
+            return (
+              <li key={first.id} style={style}>
+                {each.items.length === 1 ? (
+                  <a class="incident" href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{words(first.kind)}</a>
+                ) : (
+                  <button type="button" class="incident" title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
+                )}
+              </li>
+            );
+          })}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function at({ left, room }: Placed<unknown>) {
+  return { left: `${left}%`, width: `${room}%` };
+}

@@ -1,0 +1,46 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { attemptMarks, between, bounds, panned, parseRange, placed, PRESETS, rangeText, USUAL, zoomed } from "../src/logic/range";
+import { parse, addressOf } from "../src/logic/route";
+
+test("every range survives the address", () => {
+  for (const [name, , range] of PRESETS) assert.deepEqual(parseRange(name), range);
+  const chosen = { from: 1_700_000_000, to: 1_700_003_600 };
+  assert.deepEqual(parseRange(rangeText(chosen)), chosen);
+  assert.equal(rangeText(USUAL), "");
+  for (const bad of ["", "5", "1e3-1e4", "20-10", "10-11", "constructor", "-5-10", "1-99999999999999"]) assert.equal(parseRange(bad), null);
+  const address = "#/jobs/j?tab=charts&range=6h&rank=3";
+  const found = parse(address);
+  assert.ok(found.view === "job" && found.sight.range !== undefined);
+  assert.equal(addressOf(found, { rank: 3, look: "state", group: "node", range: found.sight.range }), address);
+});
+
+test("a live axis ends now or when the job did, and the whole run begins with it", () => {
+  assert.deepEqual(bounds({ last: 900 }, null, 5000), [4100, 5000]);
+  assert.deepEqual(bounds("all", 1000, 5000), [1000, 5000]);
+  assert.deepEqual(bounds({ from: 10, to: 90 }, 1000, 5000), [10, 90]);
+  assert.deepEqual(bounds("all", 4999, 5000), [4940, 5000]);
+  const [from, to] = bounds({ last: 604_800 }, null, 1_000_000.5);
+  assert.ok(to >= 1_000_000.5 && to - 1_000_000.5 < 606 && to - from === 604_800);
+});
+
+test("zoom keeps the moment under the cursor, and no axis is shorter than ten seconds", () => {
+  assert.deepEqual(zoomed([0, 100], 0.5, 20), { from: 10, to: 60 });
+  assert.deepEqual(zoomed([100, 110], 0.1), { from: 100, to: 110 });
+  assert.deepEqual(panned([1000, 1100], -0.5), { from: 950, to: 1050 });
+  assert.deepEqual(between(60, 20), { from: 20, to: 60 });
+});
+
+test("attempts begin where the number changes, the first where the job began", () => {
+  const points = { at: [10, 20, 30, 40], attempt: [1, 1, null, 2] };
+  assert.deepEqual(attemptMarks(points, 5, 50), [{ attempt: 1, from: 5, to: 40 }, { attempt: 2, from: 40, to: 50 }]);
+  assert.deepEqual(attemptMarks(points, -5000, 50), [{ attempt: 2, from: 40, to: 50 }]);
+  assert.deepEqual(attemptMarks({ at: [10] }, 5, 50), []);
+});
+
+test("what is too close on the axis to be told apart is one", () => {
+  const item = (from: number, to: number) => ({ from, to, item: from });
+  const found = placed([item(50, 60), item(10, 12), item(10.5, 30), item(200, 300)], [0, 100]);
+  assert.deepEqual(found.map(({ items, left, width, room }) => [items, left, width, room]), [[[10, 10.5], 10, 20, 40], [[50], 50, 10, 50]]);
+  assert.equal(placed([item(-50, 20)], [0, 100])[0]!.left, 0, "it began before the axis");
+});

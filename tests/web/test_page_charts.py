@@ -1,0 +1,200 @@
+"""The time axis that all charts share: presets, zoom, keys, the address, what happened on it; in a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+DAY = 86_400
+ATTEMPTS = "Attempts in this time"
+INCIDENTS = "Incidents in this time"
+
+
+@pytest.fixture
+def days(script: Script) -> Script:
+    """A job that has run for five days, with three attempts and two incidents, and that logs."""
+    now = time.time()
+    script.add("j", ["running"] * 16, name="llama-8b pretraining", started_at=now - 5 * DAY, attempt=3)
+    script.score("j", slow=(5,))
+    script.run, script.slow_since["j"] = 5 * DAY, DAY
+    script.restarts, script.logged = (3 * DAY, DAY), ("loss", "tokens_per_second")
+    incident = script.hang("j", 5, "Rank 5 did not enter all_reduce #1204.")
+    script.heal("j")
+    for name, ago in (("i1", DAY), ("i2", 3 * DAY)):
+        line = {"since": now - ago - 900, "detected": now - ago - 700, "decided": now - ago - 690,
+                "captured": now - ago - 680, "restarted": now - ago, "first_step": now - ago + 60}  # fmt: skip
+        script.incidents["j"].append(incident | {"id": name, "opened_at": now - ago - 700,
+                                                 "closed_at": now - ago + 60, "timeline": line})  # fmt: skip
+    del script.incidents["j"][0]
+    script.ranks["j"] = ["running"] * 16
+    return script
+
+
+def axis(page: Page) -> tuple[float, float]:
+    """First and last second that the page has asked for: a little more than is shown."""
+    with page.expect_response(re.compile("/trends")) as response:
+        pass
+    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
+    return float(since), float(until)
+
+
+def choose(page: Page, name: str) -> tuple[float, float]:
+    with page.expect_response(re.compile("/trends")) as response:
+        page.get_by_role("button", name=name, exact=True).click()
+    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
+    return float(since), float(until)
+
+
+def keep(page: Page, name: str) -> None:
+    if folder := os.environ.get("RANKWATCH_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def opened(page: Page, url: str) -> Page:
+    page.goto(url)
+    expect(page.locator(".u-wrap canvas").first).to_be_visible()
+    return page
+
+
+def test_presets_reach_from_minutes_to_the_whole_run_and_stand_in_the_address(
+    page: Page, monitor_url: str, days: Script
+) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    now = time.time()
+    for name, seconds in (("15 min", 900), ("24 h", DAY), ("7 d", 7 * DAY), ("Whole run", 5 * DAY)):
+        since, until = choose(page, name)
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+        assert now - since == pytest.approx(seconds, abs=seconds * 0.03 + 120)
+        assert until >= now
+    page.wait_for_url("**/#/jobs/j?tab=charts&range=all")
+    page.reload()
+    expect(page.get_by_role("button", name="Whole run")).to_have_attribute("aria-pressed", "true")
+    keep(page, "charts-run")
+
+
+def test_all_charts_stand_on_one_axis_and_their_cursor_is_one(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    headings = ["Step time", "Speed", "loss", "tokens_per_second", "Goodput", "GPU score"]
+    for heading in headings:
+        expect(page.get_by_role("heading", name=re.compile(f"^{heading}"))).to_be_visible()
+    charts = page.locator(".charts section .chart .u-over")
+    expect(charts).to_have_count(6)
+    box = charts.nth(1).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
+    moments = page.locator(".charts section .key li:first-child")
+    expect(moments.filter(has_text=re.compile("now"))).to_have_count(0)
+    hours = {text.split(":")[0] for text in moments.all_inner_texts()}
+    assert len(hours) <= 2, "five days with a sample every 20 minutes: the same moment but for the next sample"
+
+
+def test_a_stretch_that_is_dragged_is_shown_alone_and_a_double_click_goes_back(
+    page: Page, monitor_url: str, days: Script
+) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    box = page.locator(".charts .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 40, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"range=\d+-\d+$"))
+    first, last = map(int, re.findall(r"(\d+)-(\d+)$", page.url)[0])
+    assert last - first == pytest.approx(1.25 * DAY, rel=0.03)
+    assert first == pytest.approx(time.time() - 2.5 * DAY, abs=0.05 * DAY)
+    expect(page.locator(".ranges output")).not_to_contain_text("now")
+    keep(page, "charts-zoomed")
+    page.locator(".charts .u-over").first.dblclick()
+    expect(page.get_by_role("button", name="1 h", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.wait_for_url("**/#/jobs/j?tab=charts")
+
+
+def test_keys_zoom_and_pan_where_no_mouse_is(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=1700000000-1700001000")
+
+    def chosen(key: str, expected: str) -> None:
+        page.locator(".charts .chart").first.press(key)
+        page.wait_for_url(f"**range={expected}")
+
+    expect(page.get_by_text("No step times of this time")).to_be_visible()
+    page.locator(".ranges").get_by_role("button", name="24 h").click()
+    page.wait_for_url("**range=24h")
+    page.evaluate("location.hash = '#/jobs/j?tab=charts&range=1000-2000'")
+    page.wait_for_url("**range=1000-2000")
+    for button, expected in (("Zoom in", "1250-1750"), ("Later", "1500-2000"), ("Zoom out", "1250-2250")):
+        page.get_by_role("button", name=button, exact=True).click()
+        page.wait_for_url(f"**range={expected}")
+    page.get_by_role("button", name="Reset").click()
+    page.wait_for_url("**/#/jobs/j?tab=charts")
+    expect(page.locator(".charts .u-wrap canvas").first).to_be_visible()
+    length = 3600
+    for key, factor in (("+", 0.5), ("-", 1.0), ("Shift+ArrowLeft", 1.0)):
+        before = page.url
+        page.locator(".charts .chart").first.press(key)
+        page.wait_for_url(lambda url, before=before: url != before and "range=" in url)
+        first, last = map(int, re.findall(r"(\d+)-(\d+)$", page.url)[0])
+        assert last - first == pytest.approx(length * factor, abs=4)
+    page.locator(".charts .chart").first.press("0")
+    page.wait_for_url("**/#/jobs/j?tab=charts")
+
+
+def test_incidents_and_attempts_are_named_on_the_axis_and_lead_on(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    incidents, attempts = (page.get_by_role("list", name=name) for name in (INCIDENTS, ATTEMPTS))
+    expect(incidents.get_by_role("link", name="section overrun")).to_have_count(2)
+    expect(attempts.get_by_role("button")).to_have_text(["attempt 1", "attempt 2", "attempt 3"])
+    attempts.get_by_role("button", name="attempt 2").click()
+    page.wait_for_url(re.compile(r"range=\d+-\d+$"))
+    first, last = map(int, re.findall(r"(\d+)-(\d+)$", page.url)[0])
+    now = time.time()
+    assert (now - first, now - last) == pytest.approx((3.2 * DAY, 0.8 * DAY), abs=0.1 * DAY)
+    incidents.get_by_role("link", name="section overrun").first.click()
+    page.wait_for_url("**/#/jobs/j/incidents/i2**")
+
+
+def test_incidents_too_close_to_be_told_apart_open_into_their_time(page: Page, monitor_url: str, days: Script) -> None:
+    for number in range(5):
+        earlier = days.incidents["j"][0]
+        line = {name: moment - 600 * number for name, moment in earlier["timeline"].items()}
+        days.incidents["j"].append(earlier | {"id": f"x{number}", "timeline": line})
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    incidents = page.get_by_role("list", name=INCIDENTS)
+    incidents.get_by_role("button", name="6 incidents").click()
+    expect(incidents.get_by_role("link")).not_to_have_count(0)
+
+
+def test_a_live_axis_follows_the_clock(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=15m")
+    shown = page.locator(".ranges output")
+    expect(shown).to_contain_text("to now")
+    before = shown.inner_text()
+    expect(shown).not_to_have_text(before)
+
+
+def test_logged_values_are_read_at_the_cursor(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    key = page.get_by_role("region", name="Logged value loss").locator(".key")
+    expect(key).to_contain_text(re.compile(r"loss 2\.\d"))
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, days: Script, width: int, theme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    expect(page.get_by_role("list", name=INCIDENTS)).to_be_visible()
+    expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    keep(page, f"charts-{width}-{theme}")
