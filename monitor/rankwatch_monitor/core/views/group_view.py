@@ -80,11 +80,10 @@ def _standing(incident: Incident | None, ranks: Ints, late: np.ndarray[Any, Any]
         what = headline(incident).rstrip(".")
         culprits = [culprit.rank for culprit in incident.culprits]
         inside = sorted(set(culprits) & set(ranks.tolist()))
-        named = "suspected" if not incident.confirmed else "the culprit" if len(inside) == 1 else "culprits"
-        if inside:
-            verb = "is" if len(inside) == 1 else "are"
-            return [f"{_capital(format_ranks(inside))} {verb} {named}: {what}."]
-        return [f"No rank of this group is named: {what}."]
+        if not inside:
+            return ["No rank of this group is named by the open incident.", f"{what}."]
+        kind = "suspected" if not incident.confirmed else "the culprit" if len(inside) == 1 else "culprits"
+        return [f"{_capital(format_ranks(inside))} {'is' if len(inside) == 1 else 'are'} {kind}.", f"{what}."]
     if not known_late:
         return []
     slowest = int(np.argmax(late))

@@ -10,7 +10,8 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.job import Ending
-from rankwatch_monitor.core.views import group_view, node_view
+from rankwatch_monitor.core.views import group_view, job_view, node_view
+from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import of_states
 
 
@@ -33,6 +34,14 @@ def test_every_host_has_a_row_with_the_state_of_its_worst_rank(hung: Scene) -> N
     states = {host: (found["legend"][code], ranks, named, jobs) for host, code, ranks, named, jobs in found["hosts"]}
     assert states == {"host-0": ("waiting", 4, 0, [0, 1]), "host-1": ("hung", 2, 1, [0])}
     assert [job["id"] for job in found["jobs"]] == ["one", "two"]
+
+
+def test_no_rank_of_a_lost_job_is_shown_as_running() -> None:
+    scene = Scene(2).run(20)
+    later = scene.now + 600
+    assert job_view.summary(scene.job, later)["state"] == "lost"
+    [row] = node_view.all_nodes([scene.job], later)["hosts"]
+    assert node_view.LEGEND[row[1]] == "silent"
 
 
 def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
@@ -66,8 +75,9 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     assert first is not None
     assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
     assert last["states"] == {"hung": 1, "waiting": 1}
-    assert last["sentences"][1].startswith("Rank 2 is the culprit: Rank 2 on host-1")
-    assert first["sentences"][1].startswith("No rank of this group is named: Rank 2")
+    assert last["sentences"][1] == "Rank 2 is the culprit."
+    assert first["sentences"][1] == "No rank of this group is named by the open incident."
+    assert first["sentences"][2] == last["sentences"][2] == f"{headline(hung.incident)}."
     assert first["numbers"] == [0, 1]
     assert last["collectives"]["incident"] in (None, hung.incident.id)
     json.dumps([last, first], allow_nan=False)
