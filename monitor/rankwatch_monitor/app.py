@@ -22,6 +22,7 @@ from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
+from rankwatch_monitor.http.nodes import node_routes
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
@@ -116,7 +117,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     )
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
-    for routes in (timeline_routes(monitor), grid_routes(monitor)):
+    for routes in (timeline_routes(monitor), grid_routes(monitor), node_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     app.include_router(code_routes(sessions), prefix=api, dependencies=behind(Scope.READ))
     # Ranks log the scores of their job, and have a token that may ingest.

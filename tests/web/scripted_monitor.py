@@ -79,6 +79,10 @@ class Script:
     """When the jobs were last evaluated; None: just now."""
     frozen: bool = False
     """Connections stay open, and nothing is sent on them."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """Answers by path below ``/api/v1``, instead of those below."""
+    pictures: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    """By job: the events of its stream, instead of those that are made from the rest."""
     open: bool = False
     """Event streams end when this is False: the server would otherwise wait for them when it stops."""
 
@@ -266,6 +270,11 @@ def _app(script: Script) -> FastAPI:
         words = script.elsewhere.get(request.url.path.removeprefix("/api/v1/jobs/").partition("/")[0])
         return await proceed(request) if words is None else _problem(503, words)
 
+    @app.middleware("http")
+    async def answered(request: Request, proceed: Any) -> Any:
+        found = script.answers.get(request.url.path.removeprefix("/api/v1"))
+        return await proceed(request) if found is None else JSONResponse(found)
+
     @app.get("/api/v1/jobs")
     async def jobs() -> Any:
         return {"jobs": _listed(script)}
@@ -325,7 +334,7 @@ def _app(script: Script) -> FastAPI:
     async def job_events(job_id: str) -> Response:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
-        return _stream(script, lambda: [
+        return _stream(script, lambda: script.pictures.get(job_id) or [
             ("job", script.jobs[job_id]),
             ("grid", _grid(script, job_id)),
             *(("incident", each) for each in script.incidents[job_id]),

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 import rankwatch_monitor.web
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import Script
+from web.staged import scripted_places
 from web.test_page_sizes import scene
 
 AXE = Path(rankwatch_monitor.web.__file__).parent / "source" / "node_modules" / "axe-core" / "axe.min.js"
@@ -37,6 +38,8 @@ def broken_rules(page: Page) -> list[str]:
     ("address", "ready"),
     [
         ("#/", "main li"),
+        ("#/nodes/node-0", ".place table"),
+        ("#/jobs/j/groups/pipeline/1", ".place table"),
         ("#/jobs/j", ".u-wrap"),
         ("#/jobs/j?tab=timeline", ".lanes .step"),
         ("#/jobs/j?tab=charts", ".u-wrap"),
@@ -50,6 +53,7 @@ def test_no_rule_is_broken(
     incident = script.hang("j", 5, "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s).")
     todo = {"action": "restart", "ranks": [5], "text": "Restart the ranks.", "runbook": "runbook.html#rankwatchjobhung"}
     incident |= {"headline": "Rank 5 has not entered all_reduce #7", "next_action": todo}
+    scripted_places(script)
     for number in range(4):
         script.add(f"other-{number}", ["running"])
     page.set_viewport_size({"width": width, "height": 900})

@@ -32,8 +32,12 @@ from rankwatch_monitor.ingest.routes import Admit
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import NamedToken, matches
 
-FILTERED: Final = tuple(semconv.API_PREFIX + path for path in ("/jobs", "/hosts", "/events", "/policy/schema"))
+FILTERED: Final = tuple(
+    semconv.API_PREFIX + path for path in ("/jobs", "/hosts", "/nodes", "/digest", "/events", "/policy/schema")
+)
 """Paths without a job that a token bound to jobs may read; they show its jobs only."""
+FILTERED_BELOW: Final = semconv.API_PREFIX + "/nodes/"
+"""So do the paths that begin with this."""
 
 
 class Scope(StrEnum):
@@ -200,6 +204,10 @@ def _other_job(grant: Grant, job_id: str) -> str:
     return f"the token {grant.name!r} is bound to other jobs than {job_id[:100]!r}"
 
 
+def _filtered(path: str) -> bool:
+    return path in FILTERED or path.startswith(FILTERED_BELOW)
+
+
 def require(
     tokens: TokenSource, scope: Scope, counters: Counters, sessions: SessionSource, *, also: Scope | None = None
 ) -> Callable[[Request], Awaitable[None]]:
@@ -213,7 +221,7 @@ def require(
         refused, grant = _refusal(bearer, scope, job_id), bearer.grant()
         if refused is not None and also is not None and _refusal(bearer, also, job_id) is None:
             refused = None
-        if refused is None and grant is not None and grant.jobs and job_id is None and request.url.path not in FILTERED:
+        if refused is None and grant is not None and grant.jobs and job_id is None and not _filtered(request.url.path):
             refused = 403, f"the token {grant.name!r} is bound to jobs, and this is about all jobs"
         if refused is not None:
             counters.reject("unauthorized")

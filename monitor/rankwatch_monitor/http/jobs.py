@@ -9,12 +9,13 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.views import headline, job_view, rankings
+from rankwatch_monitor.core.views import digest, headline, job_view, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
 
+DIGEST_SECONDS = 12 * 3600.0
 PROGRESS_SHOWN = 1024
 """Positions within process groups in one response."""
 
@@ -43,6 +44,17 @@ def job_routes(monitor: Monitor) -> APIRouter:
     async def hosts(request: Request) -> dict[str, Any]:
         grant = grant_of(request)
         return {"hosts": named_hosts(job for job in monitor.jobs.values() if grant.covers(job.id))}
+
+    @routes.get("/digest", summary="What happened over all jobs since a moment, in sentences (default: 12 hours ago)")
+    async def digest_since(
+        request: Request,
+        since: Annotated[float | None, Query(ge=0, description="unix seconds")] = None,
+        last: Annotated[float, Query(ge=0, description="seconds before now, unless 'since' is given")] = DIGEST_SECONDS,
+    ) -> dict[str, Any]:
+        grant, now = grant_of(request), monitor.clock.now()
+        jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
+        begin = max(0.0, now - last) if since is None else min(since, now)
+        return digest.digest(jobs, begin, now, monitor.started_at, stored=monitor.repository is not None)
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> dict[str, Any]:

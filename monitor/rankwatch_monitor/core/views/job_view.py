@@ -5,7 +5,7 @@ All of it is derived when it is read; nothing is stored. Shapes: R ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,13 +18,25 @@ from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
+WORST_FIRST: Final = (
+    RankState.DEAD,
+    RankState.HUNG,
+    RankState.STOPPED,
+    RankState.SILENT,
+    RankState.UNSEEN,
+    RankState.WAITING,
+    RankState.RUNNING,
+    RankState.FINISHED,
+)
+SEVERITY: Final = np.array([len(WORST_FIRST) - WORST_FIRST.index(state) for state in RANK_STATES], dtype=np.uint8)
+"""By code of :func:`rank_states`; the higher, the worse."""
 TOO_EARLY: Final = 60.0
 """Seconds of a job's life in which its effective-time ratio is not shown: it mostly shows the startup."""
 
@@ -128,36 +140,37 @@ def _iteration(job: Job) -> int | None:
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:
     """All launchers as ``GET /jobs/{id}`` shows them."""
-    return [
-        {
-            "node": name,
-            "host": node.registration.host,
-            "launcher_pid": node.registration.launcher_pid,
-            "local_world_size": node.registration.local_world_size,
-            "last_seen_age": max(0.0, now - node.seen),
-            "attempt": node.attempt,
-            "ranks": sorted(node.ranks),
-            "role": str(node.role),
-            "role_reason": node.role_reason,
-            "lost": node.lost.reason if node.lost else None,
-            "facts": dict(node.registration.facts),
-            "ended": str(node.ended.kind) if node.ended else None,
-            "ended_reason": node.ended.reason if node.ended else "",
-        }
-        for name, node in job.nodes.items()
-    ]
+    return [launcher(name, node, now) for name, node in job.nodes.items()]
 
 
-def ranks(job: Job, now: float) -> list[dict[str, Any]]:
-    """All ranks as ``GET /jobs/{id}/ranks`` shows them."""
-    verdicts = verdicts_of(job, now)
-    codes_R = rank_states(job, verdicts)
+def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
+    """One launcher."""
+    return {
+        "node": name,
+        "host": node.registration.host,
+        "launcher_pid": node.registration.launcher_pid,
+        "local_world_size": node.registration.local_world_size,
+        "last_seen_age": max(0.0, now - node.seen),
+        "attempt": node.attempt,
+        "ranks": sorted(node.ranks),
+        "role": str(node.role),
+        "role_reason": node.role_reason,
+        "lost": node.lost.reason if node.lost else None,
+        "facts": dict(node.registration.facts),
+        "ended": str(node.ended.kind) if node.ended else None,
+        "ended_reason": node.ended.reason if node.ended else "",
+    }
+
+
+def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dict[str, Any]]:
+    """Ranks as ``GET /jobs/{id}/ranks`` shows them: the chosen ones, or all."""
+    codes_R = rank_states(job, verdicts_of(job, now))
     columns = job.columns
     incident = job.open_incident
     reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
     scores = rankings.rank_scores(job)
     rows = []
-    for rank in range(len(columns)):
+    for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
         rows.append(
             {

@@ -17,14 +17,25 @@ NOT_OF_A_HOST: Final = (VerdictKind.ORDERED, VerdictKind.RESTARTED_IN_PROCESS)
 
 def named_hosts(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     """Hosts of culprits of confirmed incidents, the most frequent first; an incident counts once for a host."""
+    rows = [_row(host, incidents) for host, incidents in incidents_by_host(jobs).items()]
+    return sorted(rows, key=lambda row: (-row["incidents"], -row["last"]["opened_at"]))[:SHOWN]
+
+
+def incidents_by_host(jobs: Iterable[Job]) -> dict[str, list[Incident]]:
+    """The confirmed incidents that named each host."""
     found: dict[str, list[Incident]] = {}
     for job in jobs:
         for incident in job.incidents:
-            if incident.confirmed and incident.kind not in NOT_OF_A_HOST:
-                for host in {culprit.host for culprit in incident.culprits if culprit.host}:
-                    found.setdefault(host, []).append(incident)
-    rows = [_row(host, incidents) for host, incidents in found.items()]
-    return sorted(rows, key=lambda row: (-row["incidents"], -row["last"]["opened_at"]))[:SHOWN]
+            for host in hosts_named(incident):
+                found.setdefault(host, []).append(incident)
+    return found
+
+
+def hosts_named(incident: Incident) -> set[str]:
+    """The hosts that an incident names; none of a suspicion, or of an order."""
+    if not incident.confirmed or incident.kind in NOT_OF_A_HOST:
+        return set()
+    return {culprit.host for culprit in incident.culprits if culprit.host}
 
 
 def _row(host: str, incidents: list[Incident]) -> dict[str, Any]:

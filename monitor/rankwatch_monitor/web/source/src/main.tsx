@@ -2,7 +2,7 @@ import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { takeTokenFromAddress } from "./api/session";
 import { startClock } from "./api/connection";
-import { addressOf, parse } from "./logic/route";
+import { addressOf, jobAddress, parse } from "./logic/route";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -15,10 +15,14 @@ import "./style/launchers.css";
 import "./style/goodput.css";
 import "./style/stragglers.css";
 import "./style/charts.css";
+import "./style/place.css";
+import "./style/digest.css";
 import "./style/control.css";
 import "./style/print.css";
 import { Fleet } from "./view/fleet";
+import { GroupPage } from "./view/group";
 import { Job } from "./view/job";
+import { NodePage } from "./view/node";
 import { grouping, look, range, selected } from "./view/selection";
 import { Shell } from "./view/shell";
 import { startTheme } from "./view/theme";
@@ -30,7 +34,21 @@ function Page() {
   if (here.view === "fleet") {
     return (
       <Shell crumbs={<span aria-current="page">Jobs</span>}>
-        <Fleet />
+        <Fleet hours={here.hours} />
+      </Shell>
+    );
+  }
+  if (here.view === "node") {
+    return (
+      <Shell crumbs={<a href="#/">Jobs</a>}>
+        <NodePage key={here.host} host={here.host} />
+      </Shell>
+    );
+  }
+  if (here.view === "group") {
+    return (
+      <Shell crumbs={<><a href="#/">Jobs</a> <a href={jobAddress(here.job)}>{here.job}</a></>}>
+        <GroupPage key={location.hash} job={here.job} dimension={here.dimension} number={here.number} />
       </Shell>
     );
   }
@@ -67,9 +85,19 @@ function readAddress(): void {
   route.value = parse(known);
 }
 
+/** "/" goes to the search field. */
+function keys(event: KeyboardEvent): void {
+  const at = event.target as HTMLElement;
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || at.matches("input, select, textarea")) return;
+  const field = document.querySelector<HTMLInputElement>("main input[type=search]");
+  if (field) event.preventDefault();
+  field?.focus();
+}
+
 await takeTokenFromAddress();
 startTheme();
 startClock();
 keepAddress();
 addEventListener("hashchange", readAddress);
+addEventListener("keydown", keys);
 render(<Page />, document.getElementById("page")!);

@@ -349,3 +349,92 @@ export interface NamedHost {
   jobs: string[];
   last: { job: string; incident: string; opened_at: number; headline: string };
 }
+
+/** What a device reported last. */
+export interface Device {
+  /** 0 to 1. */
+  utilization: number | null;
+  /** Bytes. */
+  memory_used: number | null;
+  memory_total: number | null;
+  /** Degrees Celsius. */
+  temperature: number | null;
+  /** Watts. */
+  power: number | null;
+  throttled: string[];
+  errors: Record<string, number>;
+}
+
+/** A rank on the page of a node or a group; `groups` are its coordinates in the parallel layout. */
+export interface PlacedRank extends RankReport {
+  device?: Device | null;
+  groups: Partial<Record<Dimension, number>>;
+}
+
+export type Dimension = "data" | "tensor" | "pipeline" | "expert";
+
+/** One node with what all jobs run there. */
+export interface NodeDetail {
+  host: string;
+  summary: string;
+  jobs: {
+    job: string;
+    name: string;
+    state: JobState;
+    over: boolean;
+    attempt: number;
+    total_ranks: number;
+    ranks: PlacedRank[];
+    launchers: (Launcher & { launcher_pid: number; ended_reason: string })[];
+    groups: { dimension: Dimension; number: number; ranks: number }[];
+  }[];
+  incidents: { job: string; incident: string; kind: string; opened_at: number; closed_at: number | null; headline: string; outcome: string }[];
+  named_by: number;
+}
+
+/** One group of the parallel layout. */
+export interface GroupDetail {
+  job: string;
+  name: string;
+  dimension: Dimension;
+  number: number;
+  numbers: number[];
+  attempt: number;
+  total_ranks: number;
+  hosts: number;
+  iterations: { min: number | null; max: number | null };
+  sentences: string[];
+  incident: { id: string; headline: string } | null;
+  /** The worst first, truncated. */
+  ranks: PlacedRank[];
+  collectives: { incident: string | null; at: number | null; rows: Collective[] };
+}
+
+/** All nodes of all jobs. */
+export interface NodeMap {
+  /** Meaning of the state codes; the last one stands for no ranks. */
+  legend: string[];
+  jobs: { id: string; name: string }[];
+  total: number;
+  /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
+  hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
+}
+
+/** What happened over all jobs since a moment. */
+export interface Digest {
+  since: number;
+  until: number;
+  summary: string;
+  lines: { kind: string; text: string; links: DigestLink[]; more: number }[];
+  /** What is left out, and the moment from which the record reaches. */
+  notes: { text: string; at: number }[];
+}
+
+/** Leads to an incident, a job or a node; what does not apply is empty. */
+export interface DigestLink {
+  text: string;
+  job: string;
+  incident: string;
+  host: string;
+  at: number | null;
+}

@@ -2,23 +2,28 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { NamedHost } from "../api/types";
+import type { NamedHost, NodeMap } from "../api/types";
 import { type Listed } from "../logic/fleet";
 import { poll } from "./poll";
 import { listen, type Stream } from "./stream";
 
 const HOSTS_EVERY_MS = 30_000;
+const NODES_EVERY_MS = 5_000;
 
 export interface FleetWatch extends Stream {
   /** Null until the first answer. */
   jobs: Signal<Listed[] | null>;
   /** Hosts that incidents have named, the most frequent first. */
   hosts: Signal<NamedHost[]>;
+  /** Null until the first answer, and with older monitors. */
+  nodes: Signal<NodeMap | null>;
 }
 
 export function watchFleet(): FleetWatch {
   const jobs = signal<Listed[] | null>(null);
   const hosts = signal<NamedHost[]>([]);
+  const nodes = signal<NodeMap | null>(null);
+  let before = "";
   const take = (answer: { jobs: Listed[] }) => {
     jobs.value = answer.jobs;
   };
@@ -32,10 +37,17 @@ export function watchFleet(): FleetWatch {
   const stop = poll(HOSTS_EVERY_MS, async (ended) => {
     hosts.value = (await get<{ hosts: NamedHost[] }>("/hosts", ended)).hosts;
   });
+  const stopNodes = poll(NODES_EVERY_MS, async (ended) => {
+    const next = await get<NodeMap>("/nodes", ended);
+    const text = JSON.stringify(next);
+    if (text !== before) nodes.value = next;
+    before = text;
+  });
   return {
-    jobs, hosts,
+    jobs, hosts, nodes,
     close() {
       stop();
+      stopNodes();
       stream.close();
     },
   };

@@ -4,6 +4,7 @@ import type { Launcher } from "../api/types";
 
 export interface IdleLauncher {
   name: string;
+  host: string;
   what: "spare" | "parked" | "lost";
   reason: string;
 }
@@ -19,8 +20,8 @@ export function idleLaunchers(launchers: readonly Launcher[]): IdleLauncher[] {
     if (ended !== null || (role === "active" && lost === null)) continue;
     // Launchers that share a host are shown by node name.
     const name = host !== "" && hosts.get(host) === 1 ? host : node;
-    if (lost !== null) found.push({ name, what: "lost", reason: lost });
-    else if (role !== "active") found.push({ name, what: role, reason: role_reason });
+    if (lost !== null) found.push({ name, host, what: "lost", reason: lost });
+    else if (role !== "active") found.push({ name, host, what: role, reason: role_reason });
   }
   return found.sort((a, b) => ORDER.indexOf(a.what) - ORDER.indexOf(b.what));
 }

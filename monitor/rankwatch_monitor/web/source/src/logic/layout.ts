@@ -28,16 +28,19 @@ const SMALLEST_CELL = 2;
 /** With more nodes than this, names are shown on hover only. */
 const MOST_LINES = 12;
 
-/** The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need. */
-export function layout(groups: readonly NodeGroup[], worldSize: number, box: Box): Layout {
+/**
+ * The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need.
+ * `largestCell` is in CSS pixels.
+ */
+export function layout(groups: readonly NodeGroup[], worldSize: number, box: Box, largestCell = worldSize <= FEW ? LARGEST_CELL.few : LARGEST_CELL.many): Layout {
   const largest = Math.max(1, ...groups.map((group) => group.ranks.length));
   const named = groups.every((group) => group.host !== "");
   if (named && groups.length <= MOST_LINES && largest <= 16) {
-    const inLines = attempt(groups, worldSize, box, largest, true, 12);
+    const inLines = attempt(groups, worldSize, box, largest, true, 12, largestCell);
     if (inLines) return inLines;
   }
   return (
-    attempt(groups, worldSize, box, blockColumns(largest), false, SMALLEST_CELL) ??
+    attempt(groups, worldSize, box, blockColumns(largest), false, SMALLEST_CELL, largestCell) ??
     place(groups, worldSize, box, blockColumns(largest), false, Math.max(1, Math.round(SMALLEST_CELL * box.scale)))
   );
 }
@@ -48,9 +51,9 @@ function blockColumns(ranks: number): number {
 }
 
 function attempt(
-  groups: readonly NodeGroup[], worldSize: number, box: Box, columns: number, lines: boolean, smallest: number,
+  groups: readonly NodeGroup[], worldSize: number, box: Box, columns: number, lines: boolean, smallest: number, biggest: number,
 ): Layout | null {
-  for (let cell = Math.round((worldSize <= FEW ? LARGEST_CELL.few : LARGEST_CELL.many) * box.scale); cell >= smallest * box.scale; cell--) {
+  for (let cell = Math.round(biggest * box.scale); cell >= smallest * box.scale; cell--) {
     const placed = place(groups, worldSize, box, columns, lines, cell);
     if (placed.height <= box.maxHeight && placed.width <= box.width) return placed;
   }

@@ -1,5 +1,8 @@
 // Ranks grouped by node, in the order of the nodes' first ranks, or by a parallel coordinate.
 
+import type { Dimension } from "../api/types";
+import { DIMENSIONS } from "./route";
+
 export interface NodeGroup {
   host: string;
   ranks: number[];
@@ -29,4 +32,10 @@ export function byCoordinate(worldSize: number, dimension: string, coordinates: 
     group.ranks.push(rank);
   }
   return [...groups].sort(([a], [b]) => a - b).map(([, group]) => group);
+}
+
+/** The coordinates of one rank by dimension; only those it has reported. */
+export function coordinatesOf(coordinates: Readonly<Record<string, Uint16Array>>, rank: number): Partial<Record<Dimension, number>> {
+  const known = DIMENSIONS.filter((dimension) => (coordinates[dimension]?.[rank] ?? NOWHERE) !== NOWHERE);
+  return Object.fromEntries(known.map((dimension) => [dimension, coordinates[dimension]![rank]!]));
 }

@@ -1,13 +1,16 @@
-// Addresses within the page: #/  #/jobs/ID  #/jobs/ID/incidents/IID, each with ?tab= &range= &rank= &look= &group= behind it.
+// Addresses within the page: #/  #/?hours=24  #/nodes/HOST  #/jobs/ID  #/jobs/ID/groups/data/3  #/jobs/ID/incidents/IID, those of a job
+// with ?tab= &range= &rank= &look= &group= behind it.
 
+import type { Dimension } from "../api/types";
 import { isLook, type Look } from "./levels";
 import { parseRange, type Range, rangeText } from "./range";
 
 export const TABS = ["overview", "timeline", "charts", "control"] as const;
 export type Tab = (typeof TABS)[number];
 /** What the grid is grouped by: the nodes, or a coordinate of the parallel layout. */
-export type Grouping = "node" | "data" | "tensor" | "pipeline" | "expert";
-const GROUPINGS: readonly string[] = ["node", "data", "tensor", "pipeline", "expert"];
+export type Grouping = "node" | Dimension;
+export const DIMENSIONS: readonly Dimension[] = ["data", "tensor", "pipeline", "expert"];
+const GROUPINGS: readonly string[] = ["node", ...DIMENSIONS];
 
 /** The selection within a job; what an address does not name stays unchanged. */
 export interface Sight {
@@ -17,12 +20,19 @@ export interface Sight {
   range?: Range;
 }
 
-export type Route = { view: "fleet" } | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
+export type Route =
+  | { view: "fleet"; hours?: number }
+  | { view: "node"; host: string }
+  | { view: "group"; job: string; dimension: Dimension; number: number }
+  | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
 
 export function parse(hash: string): Route {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
-  const [place, job, below, incident] = path!.split("/").map(decoded);
-  if (place !== "jobs" || !job) return { view: "fleet" };
+  const [place, job, below, incident, last] = path!.split("/").map(decoded);
+  if (place === "nodes" && job) return { view: "node", host: job };
+  if (place !== "jobs" || !job) return fleetOf(new URLSearchParams(query));
+  const dimension = DIMENSIONS.find((each) => each === incident);
+  if (below === "groups" && dimension && /^\d{1,7}$/.test(last ?? "")) return { view: "group", job, dimension, number: Number(last) };
   const named = new URLSearchParams(query);
   const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => named.get(name) ?? "");
   const sight: Sight = {};
@@ -36,6 +46,19 @@ export function parse(hash: string): Route {
     incident: below === "incidents" && incident ? incident : null,
     tab: TABS.find((each) => each === tab) ?? "overview",
   };
+}
+
+/** Hours of the digest that can be chosen; the first is the default. */
+export const HOURS = [12, 1, 4, 24, 72, 168] as const;
+
+function fleetOf(named: URLSearchParams): Route {
+  const hours = HOURS.find((each) => String(each) === named.get("hours"));
+  return hours === undefined || hours === HOURS[0] ? { view: "fleet" } : { view: "fleet", hours };
+}
+
+/** The address of the list of jobs with a digest of so many hours. */
+export function fleetAddress(hours: number = HOURS[0]): string {
+  return hours === HOURS[0] ? "#/" : `#/?hours=${hours}`;
 }
 
 // A typed address may hold a stray percent sign; such a part is taken literally.
@@ -60,9 +83,23 @@ export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
 }
 
+export function nodeAddress(host: string): string {
+  return `#/nodes/${encodeURIComponent(host)}`;
+}
+
+export function groupAddress(job: string, dimension: Dimension, number: number): string {
+  return `${jobAddress(job)}/groups/${dimension}/${number}`;
+}
+
+export function rankAddress(job: string, rank: number): string {
+  return `${jobAddress(job)}?rank=${rank}`;
+}
+
 /** The address of this selection; defaults are left out. */
 export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping; range?: Range }): string {
-  if (route.view === "fleet") return "#/";
+  if (route.view === "fleet") return fleetAddress(route.hours);
+  if (route.view === "node") return nodeAddress(route.host);
+  if (route.view === "group") return groupAddress(route.job, route.dimension, route.number);
   const query = new URLSearchParams();
   if (route.tab !== "overview") query.set("tab", route.tab);
   if (sight.range !== undefined && rangeText(sight.range)) query.set("range", rangeText(sight.range));

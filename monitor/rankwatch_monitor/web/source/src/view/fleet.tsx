@@ -10,8 +10,11 @@ import { speed } from "../live/samples";
 import { headline, isElsewhere, isSuspected, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES } from "../logic/fleet";
 import { incidentAddress, jobAddress } from "../logic/route";
 import { ago, clock, count, percent, rate } from "../logic/text";
+import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
+import { HeatMap } from "./nodemap";
+import { NodeLink } from "./placelinks";
 import { showInTab } from "./tab";
 
 /** Jobs from which on the list can be searched. */
@@ -22,7 +25,7 @@ const text = signal("");
 const state = signal("");
 const sort = signal<Sort>("urgency");
 
-export function Fleet() {
+export function Fleet({ hours }: { hours: number | undefined }) {
   const watch: FleetWatch = useMemo(watchFleet, []);
   useEffect(() => () => watch.close(), [watch]);
   const jobs = watch.jobs.value;
@@ -45,6 +48,8 @@ export function Fleet() {
           <JobRow key={job.id} job={job} />
         ))}
       </ul>
+      <DigestSection hours={hours} />
+      {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
       <Hosts hosts={watch.hosts.value.filter((each) => each.incidents > 1)} />
     </section>
   );
@@ -64,7 +69,7 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
           <tbody>
             {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, last }) => (
               <tr key={host}>
-                <th scope="row">{host}</th>
+                <th scope="row"><NodeLink host={host} /></th>
                 <td class="number">{count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
                 <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a></td>

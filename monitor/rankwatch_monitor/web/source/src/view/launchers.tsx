@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Launcher } from "../api/types";
 import { idleLaunchers, figures } from "../logic/launchers";
+import { NodeLink } from "./placelinks";
 
 const FEW = 8;
 
@@ -17,10 +18,10 @@ export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
         Nodes <small>{figures(launchers)}</small>
       </h2>
       <dl>
-        {visible.map(({ name, what, reason }) => (
+        {visible.map(({ name, host, what, reason }) => (
           <div key={name}>
             <dt>
-              <span class="code">{name}</span> <small>{what}</small>
+              <span class="code"><NodeLink host={host} text={name} /></span> <small>{what}</small>
             </dt>
             <dd>{reason || "no reason given"}</dd>
           </div>

@@ -7,14 +7,16 @@ import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
-import { byCoordinate, byNode, type NodeGroup } from "../logic/nodes";
+import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { isTrouble, openSection, tally } from "../logic/severity";
 import { NUMBERED, paint, readableOn, glyph } from "../logic/glyphs";
 import { score } from "../logic/stragglers";
 import { count, duration, percent, plural } from "../logic/text";
+import { Finder } from "./finder";
 import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
 import { palette, tone } from "./palette";
+import { GroupLinks, NodeLink } from "./placelinks";
 import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
@@ -83,6 +85,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
     event.preventDefault();
   };
   const counts = grid ? tally(grid.codes, grid.legend) : new Map<Cell, number>();
+  const stateCounts: ReadonlyMap<Cell, number> = snapshot && grid?.look === "state" ? counts : new Map<Cell, number>();
   const present = (grid?.order ?? []).filter((cell) => (counts.get(cell) ?? 0) > 0);
   const words = (cell: Cell) => cellWords(grid!.look, cell);
   return (
@@ -90,6 +93,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
       <h2>
         {stale.value === null ? "Ranks now" : "Ranks, last known"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
+      <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts, coordinates: extras.coordinates.value }} />
       <LookChoice looks={bytes} />
       <GroupChoice dimensions={extras.coordinates.value} />
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
@@ -121,7 +125,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
           </div>
         )}
       </div>
-      <Readout watch={watch} shown={grid} />
+      <Readout watch={watch} shown={grid} coordinates={extras.coordinates.value} />
     </section>
   );
 }
@@ -220,14 +224,14 @@ function Cursor({ placed, scale, rank }: { placed: Layout; scale: number; rank: 
   return <span class="cursor" style={cssBox(cell(placed, rank), scale)} />;
 }
 
-function Readout({ watch, shown }: { watch: JobWatch; shown: Shown | null }) {
+function Readout({ watch, shown, coordinates }: { watch: JobWatch; shown: Shown | null; coordinates: Record<string, Uint16Array> }) {
   const rank = selected.value;
   const grid = watch.grid.value;
   const byte = rank === null ? undefined : grid?.states[rank];
   if (rank === null || !grid || byte === undefined) {
     return (
       <p class="readout" id="grid-keys">
-        <small>Point at a rank, or use the arrow keys; N: next in trouble.</small>
+        <small>Point at a rank, or use the arrow keys; N: next in trouble; /: go to.</small>
       </p>
     );
   }
@@ -238,7 +242,8 @@ function Readout({ watch, shown }: { watch: JobWatch; shown: Shown | null }) {
     <p class="readout" id="grid-keys" aria-live="polite">
       <RankMark state={state} />
       <b>Rank {rank}</b>
-      {report?.host && <span>{report.host}</span>}
+      {report?.host && <span><NodeLink host={report.host} /></span>}
+      <GroupLinks job={watch.id} groups={coordinatesOf(coordinates, rank)} />
       <span>{state}</span>
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}

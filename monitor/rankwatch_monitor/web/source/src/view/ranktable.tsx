@@ -10,6 +10,7 @@ import { score } from "../logic/stragglers";
 import { count, duration, percent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
+import { NodeLink } from "./placelinks";
 import { look, only, selected } from "./selection";
 
 const FIRST_ROWS = 10;
@@ -56,7 +57,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               return (
                 <tr key={rank} class={incident && culprits.has(rank) ? blame(incident) : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
                   <th scope="row" class="number">{rank}</th>
-                  <td>{report?.host || "–"}</td>
+                  <td><NodeLink host={report?.host} /></td>
                   <td>
                     <RankMark state={states[rank]!} /> {states[rank]}
                     {incident && culprits.has(rank) && <span class="tag">{blame(incident)}</span>}

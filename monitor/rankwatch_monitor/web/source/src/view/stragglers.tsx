@@ -6,6 +6,7 @@ import type { Performance, RankScores, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { findingFacts, findingWords, foundBy, gpuHours, isShown, score, SCORES } from "../logic/stragglers";
 import { ago, clock, count, duration, percent, words } from "../logic/text";
+import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
 
 const FEW = 8;
@@ -93,7 +94,7 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
             {visible.map((each) => (
               <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
-                <td>{each.host || "–"}</td>
+                <td><NodeLink host={each.host} /></td>
                 <td>{each.cause}</td>
                 <td class="number">{duration(each.lateness)}</td>
                 <td class="number">{percent(each.share)}</td>
@@ -186,7 +187,7 @@ function Worst({ rows }: { rows: readonly RankScores[] }) {
             {visible.map((each) => (
               <tr key={each.rank} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
-                <td>{each.host || "–"}</td>
+                <td><NodeLink host={each.host} /></td>
                 <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : duration(each.lateness)}</td>
                 <td class="number">{score(each.gpu_robust)}</td>
                 <td class="number">{score(each.gpu_relative)}</td>

@@ -12,6 +12,7 @@ import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
 import { PhaseBar } from "./phasebar";
+import { NodeLink } from "./placelinks";
 import { Share } from "./share";
 
 interface Props {
@@ -59,11 +60,11 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const { culprits, timeline } = incident;
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
-  const host = places.length > 2 ? `${places.length} nodes` : places.join(", ");
+  const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
   const lost = downtime(timeline, incident.closed_at, asOf.value);
   const others = otherRanks(incident, job.world_size);
   return [
-    { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
+    { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
     { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
     where(incident),
     { label: done(incident), value: words(incident.action), note: incident.action_reason },

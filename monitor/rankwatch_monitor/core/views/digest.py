@@ -1,0 +1,266 @@
+"""What happened over all jobs since a moment, in sentences: the digest of last night.
+
+Only what the jobs still hold is in it; what that leaves out is stated in ``notes``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import RESTARTS, JobState
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.named_hosts import hosts_named
+
+LINKS: Final = 8
+"""Links of one line; ``more`` counts the others."""
+_OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
+
+
+class Link(NamedTuple):
+    """Where a line leads: an incident, a job or a node; empty where it does not apply."""
+
+    text: str
+    job: str = ""
+    incident: str = ""
+    host: str = ""
+    at: float | None = None
+
+
+def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, stored: bool) -> dict[str, Any]:
+    """The digest of ``since`` to ``now``, in unix seconds.
+
+    Args:
+        jobs: all that may be read.
+        since: the first moment of it.
+        now: the last one.
+        started_at: when the monitor was started.
+        stored: the monitor has a store, from which it read earlier incidents.
+    """
+    opened = [each for job in jobs for each in job.incidents if each.opened_at >= since]
+    faults = [each for each in opened if each.confirmed and not each.elective]
+    names = {job.id: job.name for job in jobs}
+    lines = [
+        *_incidents(faults, names),
+        *_others(opened, names),
+        *_restarts(jobs, names, since),
+        *_lost_time(jobs, since, now),
+        *_ended(jobs, since, now),
+        *_nodes(opened),
+        *_stragglers(jobs, since),
+    ]
+    return {
+        "since": since,
+        "until": now,
+        "summary": _summary(jobs, faults, since, now),
+        "lines": lines,
+        "notes": _notes(jobs, since, started_at, stored=stored),
+    }
+
+
+def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now: float) -> str:
+    lost = sum(_lost_seconds(job, since, now) for job in jobs)
+    restarts = sum(len(_restarted(job, since)) for job in jobs)
+    ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
+    parts = [
+        f"{_count(len(faults), 'incident')} in {_count(len({each.job_id for each in faults}), 'job')}"
+        if faults
+        else "",
+        _count(restarts, "restart") if restarts else "",
+        f"{_duration(lost)} lost" if lost >= 1 else "",
+        *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
+    ]
+    return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"
+
+
+def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[dict[str, Any]]:
+    """One line a kind, the most frequent first."""
+    kinds: dict[str, list[Incident]] = {}
+    for each in faults:
+        kinds.setdefault(str(each.kind).replace("_", " "), []).append(each)
+    lines = []
+    for kind, found in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0])):
+        still = sum(incident.open for incident in found)
+        tail = f", {'it is' if len(found) == 1 else f'{still:,} of them'} still open" if still else ""
+        text = f"{_count(len(found), 'incident')} of kind {kind}{tail}."
+        lines.append(_line("incidents", text, _links(found, names)))
+    return lines
+
+
+def _others(opened: Sequence[Incident], names: dict[str, str]) -> list[dict[str, Any]]:
+    """Suspicions, orders, and what ranks reported of themselves."""
+    suspicions = [each for each in opened if not each.confirmed]
+    orders = [each for each in opened if each.confirmed and each.elective and not each.self_reported]
+    reported = [each for each in opened if each.confirmed and each.self_reported]
+    open_now = sum(each.open for each in suspicions)
+    tail = f"; {open_now:,} still open" if open_now else ", none of which was confirmed"
+    lines = []
+    if suspicions:
+        lines.append(_line("suspicions", f"{_count(len(suspicions), 'suspicion')}{tail}.", _links(suspicions, names)))
+    if orders:
+        text = f"{_count(len(orders), 'action')} of persons, or on stragglers."
+        lines.append(_line("orders", text, _links(orders, names)))
+    if reported:
+        text = f"{_count(len(reported), 'report')} of ranks about themselves."
+        lines.append(_line("reports", text, _links(reported, names)))
+    return lines
+
+
+def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:
+    found = [(job, each) for job in jobs if (each := _restarted(job, since))]
+    if not found:
+        return []
+    total = sum(len(each) for _, each in found)
+    steps = sum(incident.steps_lost or 0 for _, each in found for incident in each)
+    redone = f" {_count(steps, 'step')} had to be repeated." if steps else ""
+    text = f"{_count(total, 'restart')} in {_count(len(found), 'job')}.{redone}"
+    return [_line("restarts", text, [Link(f"{names[job.id]}: {len(each):,}", job.id) for job, each in found])]
+
+
+def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+    found = [(job, seconds) for job in jobs if (seconds := _lost_seconds(job, since, now)) >= 1]
+    if not found:
+        return []
+    found.sort(key=lambda pair: -pair[1] * pair[0].world_size)
+    hours = sum(seconds * job.world_size for job, seconds in found) / 3600
+    text = f"Incidents held jobs up for {_duration(sum(seconds for _, seconds in found))}: {hours:,.1f} rank-hours."
+    links = [
+        Link(f"{job.name}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id) for job, seconds in found
+    ]
+    return [_line("time", text, links)]
+
+
+def _ended(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+    lines = []
+    ends = [(job, *_end(job, now)) for job in jobs]
+    for wanted in (JobState.FAILED, JobState.LOST, JobState.STOPPED, JobState.FINISHED):
+        found = [
+            (job, reason, at) for job, state, reason, at in ends if state is wanted and at is not None and at >= since
+        ]
+        if found:
+            links = [Link(f"{job.name}{f': {reason}' if reason else ''}", job.id, at=at) for job, reason, at in found]
+            lines.append(_line(str(wanted), f"{_count(len(found), 'job')} {_word(wanted)}.", links))
+    return lines
+
+
+def _nodes(opened: Iterable[Incident]) -> list[dict[str, Any]]:
+    counts = Counter(host for each in opened for host in hosts_named(each))
+    again = [(host, number) for host, number in counts.most_common() if number > 1]
+    if not again:
+        return []
+    verb = "was" if len(again) == 1 else "were"
+    links = [Link(f"{host}: {number} times", host=host) for host, number in again]
+    return [_line("nodes", f"{_count(len(again), 'node')} {verb} named more than once.", links)]
+
+
+def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
+    found = [(job, each) for job in jobs for each in job.performance.stragglers if each.since >= since]
+    if not found:
+        return []
+    found.sort(key=lambda pair: -pair[1].cost_gpu_hours)
+    cost = sum(each.cost_gpu_hours for _, each in found)
+    still = sum(each.open for _, each in found)
+    tail = f", {still:,} still slow" if still else ", none of which is still slow"
+    text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost:,.2f} GPU-hours."
+    return [_line("stragglers", text, [Link(_straggler(job, each), job.id, at=each.since) for job, each in found])]
+
+
+def _straggler(job: Job, each: Straggler) -> str:
+    where = f" on {each.host}" if each.host else ""
+    return f"{job.name}: rank {each.rank}{where}, {each.cause}, {each.cost_gpu_hours:.2f} GPU-hours"
+
+
+def _notes(jobs: Sequence[Job], since: float, started_at: float, *, stored: bool) -> list[dict[str, Any]]:
+    """What is not in it, each with the moment from which the record reaches."""
+    notes = []
+    if started_at > since:
+        text = (
+            "The monitor was started later; what happened while none ran is not known."
+            if stored
+            else "The monitor was started later and has no store; nothing before is known."
+        )
+        notes.append({"text": text, "at": started_at})
+    for job in jobs:
+        if len(job.incidents) >= KEPT_INCIDENTS and job.incidents[0].opened_at > since:
+            text = f"Of job {job.name} the last {KEPT_INCIDENTS} incidents are kept, which begin later."
+            notes.append({"text": text, "at": job.incidents[0].opened_at})
+        slow = job.performance.stragglers
+        if len(slow) >= KEPT_STRAGGLERS and slow[0].since > since:
+            text = f"Of job {job.name} the last {KEPT_STRAGGLERS} stragglers are kept, which begin later."
+            notes.append({"text": text, "at": slow[0].since})
+    return notes
+
+
+# Facts ----------------------------------------------------------------------------------------------------------------
+
+
+def _restarted(job: Job, since: float) -> list[Incident]:
+    """Incidents whose restart happened since then."""
+    return [
+        each
+        for each in job.incidents
+        if each.action in RESTARTS and each.timeline.restarted is not None and each.timeline.restarted >= since
+    ]
+
+
+def _lost_seconds(job: Job, since: float, now: float) -> float:
+    """Seconds in which some incident held the job up; overlapping ones count once."""
+    spans = []
+    for each in job.incidents:
+        if each.confirmed and not each.elective:
+            begin = each.opened_at if each.timeline.since is None else each.timeline.since
+            end = each.timeline.first_step or each.closed_at or (now if job.ended is None else job.ended.at)
+            if end > max(begin, since):
+                spans.append((max(begin, since), end))
+    total, until = 0.0, since
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+def _end(job: Job, now: float) -> tuple[JobState, str, float | None]:
+    """State, reason, and when the job ended or was last heard of; None: it has not ended."""
+    state, reason = job_view.job_state(job, now)
+    if state not in _OVER:
+        return state, "", None
+    if job.ended is not None:
+        return state, reason, job.ended.at
+    return state, "" if state is JobState.FINISHED else reason, job.last_heard
+
+
+def _links(incidents: Sequence[Incident], names: dict[str, str]) -> list[Link]:
+    newest = sorted(incidents, key=lambda each: -each.opened_at)
+    return [Link(f"{names[each.job_id]}: {headline(each)}", each.job_id, each.id, at=each.opened_at) for each in newest]
+
+
+def _line(kind: str, text: str, links: Sequence[Link]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "text": text,
+        "links": [link._asdict() for link in links[:LINKS]],
+        "more": max(0, len(links) - LINKS),
+    }
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _word(state: JobState) -> str:
+    return {JobState.LOST: "lost", JobState.STOPPED: "stopped by an order"}.get(state, str(state))
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,123 @@
+"""One group of the parallel layout: its ranks, which of them is behind, what they wait for, their collectives."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.nodes import format_ranks
+from rankwatch_monitor.core.ranks import Ints
+from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.node_view import coordinates_of, layout_column, of_states
+
+SHOWN: Final = 200
+"""Ranks of a group in one answer, the worst first."""
+COLLECTIVES_SHOWN: Final = 200
+NOTABLE: Final = 0.05
+"""Share of a step for which the others wait for a rank, from which a sentence names it."""
+
+
+def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] | None:
+    """The ranks at one coordinate of a dimension; None: there are none.
+
+    Args:
+        job: the job.
+        dimension: one of :data:`~rankwatch_monitor.core.views.node_view.DIMENSIONS`.
+        number: the coordinate.
+        now: unix seconds.
+    """
+    column_R = layout_column(job, dimension)
+    ranks = np.flatnonzero(column_R == number)
+    if not len(ranks):
+        return None
+    codes_R = job_view.rank_states(job, verdicts_of(job, now))
+    codes = codes_R[ranks]
+    scores = job.performance.scores
+    share_R = None if scores is None else rankings.lateness_share(scores)
+    late = np.zeros(len(ranks))
+    if share_R is not None:
+        known = ranks < len(share_R)
+        late[known] = np.nan_to_num(share_R[ranks[known]])
+    order = np.lexsort((ranks, -late, -job_view.SEVERITY[codes].astype(np.int64)))
+    shown = [int(rank) for rank in ranks[order][:SHOWN]]
+    rows = job_view.ranks(job, now, shown)
+    for row in rows:
+        row["groups"] = coordinates_of(job, row["rank"])
+    iteration = job.columns.iteration_R[ranks]
+    counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
+    numbers = sorted(set(column_R[column_R >= 0].tolist()))
+    incident = job.open_incident if job.open_incident and job.open_incident.attempt == job.attempt else None
+    states = [str(state) for code, state in enumerate(job_view.RANK_STATES) for _ in range(int(counts[code]))]
+    return {
+        "job": job.id,
+        "name": job.name,
+        "dimension": dimension,
+        "number": number,
+        "numbers": numbers,
+        "attempt": job.attempt,
+        "total_ranks": len(ranks),
+        "hosts": len({job.columns.hosts[rank] for rank in ranks.tolist()} - {""}),
+        "states": {str(job_view.RANK_STATES[code]): int(count) for code, count in enumerate(counts) if count},
+        "iterations": {
+            "min": int(iteration[iteration >= 0].min()) if (iteration >= 0).any() else None,
+            "max": int(iteration.max()) if (iteration >= 0).any() else None,
+        },
+        "sentences": [f"{of_states(states)}.", *_standing(incident, ranks, late, known_late=share_R is not None)],
+        "incident": None if incident is None else {"id": incident.id, "headline": headline(incident)},
+        "ranks": rows,
+        "collectives": _collectives(job, ranks),
+    }
+
+
+def _standing(incident: Incident | None, ranks: Ints, late: np.ndarray[Any, Any], *, known_late: bool) -> list[str]:
+    """Which rank is behind, and what the ranks of the group wait for."""
+    if incident is not None and incident.culprits:
+        what = headline(incident).rstrip(".")
+        culprits = [culprit.rank for culprit in incident.culprits]
+        inside = sorted(set(culprits) & set(ranks.tolist()))
+        if not inside:
+            return ["No rank of this group is named by the open incident.", f"{what}."]
+        kind = "suspected" if not incident.confirmed else "the culprit" if len(inside) == 1 else "culprits"
+        return [f"{_capital(format_ranks(inside))} {'is' if len(inside) == 1 else 'are'} {kind}.", f"{what}."]
+    if not known_late:
+        return []
+    slowest = int(np.argmax(late))
+    if late[slowest] < NOTABLE:
+        return ["No rank of this group makes the others wait."]
+    count = int(np.sum(late >= NOTABLE))
+    more = f" {count} of its ranks do so for {NOTABLE:.0%} or more." if count > 1 else ""
+    return [f"The others wait for rank {int(ranks[slowest])} for {late[slowest]:.0%} of each step.{more}"]
+
+
+def _collectives(job: Job, ranks: Ints) -> dict[str, Any]:
+    """How far the ranks of the group are in their process groups, by the evidence of the newest incident that has any.
+
+    The ranks of a row are those of this group.
+    """
+    inside = set(ranks.tolist())
+    for incident in reversed(job.incidents):
+        if incident.attempt != job.attempt:
+            break
+        rows = [
+            {
+                "group": each.group,
+                "operation": each.operation,
+                "enqueued": each.enqueued,
+                "completed": each.completed,
+                "ranks": sorted(inside & set(each.ranks)),
+            }
+            for each in incident.stacks.group_progress()
+            if not inside.isdisjoint(each.ranks)
+        ]
+        if rows:
+            return {"incident": incident.id, "at": incident.timeline.captured, "rows": rows[:COLLECTIVES_SHOWN]}
+    return {"incident": None, "at": None, "rows": []}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,188 @@
+"""Nodes over all jobs: every host in one row, and one host with its ranks, devices, launchers and incidents.
+
+A node is a host. Its name is shared by all jobs that run there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from rankwatch.contract.enums import RankState
+from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import Ints
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+
+NO_RANKS: Final = len(job_view.RANK_STATES)
+"""State code of a host that runs no rank now."""
+_SILENT, _RUNNING = (job_view.RANK_STATES.index(state) for state in (RankState.SILENT, RankState.RUNNING))
+LEGEND: Final = [*(str(state) for state in job_view.RANK_STATES), "no ranks"]
+MOST_HOSTS: Final = 20_000
+MOST_RANKS: Final = 256
+"""Ranks of one job in the view of a host."""
+MOST_INCIDENTS: Final = 50
+DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
+"""Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
+
+
+def all_nodes(jobs: Sequence[Job], now: float) -> dict[str, Any]:
+    """Every host in one row: name, state code of its worst rank, ranks, incidents that named it, its jobs.
+
+    Hosts of jobs that are over are left out, unless an incident named them. Jobs are given by their place in ``jobs``.
+    """
+    named = incidents_by_host(jobs)
+    worst: dict[str, int] = {}
+    ranks: Counter[str] = Counter()
+    places: dict[str, list[int]] = {}
+    shown: list[Job] = []
+    for job in jobs:
+        if job.ended is not None or liveness.all_shut_down(job):
+            continue
+        codes = job_view.rank_states(job, verdicts_of(job, now)).tolist()
+        if liveness.lost(job, now):
+            codes = [_SILENT if code == _RUNNING else code for code in codes]
+        for host, code in zip(job.columns.hosts, codes, strict=True):
+            if host:
+                ranks[host] += 1
+                known = worst.get(host)
+                if known is None or job_view.SEVERITY[code] > job_view.SEVERITY[known]:
+                    worst[host] = code
+        for host in dict.fromkeys(job.columns.hosts):
+            if host:
+                places.setdefault(host, []).append(len(shown))
+        shown.append(job)
+    names = [*worst, *(host for host in named if host not in worst)]
+    return {
+        "legend": LEGEND,
+        "jobs": [{"id": job.id, "name": job.name} for job in shown],
+        "total": len(names),
+        "hosts": [
+            [host, worst.get(host, NO_RANKS), ranks[host], len(named.get(host, ())), places.get(host, [])]
+            for host in names[:MOST_HOSTS]
+        ],
+    }
+
+
+def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | None:
+    """One host: what each job runs there, and the incidents of all jobs that named it; None: no job knows it."""
+    jobs = list(jobs)
+    parts = [part for job in jobs if (part := _of_job(job, host, now)) is not None]
+    named = sorted(incidents_by_host(jobs).get(host, ()), key=lambda incident: -incident.opened_at)
+    if not parts and not named:
+        return None
+    return {
+        "host": host,
+        "summary": _summary([row["state"] for part in parts if not part["over"] for row in part["ranks"]], parts),
+        "jobs": parts,
+        "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
+        "named_by": len(named),
+    }
+
+
+def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
+    """What a job runs on a host; None: nothing, and it has no launcher there."""
+    on_host = [rank for rank, each in enumerate(job.columns.hosts) if each == host]
+    launchers = [
+        job_view.launcher(name, node, now) for name, node in job.nodes.items() if node.registration.host == host
+    ]
+    if not on_host and not launchers:
+        return None
+    state, _ = job_view.job_state(job, now)
+    rows = job_view.ranks(job, now, on_host[:MOST_RANKS])
+    for row in rows:
+        row["device"] = device(job.performance.readings.get(row["rank"]))
+        row["groups"] = coordinates_of(job, row["rank"])
+    return {
+        "job": job.id,
+        "name": job.name,
+        "state": str(state),
+        "over": job.ended is not None or liveness.all_shut_down(job),
+        "attempt": job.attempt,
+        "total_ranks": len(on_host),
+        "ranks": rows,
+        "launchers": launchers,
+        "groups": _groups(job, on_host),
+    }
+
+
+def coordinates_of(job: Job, rank: int) -> dict[str, int]:
+    """The coordinates of a rank in the parallel layout, by dimension; only those it has reported."""
+    found = {}
+    for name, column_R in zip(DIMENSIONS, job.performance.layout, strict=True):
+        if rank < len(column_R) and column_R[rank] >= 0:
+            found[name] = int(column_R[rank])
+    return found
+
+
+def layout_column(job: Job, dimension: str) -> Ints:
+    """The coordinate of each rank in one dimension, -1 where unknown; shape (R,)."""
+    column_R = job.performance.layout[DIMENSIONS.index(dimension)]
+    found_R = np.full(len(job.columns), -1, dtype=np.int64)
+    found_R[: len(column_R)] = column_R[: len(found_R)]
+    return found_R
+
+
+def device(reading: DeviceReading | None) -> dict[str, Any] | None:
+    """A device reading for the API; None: there is none."""
+    if reading is None:
+        return None
+    return {**reading._asdict(), "throttled": list(reading.throttled), "errors": dict(reading.errors)}
+
+
+def _groups(job: Job, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    """The parallel groups that these ranks belong to, and how many of them do."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for rank in ranks:
+        counts.update(coordinates_of(job, rank).items())
+    return [
+        {"dimension": name, "number": number, "ranks": counts[name, number]}
+        for name, number in sorted(counts, key=lambda key: (DIMENSIONS.index(key[0]), key[1]))
+    ]
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "job": incident.job_id,
+        "incident": incident.id,
+        "kind": str(incident.kind),
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "headline": headline(incident),
+        "outcome": incident.outcome,
+    }
+
+
+def _summary(states: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> str:
+    """The state of the ranks of a host in a sentence."""
+    if not states:
+        spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
+        return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
+    return f"{of_states(states)}."
+
+
+def of_states(states: Sequence[str]) -> str:
+    """How many ranks are in each state, the worst first: ``Of 8 ranks 1 is hung, 7 are waiting``."""
+    counts = Counter(states)
+    total = len(states)
+    if len(counts) == 1:
+        (state,) = counts
+        return f"Its rank is {_word(state)}" if total == 1 else f"All {total:,} ranks are {_word(state)}"
+    parts = [
+        f"{counts[state]:,} {'is' if counts[state] == 1 else 'are'} {_word(state)}"
+        for state in map(str, job_view.WORST_FIRST)
+        if counts[state]
+    ]
+    return f"Of {total:,} ranks {', '.join(parts)}"
+
+
+def _word(state: str) -> str:
+    return "not seen yet" if state == RankState.UNSEEN else state

@@ -1,0 +1,52 @@
+"""Reads nodes over all jobs, and groups of a job's parallel layout."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+
+from rankwatch_monitor.core.views import group_view, node_view
+from rankwatch_monitor.http.auth import grant_of
+from rankwatch_monitor.service.monitor import Monitor
+
+
+class Dimension(StrEnum):
+    """Of the parallel layout."""
+
+    DATA = "data"
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+    EXPERT = "expert"
+
+
+def node_routes(monitor: Monitor) -> APIRouter:
+    """``GET /nodes``, ``GET /nodes/{host}`` and ``GET /jobs/{id}/groups/{dimension}/{number}``."""
+    routes = APIRouter(tags=["jobs"])
+
+    @routes.get("/nodes", summary="All nodes of all jobs: worst state of the ranks, incidents", response_model=None)
+    async def nodes(request: Request) -> Response:
+        grant = grant_of(request)
+        jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
+        return await asyncio.to_thread(JSONResponse, node_view.all_nodes(jobs, monitor.clock.now()))
+
+    @routes.get("/nodes/{host}", summary="One node: its ranks, devices and launchers, and incidents that named it")
+    async def node(request: Request, host: str) -> dict[str, Any]:
+        grant = grant_of(request)
+        jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
+        found = node_view.one_node(jobs, host, monitor.clock.now())
+        if found is None:
+            raise HTTPException(404, f"no job runs on node {host[:200]!r}, and no incident named it")
+        return found
+
+    @routes.get("/jobs/{job_id}/groups/{dimension}/{number}", summary="One group of a job's parallel layout")
+    async def group(job_id: str, dimension: Dimension, number: int) -> dict[str, Any]:
+        found = group_view.group(monitor.job(job_id), dimension, number, monitor.clock.now())
+        if found is None:
+            raise HTTPException(404, f"no rank of job {job_id!r} is at {dimension} rank {number}")
+        return found
+
+    return routes

@@ -1,0 +1,143 @@
+// All nodes of all jobs on a canvas: the worst state of the ranks, and a ring around those that incidents have named.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { NodeMap } from "../api/types";
+import { stale } from "../api/connection";
+import { cell, type Direction, layout, type Layout, neighbour, rankAt } from "../logic/layout";
+import type { Cell } from "../logic/levels";
+import { glyph, paint } from "../logic/glyphs";
+import { blocks, cells, named } from "../logic/nodemap";
+import { nodeAddress } from "../logic/route";
+import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
+import { count, plural } from "../logic/text";
+import { RankMark } from "./marks";
+import { palette } from "./palette";
+import { NodeLink } from "./placelinks";
+import { repaint } from "./theme";
+
+const TALLEST = 220;
+const MOST_RINGS = 200;
+const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
+const ORDER: readonly Cell[] = [...WORST_FIRST, "level-unknown"];
+
+export function HeatMap({ map }: { map: NodeMap }) {
+  const holder = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [width, setWidth] = useState(0);
+  const [at, setAt] = useState<number | null>(null);
+  const [only, setOnly] = useState<Cell | null>(null);
+  const scale = devicePixelRatio;
+  const groups = useMemo(() => blocks(map), [map]);
+  const legend = useMemo(() => cells(map), [map]);
+  const codes = useMemo(() => Uint8Array.from(map.hosts, ([, state]) => state), [map]);
+  const size = map.hosts.length;
+  const placed = useMemo(
+    () => (width > 0 && size > 0 ? layout(groups, size, { width: Math.floor(width * scale), maxHeight: Math.round(TALLEST * scale), scale }, 22) : null),
+    [groups, size, width, scale],
+  );
+  useEffect(() => {
+    const resized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)));
+    resized.observe(holder.current!);
+    return () => resized.disconnect();
+  }, []);
+  const painted = repaint.value;
+  useLayoutEffect(() => {
+    if (!placed || !canvas.current) return;
+    const colours = palette();
+    const picture = new ImageData(placed.width, placed.height);
+    const glyphs = legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== state));
+    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
+    canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
+  }, [placed, codes, legend, only, painted]);
+  const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
+  const counts = tally(codes, legend);
+  const present = ORDER.filter((state) => (counts.get(state) ?? 0) > 0);
+  const under = (event: PointerEvent) => {
+    if (!placed) return null;
+    const box = canvas.current!.getBoundingClientRect();
+    return rankAt(placed, (event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
+  };
+  const open = (node: number | null) => {
+    if (node !== null && map.hosts[node]) location.hash = nodeAddress(map.hosts[node][0]);
+  };
+  const keys = (event: KeyboardEvent) => {
+    if (!placed || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend);
+    if (next === undefined) return;
+    setAt(next);
+    event.preventDefault();
+  };
+  return (
+    <section class="heat" aria-labelledby="heat">
+      <h2 id="heat">
+        {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
+        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; each by its worst rank, in blocks by job</small>
+      </h2>
+      <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
+        {present.map((state) => (
+          <button key={state} type="button" aria-pressed={only === state} onClick={() => setOnly(only === state ? null : state)}>
+            <RankMark state={state} />
+            {word(state)} <b>{count(counts.get(state))}</b>
+          </button>
+        ))}
+        {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
+      </div>
+      <div
+        ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="map of nodes" aria-describedby="heat-keys"
+        aria-label={`${plural(size, "node")}: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
+        onKeyDown={keys}
+        onPointerMove={(event) => setAt(under(event) ?? at)}
+        onClick={(event) => open(under(event as unknown as PointerEvent))}
+      >
+        {placed && (
+          <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
+            <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
+            {placed.lines && placed.nodes.map((block) => (
+              <span key={block.host} class="node" title={block.host} style={{ top: `${block.y / scale}px`, lineHeight: `${placed.cell / scale}px` }}>{block.host}</span>
+            ))}
+            {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
+            {at !== null && at < size && <span class="cursor" style={box(placed, at, scale)} />}
+          </div>
+        )}
+      </div>
+      <p class="readout" id="heat-keys" aria-live="polite">
+        {at === null || at >= size ? <small>Point at a node, or use the arrow keys; N: next in trouble; Enter opens it.</small> : <Words map={map} node={at} legend={legend} />}
+      </p>
+    </section>
+  );
+}
+
+function Words({ map, node, legend }: { map: NodeMap; node: number; legend: readonly Cell[] }) {
+  const [host, state, ranks, incidents, jobs] = map.hosts[node]!;
+  return (
+    <>
+      <RankMark state={legend[state]!} />
+      <b><NodeLink host={host} /></b>
+      <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
+      {jobs.length > 0 && <span>{jobs.map((job) => map.jobs[job]!.name).join(", ")}</span>}
+      {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
+    </>
+  );
+}
+
+function word(state: Cell): string {
+  return state === "level-unknown" ? "no ranks" : state;
+}
+
+function box(placed: Layout, node: number, scale: number) {
+  const { x, y, width, height } = cell(placed, node);
+  return { left: `${x / scale}px`, top: `${y / scale}px`, width: `${width / scale}px`, height: `${height / scale}px` };
+}
+
+/** Undefined: not a key of the map. */
+function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[]): number | null | undefined {
+  const arrow = ARROWS[key];
+  if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
+  if (key === "Escape") return null;
+  if (key.toLowerCase() !== "n") return undefined;
+  for (let i = 1; i <= codes.length; i++) {
+    const node = ((from ?? -1) + i) % codes.length;
+    if (isTrouble(legend[codes[node]!]!)) return node;
+  }
+  return from;
+}

@@ -1,0 +1,116 @@
+"""The digest of what happened since a moment, in sentences and figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import Cause, JobState, ScoreReference
+from rankwatch_monitor.core.job import KEPT_INCIDENTS, Ending, Job
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views.digest import LINKS, digest
+
+
+def told(jobs: list[Job], since: float, now: float, started_at: float = 0.0, stored: bool = True) -> dict[str, str]:
+    """The digest's sentences by kind."""
+    found = digest(jobs, since, now, started_at, stored=stored)
+    json.dumps(found, allow_nan=False)
+    return {line["kind"]: line["text"] for line in found["lines"]} | {"summary": found["summary"]}
+
+
+def hung(times: int, **policy: str) -> Scene:
+    """Rank 3 of four hangs again and again."""
+    scene = Scene(4, hosts=2, **policy).run(20)
+    for number in range(times):
+        scene.hang(3).until(lambda number=number: len(scene.job.incidents) > number)  # type: ignore[misc]
+        scene.until(lambda: not scene.job.open_incident) if policy.get("on_hang") == "restart" else scene.run(
+            2
+        ).resume()
+        scene.run(30)
+    return scene
+
+
+def test_a_quiet_night_is_stated() -> None:
+    scene = Scene(4).run(60)
+    assert told([scene.job], 0.0, scene.now) == {"summary": "No incident, no restart, and no job ended"}
+
+
+def test_incidents_time_and_nodes_are_told() -> None:
+    scene = hung(2, on_hang="log")
+    found = told([scene.job], 0.0, scene.now)
+    assert found["incidents"] == "2 incidents of kind section overrun."
+    assert found["nodes"] == "1 node was named more than once."
+    lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
+    assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} rank-hours."
+    assert found["summary"] == f"2 incidents in 1 job, {lost:.0f} s lost"
+    assert "restarts" not in found
+
+
+def test_only_what_lies_in_the_time_counts() -> None:
+    scene = hung(2, on_hang="log")
+    between = scene.job.incidents[1].opened_at
+    found = told([scene.job], between, scene.now)
+    assert found["incidents"] == "1 incident of kind section overrun."
+    assert "nodes" not in found
+    assert told([scene.job], scene.now, scene.now)["summary"] == "No incident, no restart, and no job ended"
+
+
+def test_restarts_are_counted_with_the_steps_they_cost() -> None:
+    scene = hung(2, on_hang="restart", max_restarts=5)  # type: ignore[arg-type]
+    steps = sum(each.steps_lost or 0 for each in scene.job.incidents)
+    again = f" {steps} steps had to be repeated." if steps else ""
+    assert told([scene.job], 0.0, scene.now)["restarts"] == f"2 restarts in 1 job.{again}"
+
+
+def test_suspicions_are_told_apart_from_incidents() -> None:
+    scene = hung(1, on_hang="log")
+    scene.job.incidents[0] = replace(scene.job.incidents[0], confirmed=False)
+    found = told([scene.job], 0.0, scene.now)
+    assert found["suspicions"] == "1 suspicion, none of which was confirmed."
+    assert "incidents" not in found
+    assert "time" not in found
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.FINISHED])
+def test_jobs_that_ended_are_told_with_their_reason(state: JobState) -> None:
+    scene = Scene(4).run(20)
+    scene.job.ended = Ending(state, "the disk was full", scene.now)
+    found = digest([scene.job], 0.0, scene.now + 5, 0.0, stored=True)
+    [line] = found["lines"]
+    assert (line["kind"], line["text"]) == (str(state), f"1 job {state}.")
+    assert line["links"][0]["text"] == f"{scene.job.name}: the disk was full"
+    assert line["links"][0]["at"] == scene.now
+    assert found["summary"] == f"1 job {state}"
+
+
+def test_a_lost_job_is_told() -> None:
+    scene = Scene(4).run(20)
+    found = told([scene.job], scene.now - 10, scene.now + 600)
+    assert found["lost"] == "1 job lost."
+
+
+def test_stragglers_that_appeared_are_told_with_their_cost() -> None:
+    scene = Scene(4).run(20)
+    slow = Straggler("s1", 2, "host-0", "0", Cause.DATA, ScoreReference.ROBUST, "", scene.now, scene.now)
+    scene.job.performance.stragglers += [slow, replace(slow, id="s2", ended=scene.now, cost_gpu_hours=1.5)]
+    found = told([scene.job], scene.now - 1, scene.now)
+    assert found["stragglers"] == "2 stragglers appeared, 1 still slow; cost 1.50 GPU-hours."
+
+
+def test_what_is_left_out_is_stated() -> None:
+    scene = hung(1, on_hang="log")
+    incident = scene.job.incidents[0]
+    assert digest([scene.job], 0.0, scene.now, 0.0, stored=False)["notes"] == []
+    [note] = digest([scene.job], 0.0, scene.now, scene.now - 5, stored=False)["notes"]
+    assert note == {
+        "text": "The monitor was started later and has no store; nothing before is known.",
+        "at": scene.now - 5,
+    }
+    scene.job.incidents[:] = [replace(incident, id=str(number)) for number in range(KEPT_INCIDENTS)]
+    found = digest([scene.job], 0.0, scene.now, 0.0, stored=True)
+    assert [note["at"] for note in found["notes"]] == [incident.opened_at]
+    assert len(found["lines"][0]["links"]) == LINKS
+    assert found["lines"][0]["more"] == KEPT_INCIDENTS - LINKS

@@ -1,0 +1,90 @@
+"""Nodes over all jobs, one node, and one group of the parallel layout."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.job import Ending
+from rankwatch_monitor.core.views import group_view, job_view, node_view
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.node_view import of_states
+
+
+@pytest.fixture
+def hung() -> Scene:
+    """Rank 2 of four on two hosts hangs; two stages of two ranks, of which the others wait."""
+    scene = Scene(4, hosts=2, job_id="one", on_hang="log").run(20)
+    performance = scene.job.performance
+    performance._grow(4)
+    for rank in range(4):
+        performance.layout.data_R[rank], performance.layout.pipeline_R[rank] = rank % 2, rank // 2
+    performance.readings[2] = DeviceReading(temperature=81.0, throttled=("thermal",))
+    scene.hang(2).until_found()
+    return scene.run(2)
+
+
+def test_every_host_has_a_row_with_the_state_of_its_worst_rank(hung: Scene) -> None:
+    fine = Scene(2, hosts=1, job_id="two").run(20)
+    found = node_view.all_nodes([hung.job, fine.job], hung.now)
+    states = {host: (found["legend"][code], ranks, named, jobs) for host, code, ranks, named, jobs in found["hosts"]}
+    assert states == {"host-0": ("waiting", 4, 0, [0, 1]), "host-1": ("hung", 2, 1, [0])}
+    assert [job["id"] for job in found["jobs"]] == ["one", "two"]
+
+
+def test_no_rank_of_a_lost_job_is_shown_as_running() -> None:
+    scene = Scene(2).run(20)
+    later = scene.now + 600
+    assert job_view.summary(scene.job, later)["state"] == "lost"
+    [row] = node_view.all_nodes([scene.job], later)["hosts"]
+    assert node_view.LEGEND[row[1]] == "silent"
+
+
+def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
+    hung.job.ended = Ending(JobState.FAILED, "stopped", hung.now)
+    rows = node_view.all_nodes([hung.job], hung.now)["hosts"]
+    assert [(row[0], row[1] == node_view.NO_RANKS, row[3]) for row in rows] == [("host-1", True, 1)]
+    found = node_view.one_node([hung.job], "host-1", hung.now)
+    assert found is not None
+    assert found["summary"] == "No rank runs here now."
+
+
+def test_a_node_has_its_ranks_devices_launchers_groups_and_incidents(hung: Scene) -> None:
+    found = node_view.one_node([hung.job], "host-1", hung.now)
+    assert found is not None
+    assert found["summary"] == "Of 2 ranks 1 is hung, 1 is waiting."
+    [part] = found["jobs"]
+    assert [(row["rank"], row["state"]) for row in part["ranks"]] == [(2, "hung"), (3, "waiting")]
+    assert part["ranks"][0]["device"]["temperature"] == 81.0
+    assert part["ranks"][1]["device"] is None
+    assert part["ranks"][0]["groups"] == {"data": 0, "pipeline": 1}
+    assert [each["node"] for each in part["launchers"]] == ["node-1"]
+    assert part["groups"][-1] == {"dimension": "pipeline", "number": 1, "ranks": 2}
+    assert [each["incident"] for each in found["incidents"]] == [hung.incident.id]
+    json.dumps(found, allow_nan=False)
+    assert node_view.one_node([hung.job], "elsewhere", hung.now) is None
+
+
+def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> None:
+    last, first = (group_view.group(hung.job, "pipeline", stage, hung.now) for stage in (1, 0))
+    assert last is not None
+    assert first is not None
+    assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
+    assert last["states"] == {"hung": 1, "waiting": 1}
+    assert last["sentences"][1] == "Rank 2 is the culprit."
+    assert first["sentences"][1] == "No rank of this group is named by the open incident."
+    assert first["sentences"][2] == last["sentences"][2] == f"{headline(hung.incident)}."
+    assert first["numbers"] == [0, 1]
+    assert last["collectives"]["incident"] in (None, hung.incident.id)
+    json.dumps([last, first], allow_nan=False)
+    assert group_view.group(hung.job, "pipeline", 7, hung.now) is None
+
+
+def test_states_are_counted_worst_first() -> None:
+    assert of_states(["running"]) == "Its rank is running"
+    assert of_states(["running"] * 1200) == "All 1,200 ranks are running"
+    assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks 1 is dead, 1 is not seen yet, 1 is running"

@@ -1,0 +1,138 @@
+"""Pages of a node and of a parallel group, the ways to them, and the map of all nodes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from monitor.core.scene import Scene
+from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.views import node_view
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+from web.staged import stage
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+
+@pytest.fixture
+def staged(script: Script) -> Script:
+    """Rank 2 of ``one`` hangs on host-1; ``two`` runs on host-0 too. Two stages of two ranks."""
+    one = Scene(4, hosts=2, job_id="one", on_hang="log").run(20)
+    performance = one.job.performance
+    performance._grow(4)
+    for rank in range(4):
+        performance.layout.data_R[rank], performance.layout.pipeline_R[rank] = rank % 2, rank // 2
+    performance.readings[2] = DeviceReading(temperature=81.0, utilization=0.0, throttled=("thermal",))
+    one.hang(2).until_found()
+    one.run(2)
+    two = Scene(2, hosts=1, job_id="two")
+    two.run(20).now = one.now
+    stage(script, [one, two])
+    script.pipeline = 2
+    return script
+
+
+def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
+    page: Page, monitor_url: str, staged: Script
+) -> None:
+    page.goto(f"{monitor_url}/#/jobs/one")
+    page.get_by_role("region", name="Ranks, worst first").get_by_role("link", name="host-1").first.click()
+    expect(page).to_have_url(re.compile("#/nodes/host-1$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
+    expect(page.get_by_text("Of 2 ranks 1 is hung, 1 is waiting.")).to_be_visible()
+    rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("hung")
+    expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, held down: thermal")
+    expect(page.get_by_text("Launcher node-1, process 10, active")).to_be_visible()
+    incidents = page.get_by_role("region", name="Incidents that named this node")
+    incidents.get_by_role("link", name=re.compile("Rank 2")).click()
+    expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
+    page.get_by_role("definition").get_by_role("link", name="host-1").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
+
+
+def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    page.get_by_role("link", name="pipeline 1").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
+    expect(page.get_by_text("Rank 2 is the culprit")).to_be_visible()
+    expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
+    page.get_by_role("link", name="Previous: pipeline 0").click()
+    expect(page.get_by_text("No rank of this group is named")).to_be_visible()
+    page.get_by_role("rowheader").first.get_by_role("link").click()
+    expect(page.locator(".readout")).to_contain_text("Rank 0")
+
+
+def test_ranks_nodes_groups_and_states_are_found_by_typing(page: Page, monitor_url: str, staged: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/one")
+    expect(page.get_by_role("application", name=re.compile("4 ranks"))).to_be_visible()
+    page.keyboard.press("/")
+    field = page.get_by_label("Go to")
+    expect(field).to_be_focused()
+    field.fill("3")
+    field.press("Enter")
+    expect(page.locator(".readout")).to_contain_text("Rank 3")
+    field.fill("hung")
+    expect(page.get_by_role("list", name="Found").get_by_role("link")).to_have_text(["hung: 1 rank"])
+    field.press("Enter")
+    expect(page.get_by_role("button", name=re.compile("^hung"))).to_have_attribute("aria-pressed", "true")
+    field.fill("host-")
+    expect(page.get_by_role("list", name="Found").get_by_role("link")).to_have_text(
+        ["node host-0: 2 ranks", "node host-1: 2 ranks"]
+    )
+    field.fill("nothing of this")
+    expect(page.get_by_text("nothing by this name")).to_be_visible()
+    field.fill("pp 1")
+    field.press("Enter")
+    expect(page).to_have_url(re.compile("#/jobs/one/groups/pipeline/1$"))
+
+
+def test_the_map_has_a_cell_for_every_node_and_leads_to_its_page(page: Page, monitor_url: str, staged: Script) -> None:
+    page.goto(monitor_url)
+    field = page.get_by_role("application", name="2 nodes: 1 hung, 1 waiting")
+    expect(field).to_be_visible()
+    expect(page.get_by_text("named by an incident 1")).to_be_visible()
+    field.focus()
+    page.keyboard.press("n")
+    expect(page.locator("#heat-keys")).to_contain_text("host-1")
+    expect(page.locator("#heat-keys")).to_contain_text("2 ranks, the worst hung")
+    expect(page.locator("#heat-keys")).to_contain_text("named by 1 incident")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
+
+
+def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, staged: Script) -> None:
+    page.goto(f"{monitor_url}/#/nodes/elsewhere")
+    expect(page.get_by_role("heading", name="The monitor does not know node elsewhere.")).to_be_visible()
+    page.goto(f"{monitor_url}/#/jobs/one/groups/data/77")
+    expect(page.get_by_role("heading", name="There is no group data 77.")).to_be_visible()
+
+
+def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    hosts = [[f"node-{number:05}", 1 if number % 90 else 3, 8, int(number % 300 == 0), [0]] for number in range(2048)]
+    script.answers["/nodes"] = {
+        "legend": node_view.LEGEND, "jobs": [{"id": "j", "name": "j"}], "total": 2048, "hosts": hosts,
+    }  # fmt: skip
+    page.goto(monitor_url)
+    expect(page.get_by_role("application", name=re.compile("2,048 nodes: 23 hung"))).to_be_visible()
+    assert page.evaluate("document.querySelectorAll('*').length") < 500
+
+
+def test_the_digest_tells_the_time_in_the_address_and_leads_to_incidents(
+    page: Page, monitor_url: str, staged: Script
+) -> None:
+    page.goto(monitor_url)
+    section = page.locator("section.digest")
+    expect(section.locator(".sum")).to_contain_text("1 incident in 1 job")
+    expect(section.get_by_text("The monitor was started later; what happened while none ran")).to_be_visible()
+    with page.expect_request(re.compile(r"/digest\?last=86400$")):
+        section.get_by_label("Digest of").select_option("24")
+    expect(page).to_have_url(re.compile(r"#/\?hours=24$"))
+    section.get_by_role("link", name=re.compile("Rank 2")).first.click()
+    expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
