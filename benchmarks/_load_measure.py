@@ -18,6 +18,7 @@ from rankwatch.contract.semconv import API_PREFIX
 from rankwatch_monitor.publish.prometheus.names import INGEST_REPORTS, TICK_ERRORS, TICK_SECONDS
 
 SCRAPE_SECONDS: Final = 15.0
+PROBE_SECONDS: Final = 0.25
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 MIB: Final = 2**20
 
@@ -158,3 +159,35 @@ class Scraper:
             self.scrape()
             if self._stopped.wait(self.every):
                 return
+
+
+class Prober:
+    """Asks ``/readyz`` on a thread, four times a second, as an orchestrator would."""
+
+    def __init__(self, url: str) -> None:
+        self.seconds: list[float] = []
+        self.failed = 0
+        self._url = f"{url.rstrip('/')}/readyz"
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait for the answer under way, and end."""
+        self._stopped.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            while not self._stopped.wait(PROBE_SECONDS):
+                began = time.monotonic()
+                try:
+                    ready = session.get(self._url, timeout=30).ok
+                except requests.RequestException:
+                    ready = False
+                self.seconds.append(time.monotonic() - began)
+                self.failed += not ready

@@ -32,7 +32,7 @@ from _load_client import Client
 from _load_faults import Fault, Schedule, parse
 from _load_fleet import Fleet, Shape
 from _load_launchers import Launchers
-from _load_measure import Api, Scraper, Usage, usage
+from _load_measure import Api, Prober, Scraper, Usage, usage
 from _load_run import Generator
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -47,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
     "warm_up": 10.0,
     "connections": 64,
 }
+BUSY = "while True: pass"
 
 
 def arguments() -> argparse.Namespace:
@@ -74,6 +75,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", help="a monitor that runs already, instead of one that is started here")
     parser.add_argument("--pid", type=int, help="its process, to read its CPU time and memory")
     parser.add_argument("--token", default=os.environ.get("RANKWATCH_TOKEN", ""), help="its token, if it asks for one")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="start N busy loops beside the monitor")
     parser.add_argument("--holds", action="store_true", help="measure how long anything holds the monitor's event loop")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="record the monitor with py-spy (raw) meanwhile")
     asked = parser.parse_args()
@@ -111,6 +113,8 @@ def main() -> int:
             url, pid = asked.url, asked.pid
             if url is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                for number in range(asked.busy):
+                    stack.enter_context(_service.process([sys.executable, "-c", BUSY], folder / f"busy-{number}.log"))
                 asked.holds = folder / "holds.json" if asked.holds else None
                 url = stack.enter_context(_service.monitor(folder, asked.holds))
                 pid = json.loads((folder / "ready.json").read_text())["pid"]
@@ -156,7 +160,7 @@ async def load(
     generator.forget()
     if launchers is not None:
         launchers.forget()
-    scraper = Scraper(make_api())
+    scraper, prober = Scraper(make_api()), Prober(url)
     if asked.profile is not None and pid is not None:
         spy = [str(Path(sys.executable).with_name("py-spy")), "record", "--nonblocking", "-f", "raw", "-r", "100"]
         spy += ["-d", str(int(asked.seconds)), "-o", str(asked.profile), "-p", str(pid)]
@@ -165,6 +169,7 @@ async def load(
         await asyncio.to_thread(_service.holds, pid, asked.holds)  # what starting held
     before, own, at = usage(pid) if pid else None, time.process_time(), time.monotonic()
     scraper.start()
+    prober.start()
     rounds = int(fleet.reports_S.min())
     await generator.run(asked.seconds, schedule.tick)
     patience = at + 4 * asked.seconds
@@ -178,14 +183,15 @@ async def load(
     while any(thread.is_alive() for thread in schedule.threads):
         await generator.run(0.5, None)
     await generator.drain()
+    await asyncio.to_thread(prober.stop)
     await asyncio.to_thread(scraper.stop)
     await generator.client.close()
     if launchers is not None:
         await launchers.close()
     reported = launchers.figures() if launchers is not None else {}
-    return (
-        reported | held | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
-    )
+    probed = {"/readyz, s": _table.spread(prober.seconds or [float("nan")]), "/readyz not ready": prober.failed}
+    measured = figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    return reported | held | probed | measured
 
 
 def whole(rounds: int) -> bool:

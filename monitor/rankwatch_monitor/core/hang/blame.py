@@ -18,7 +18,8 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
     whose stack is outside every waiting call is blamed before one whose stack is in such a call.
 7.  A rank that entered the collective in which all wait from another line than most ranks.
 8.  A rank whose progress (step, progress within the step) is behind the furthest one. If the ranks behind are not in
-    the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree.
+    the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree. While reports are
+    refused under load, the last one of a rank may show where it was a minute ago; then it is not compared.
 9.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
 10. Otherwise all ranks are stuck in the same place, and none is blamed.
 
@@ -47,7 +48,14 @@ from rankwatch_monitor.core.hang.messages import (
 )
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
-from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns, live_ranks
+from rankwatch_monitor.core.ranks import (
+    EXITED,
+    STOPPED,
+    UNINTERRUPTIBLE,
+    Ints,
+    RankColumns,
+    live_ranks,
+)
 
 ABORTED = "its process was killed by SIGABRT"
 TICK_LOST = 3.0
@@ -62,6 +70,7 @@ def blame(
     progress: Sequence[GroupProgress] = (),
     without_stacks: Sequence[str] = (),
     capturing: bool = False,
+    shed: bool = False,
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -72,6 +81,7 @@ def blame(
         progress: how far the ranks are in each process group, as far as known.
         without_stacks: hosts whose launchers did not send stacks in time.
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
+        shed: reports of the job were refused under load, so that any of them may be late.
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
@@ -86,7 +96,7 @@ def blame(
     if not culprits and differing is None:
         culprits = (
             _by_call_site(columns, waiting, groups)
-            or (() if stalled else _by_progress(columns, odd))
+            or (() if stalled else _by_progress(columns, odd, shed=shed))
             or _by_stack(columns, odd, groups)
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts))
         )
@@ -277,8 +287,10 @@ def _by_collectives(
     )
 
 
-def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
+def _by_progress(columns: RankColumns, odd: set[int], *, shed: bool) -> tuple[Culprit, ...]:
     ranks = _live(columns)
+    if shed:
+        ranks = _current(columns, ranks)
     if len(ranks) < 2:
         return ()
     iteration_R, progress_R = columns.iteration_R[ranks], columns.progress_R[ranks]
@@ -299,6 +311,16 @@ def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
     wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
     text = f"it {gap}, and {wait} for it"
     return tuple(_culprit(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
+
+
+def _current(columns: RankColumns, ranks: Ints) -> Ints:
+    """Those of ``ranks`` whose last report is newer than the last known movement of the furthest one."""
+    if not len(ranks):
+        return ranks
+    furthest = ranks[np.lexsort((columns.progress_R[ranks], columns.iteration_R[ranks]))[-1]]
+    moved = np.nanmax([columns.last_progress_R[furthest], *columns.open_since_RS[furthest]], initial=-np.inf)
+    current: Ints = ranks[columns.last_update_R[ranks] >= moved]
+    return current
 
 
 def _between_steps(columns: RankColumns, ranks: Ints, behind: Ints) -> bool:

@@ -40,6 +40,8 @@ STEPLESS_AFTER: Final = 60.0
 """Seconds in a new attempt after which live ranks are taken to count no steps, if none ever has."""
 UNINSTRUMENTED_AFTER: Final = 10.0
 """The same for a job without instrumented ranks."""
+SHED_SECONDS: Final = 60.0
+"""Seconds after a report was refused under load for which the progress of ranks may be late: they keep it as long."""
 STOPS: Final = (Action.SAVE_AND_STOP, Action.STOP)
 WATCH_SECONDS: Final = 120.0
 """Seconds for which launchers are asked to look at suspected ranks; then they are asked again."""
@@ -271,6 +273,7 @@ def _diagnose(
         progress=stacks.group_progress(),
         without_stacks=_without_stacks(job, incident),
         capturing=capturing,
+        shed=now - job.shed_at < SHED_SECONDS,
     )
     same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
     if not renew and incident.reason and same and _already_stated(incident, blamed):

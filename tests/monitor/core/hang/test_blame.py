@@ -68,6 +68,35 @@ def test_two_ranks_behind_are_both_named() -> None:
     assert "likewise rank 5" in scene.incident.reason
 
 
+@pytest.mark.parametrize(("shed", "named"), [(False, 1), (True, 0)])
+def test_a_report_from_before_the_hang_makes_no_culprit_while_reports_are_refused(shed: bool, named: int) -> None:
+    """Rank 0 hangs in step 99. The last report of rank 1 is older: it was in step 90 when the others were, too."""
+    scene = Scene(launchers=False).run(30).hang(0)
+    columns, now = scene.job.columns, scene.now
+    columns.iteration_R[:], columns.progress_R[:] = (99, 90, 100, 100), 0
+    columns.last_update_R[:] = (now, now - 20.0, now, now)
+    columns.last_progress_R[:] = (now - 11.0, now - 21.0, now - 10.0, now - 10.0)
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, now - 11.0)]
+    culprits = blame(columns, verdicts, (), shed=shed).culprits
+    assert [c.rank for c in culprits] == [named]
+    if shed:
+        assert culprits[0].reason == "it is 1 step behind, and the 2 other ranks wait for it"
+
+
+@pytest.mark.parametrize(("shed", "named"), [(False, 1), (True, 2)])
+def test_a_job_whose_reports_are_refused_is_judged_by_what_is_current(shed: bool, named: int) -> None:
+    scene = Scene(ranks=4, hosts=4, launchers=False, silence_timeout=None).run(30)
+    scene.hang(2)
+    columns = scene.job.columns
+    if shed:
+        scene.job.shed_at = scene.now
+    scene.cut(1)
+    columns.iteration_R[1] -= 10
+    columns.last_update_R[1] = columns.sections_updated_R[1] = scene.now - 25.0
+    scene.until_found()
+    assert scene.blamed == {named: "behind"}
+
+
 def test_a_symmetric_stall_names_no_rank_and_states_why() -> None:
     scene = Scene().run(10).stall()
     scene.until_found()
