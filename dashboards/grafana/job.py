@@ -271,7 +271,13 @@ def _steps() -> Row:
         colors=VERDICTS,
         high=1,
     )
-    return Row("Steps", 8, [(8, total), (8, parts), (8, verdicts)])
+    logged = lines(
+        "Logged by the script",
+        "The last value of each name that the training script gave to rankwatch.log().",
+        [query(f"max by (name) ({of_job(names.JOB_LOGGED)})", "{{name}}")],
+        low=None,
+    )
+    return Row("Steps", 8, [(6, total), (6, parts), (6, verdicts), (6, logged)])
 
 
 def _stragglers() -> Row:

@@ -59,6 +59,10 @@ def window(api: Api, iteration: int, attempt: int, dropped: int) -> None:
         point = lost.sum.data_points.add()
         point.as_int = dropped
         point.attributes.add(key="rankwatch.reason").value.string_value = "queue_full"
+        if rank == 0:
+            logged = report.scope_metrics[0].metrics.add(name="rankwatch.training.scalar", unit="1")
+            loss = logged.gauge.data_points.add(as_double=2.0 + 1.0 / iteration)
+            loss.attributes.add(key="rankwatch.scalar").value.string_value = "loss"
         reports.append(report)
     sent(api, *reports)
 
