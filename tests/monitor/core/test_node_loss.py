@@ -7,7 +7,8 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_monitor.core.node_loss import UNSTATED
+from rankwatch_monitor.core.job import NodeLoss
+from rankwatch_monitor.core.node_loss import UNSTATED, causes
 
 WHY = "it has sent no reports launcher for 15 s"
 
@@ -15,6 +16,16 @@ WHY = "it has sent no reports launcher for 15 s"
 def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object) -> Scene:
     scene.event(ProcessEventKind.NODE_LOST, by, lost_node=node, reason=WHY, **more)
     return scene
+
+
+@pytest.mark.parametrize(("late", "explains"), [(0.2, True), (0.3, False)])
+def test_the_last_message_of_a_lost_node_may_arrive_a_moment_after_what_its_loss_caused(
+    late: float, explains: bool
+) -> None:
+    job = Scene(4, 2).run(10).job
+    began = job.last_heard
+    job.nodes["node-1"].lost = NodeLoss(job.attempt, (2, 3), began + late, WHY)
+    assert bool(causes(job, job.attempt, (), began)) is explains
 
 
 def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:

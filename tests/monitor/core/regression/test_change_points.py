@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.regression.change_points import changes, differs, has_drift
+from rankwatch_monitor.core.regression.change_points import _shifted, changes, differs, has_drift
 
 LENGTH = 360
 SEEDS = range(20)
@@ -90,3 +90,10 @@ def test_whether_two_pieces_differ() -> None:
     assert differs(noisy(8)[:30], 1.2 * noisy(9)[:30])
     assert not differs(noisy(8)[:30], noisy(9)[:30])
     assert not differs(noisy(8)[:30], 1.2 * noisy(9)[:2])
+
+
+def test_two_levels_that_few_samples_do_not_tell_apart_are_one() -> None:
+    """Each sample is nearer to its own level, but the noise of three of them is too large for certainty."""
+    log_T = np.array([-0.03, 0.0, 0.03, 0.07, 0.1, 0.13])
+    assert not _shifted(log_T, 3)
+    assert _shifted(np.array([-0.003, 0.0, 0.003, 0.097, 0.1, 0.103]), 3)

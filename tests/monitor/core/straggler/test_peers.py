@@ -39,6 +39,12 @@ def test_too_few_peers_widen_the_group_but_never_over_stages() -> None:
     assert list(group_R) == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
+def test_four_peers_of_one_tensor_coordinate_are_enough() -> None:
+    group_R = peers.groups(layout(8, tensor=2), all_ranks(8))
+    assert list(group_R) == [0, 1] * 4
+    assert set(peers.groups(layout(6, tensor=2), all_ranks(6))) == {0}, "three are not"
+
+
 def test_a_stage_of_one_rank_has_no_peers() -> None:
     assert list(peers.groups(layout(4, stages=4), all_ranks(4))) == [NO_PEERS] * 4
 
