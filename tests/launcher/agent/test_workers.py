@@ -25,10 +25,14 @@ class Pool:
 
     def __init__(self, worker: Any = None) -> None:
         self.worker, self.asked = worker, []  # type: ignore[var-annotated]
+        self.noted: list[tuple[int, int]] = []
 
     def take(self, local_rank: int, args: Any, env: Any, stdout: int, stderr: int) -> Any:
         self.asked.append((local_rank, args, env, stdout, stderr))
         return self.worker
+
+    def started(self, local_rank: int, pid: int) -> None:
+        self.noted.append((local_rank, pid))
 
 
 @pytest.fixture
@@ -74,6 +78,7 @@ def test_a_pool_without_a_matching_worker_changes_nothing(started: list[int]) ->
     pool = Pool()
     handler = start(pool, started)
     assert handler.proc.wait(60) == 3
+    assert pool.noted == [(1, handler.proc.pid)]
     ((local_rank, args, env, stdout, stderr),) = pool.asked
     assert (local_rank, args, env["RANK"]) == (1, (SHELL, "-c", "exit 3"), "5")
     assert (stdout, stderr) == (1, 2), "without files the output goes where the launcher's goes"
