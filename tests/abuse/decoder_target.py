@@ -113,7 +113,7 @@ class Edge:
             ]
             json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
             assert all(math.isfinite(number) for number in _numbers(shown))
-            job_view.rank_states(job, verdicts_of(job, now))
+            job_view.rank_states(job, verdicts_of(job, now), now)
             report.text(job, now).encode()
             scores_report.scores_text(job, now, None).encode()
         exposition(monitor.jobs.values(), Own(0, self.counters.rejected, 0.0, 0, 0), now)

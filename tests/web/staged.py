@@ -50,7 +50,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         for dimension in node_view.DIMENSIONS:
             for number in set(node_view.layout_column(job, dimension).tolist()) - {-1}:
                 answers[f"{below}/groups/{dimension}/{number}"] = group_view.group(job, dimension, number, now)
-        codes_R = job_view.rank_states(job, verdicts_of(job, now))
+        codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
         step = summary["iteration"]
         grid = {
             "attempt": job.attempt, "world_size": job.world_size, "legend": LEGEND,

@@ -121,7 +121,7 @@ def _encoded(event: str, text: str) -> bytes:
 
 def _events(job: Job, now: float) -> list[Event]:
     """What the page shows of a job, as events."""
-    codes_R = job_view.rank_states(job, verdicts_of(job, now))
+    codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     iterations = job.columns.iteration_R[job.columns.iteration_R >= 0]
     grid = {
         "attempt": job.attempt,

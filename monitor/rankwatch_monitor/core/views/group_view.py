@@ -35,7 +35,7 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     ranks = np.flatnonzero(column_R == number)
     if not len(ranks):
         return None
-    codes_R = job_view.rank_states(job, verdicts_of(job, now))
+    codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     codes = codes_R[ranks]
     scores = job.performance.scores
     share_R = None if scores is None else rankings.lateness_share(scores)

@@ -74,10 +74,14 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     return JobState.STARTING, "no rank has reported yet"
 
 
-def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
-    """One code for each rank, an index into :data:`RANK_STATES`; shape (R,)."""
+def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArray[np.uint8]:
+    """One code for each rank, an index into :data:`RANK_STATES`; shape (R,).
+
+    The ranks of a lost job are silent: that none of them reports is no verdict on a rank.
+    """
     columns = job.columns
-    codes_R = np.where(columns.reported_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
+    reporting = RankState.SILENT if liveness.lost(job, now) else RankState.RUNNING
+    codes_R = np.where(columns.reported_R, _CODE[reporting], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
@@ -164,7 +168,7 @@ def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
 
 def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dict[str, Any]]:
     """Ranks as ``GET /jobs/{id}/ranks`` shows them: the chosen ones, or all."""
-    codes_R = rank_states(job, verdicts_of(job, now))
+    codes_R = rank_states(job, verdicts_of(job, now), now)
     columns = job.columns
     incident = job.open_incident
     reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}

@@ -24,7 +24,6 @@ from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
-_SILENT, _RUNNING = (job_view.RANK_STATES.index(state) for state in (RankState.SILENT, RankState.RUNNING))
 LEGEND: Final = [*(str(state) for state in job_view.RANK_STATES), "no ranks"]
 MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
@@ -47,9 +46,7 @@ def all_nodes(jobs: Sequence[Job], now: float) -> dict[str, Any]:
     for job in jobs:
         if job.ended is not None or liveness.all_shut_down(job):
             continue
-        codes = job_view.rank_states(job, verdicts_of(job, now)).tolist()
-        if liveness.lost(job, now):
-            codes = [_SILENT if code == _RUNNING else code for code in codes]
+        codes = job_view.rank_states(job, verdicts_of(job, now), now).tolist()
         for host, code in zip(job.columns.hosts, codes, strict=True):
             if host:
                 ranks[host] += 1

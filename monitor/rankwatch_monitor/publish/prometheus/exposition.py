@@ -90,7 +90,7 @@ class _Snapshot(Collector):
             self._add(names.JOB_REASON, 1.0, job.id, state, reason)
         self._add(names.JOB_LAST_HEARD, job.last_heard, job.id)
         self._add(names.JOB_INSTRUMENTED, float(job.instrumented), job.id)
-        codes_R = job_view.rank_states(job, verdicts_of(job, now))
+        codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
         counts = np.bincount(codes_R, minlength=len(job_view.RANK_STATES))
         for code, rank_state in enumerate(job_view.RANK_STATES):
             self._add(names.JOB_RANKS, float(counts[code]), job.id, rank_state)

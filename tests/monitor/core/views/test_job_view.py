@@ -8,7 +8,7 @@ import json
 import pytest
 
 from monitor.core.scene import Fate, Scene
-from rankwatch.contract.enums import Action, DirectiveKind, ProcessState, RankState
+from rankwatch.contract.enums import Action, DirectiveKind, JobState, ProcessState, RankState
 from rankwatch.contract.messages import NodeObservation, RankObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
@@ -114,9 +114,16 @@ def test_a_rank_that_never_spoke_is_shown_without_made_up_numbers() -> None:
     assert {row[k] for k in ("iteration", "pid", "heartbeat_age", "report_age", "progress")} == {None}
 
 
+def test_the_ranks_of_a_lost_job_are_silent_and_not_running() -> None:
+    scene = Scene(ranks=4, hosts=2).run(10).cut_host(0).cut_host(1)
+    scene.run(70)
+    assert job_state(scene.job, scene.now)[0] is JobState.LOST
+    assert {row["state"] for row in ranks(scene.job, scene.now)} == {"silent"}
+
+
 def test_the_bytes_of_the_live_grid_are_the_order_of_the_vocabulary() -> None:
     scene = Scene(on_hang="log").run(10).stop(1).until_found()
-    codes = rank_states(scene.job, verdicts_of(scene.job, scene.now))
+    codes = rank_states(scene.job, verdicts_of(scene.job, scene.now), scene.now)
     assert codes.dtype.itemsize == 1
     assert RANK_STATES[codes[1]] is RankState.STOPPED
     assert tuple(RankState) == RANK_STATES

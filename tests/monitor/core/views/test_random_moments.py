@@ -68,7 +68,7 @@ def check(scene: Scene) -> None:
 
     # Ranks: those that are named exist, and no sentence counts more of them than there are.
     world = summary["world_size"]
-    codes_R = job_view.rank_states(job, verdicts_of(job, now))
+    codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     assert len(codes_R) == world
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     hung = set(np.flatnonzero(codes_R == job_view.RANK_STATES.index("hung")).tolist())  # type: ignore[arg-type]
