@@ -277,7 +277,7 @@ def arms(ft_launcher: str) -> list[Arm]:
         theirs = [ft_launcher, "--ft-rank-section-timeouts", f"step:{LIMIT}"]
         found.append(Arm("ft_launcher", theirs, "nvrx"))
         found.append(Arm(TUNED, [*theirs, "--ft-workload-check-interval", "0.5"], "nvrx"))
-    found.append(Arm("rankwatch", ours, "rankwatch"))
+    found.append(Arm("rankwatch --no-standby", [*ours, "--no-standby"], "rankwatch"))
     reported = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
     if "--standby" in reported:
         found.append(Arm("rankwatch --standby", [*ours, "--standby"], "rankwatch", parks=True))

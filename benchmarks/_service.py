@@ -38,10 +38,14 @@ def wait_for(what: str, look: Callable[[], T | None], deadline: float = 60.0) ->
 
 @contextlib.contextmanager
 def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a session of its own, killed with all its children at the end."""
+    """A process in a session of its own, killed with all its children at the end. Its launcher prewarms no workers."""
     with log.open("wb") as out:
         running = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **environment}
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "RANKWATCH_STANDBY": "0", **environment},
         )
     try:
         yield running

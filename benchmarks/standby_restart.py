@@ -62,6 +62,7 @@ def run(folder: Path, launcher: list[str], ranks: int, kills: int, pause: float)
     command = [sys.executable, "-m", *launcher, "--standalone", "--nproc-per-node", str(ranks)]
     command += ["--max-restarts", str(3 * kills), __file__, "--as-rank", str(kills), str(pause)]
     environment = {"BENCH_FOLDER": str(folder), "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environment["RANKWATCH_STANDBY"] = "auto"
     began = time.time()
     with _service.process(command, folder / "run.log", **environment) as running:
         _service.wait_for("the job's end", lambda: running.poll() is not None or None, 300 + (120 + pause) * kills)
