@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from launcher.conftest import wait_for
 from launcher.test_runs import CRASH_ONCE, Script, Start
 
+WATCHED = "while FIRST and not Path('go').exists():\n    time.sleep(0.01)\n" + CRASH_ONCE
+"""The crash comes once the monitor is there, which starts together with ranks that have torch imported already."""
 COMMAND = "import sys; from rankwatch.cli.{0} import {1}; sys.exit({1}(sys.argv[1:]))"
 
 
@@ -29,7 +32,9 @@ def ask(folder: Path, module: str, function: str, *arguments: str) -> subprocess
 @pytest.mark.timeout(300)
 def test_a_job_is_asked_about_when_it_is_over(start: Start, script: Script, tmp_path: Path) -> None:
     arguments = ("--job-id", "team run", "--nproc-per-node", "2", "--max-restarts", "2")
-    launcher = start(*arguments, script(CRASH_ONCE))
+    launcher = start(*arguments, script(WATCHED))
+    wait_for(lambda: "connected to the monitor" in launcher.output or launcher.process.poll() is not None)
+    (tmp_path / "go").touch()
     assert launcher.wait(200) == 0, launcher.output
     record = tmp_path / "rankwatch" / "jobs" / "team%20run.db"
     assert record.is_file()

@@ -37,8 +37,9 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
         facts.append(f"step {outcome.iteration}")
     if (goodput := job.get("goodput")) is not None:
         facts.append(f"goodput {percent(goodput)}")
-    if job.get("started_at") and job.get("ended_at"):
-        facts.append(f"in {duration(job['ended_at'] - job['started_at'])}")
+    started, ended = job.get("started_at"), job.get("ended_at")
+    if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
+        facts.append(f"in {duration(ended - started)}")
     facts.append(count(restarts, "restart"))
     reasons = [each for each in incidents if each.get("action") in RESTARTS][:SHOWN]
     shown = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]

@@ -17,6 +17,11 @@ def test_a_job_that_finished_with_a_restart() -> None:
     assert second.endswith("rank 2 hung")
 
 
+def test_a_monitor_that_came_up_after_the_end_has_seen_no_duration() -> None:
+    outcome = Outcome(FINISHED, 0, job_id="job", restarts=1)
+    assert lines(outcome, {**JOB, "goodput": None, "ended_at": 98.0}, []) == ["job job finished: 1 restart"]
+
+
 def test_the_reason_of_a_failure_is_one_line() -> None:
     _, because = lines(Outcome(FAILED, 1, "rank 1 exited\nwith code 3", job_id="job"), {}, [])
     assert "rank 1 exited" in because
