@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -70,13 +71,18 @@ def loader(options: str = "", length: int = 100_000) -> str:
     return LOADER.replace("OPTIONS", options).replace("LENGTH", str(length))
 
 
+RESOURCE_TRACKER = resource_tracker.__file__
+
+
 def trains_on_and_ends_well(rank: SignalledRank, workers: int = 2) -> None:
     rank.wait_until_signalled()
     rank.train(100)
     assert rank.process.poll() is None
     assert len(rank.others()) >= workers
     rank.stop_soon()
-    assert rank.end() == (0, "saved\n")
+    code, output = rank.end()
+    # Where workers were spawned, Python's own tracker may find their semaphores before they are given back.
+    assert (code, output.partition(RESOURCE_TRACKER)[0]) == (0, "saved\n")
     assert rank.reading().complete
 
 

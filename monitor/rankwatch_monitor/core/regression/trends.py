@@ -29,7 +29,7 @@ LOGGED: Final = "log."
 """Prefix of the names of values that the training script logged."""
 _LARGEST: Final = 3e38
 """Larger numbers do not fit into 32 bits."""
-_HEAD: Final = Struct("<dii")
+_HEAD: Final = Struct("<dqq")
 
 
 class Point(NamedTuple):

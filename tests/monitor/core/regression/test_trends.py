@@ -149,3 +149,12 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     before = (copy.window(0, math.inf), encode())
     add(history, 0.5, history.latest_at + 15)
     assert (copy.window(0, math.inf), encode()) == before
+
+
+def test_an_attempt_and_a_step_of_any_size_that_a_report_may_have_are_kept() -> None:
+    largest = 2**63 - 1
+    history, store = TrendHistory(), Store()
+    history.add(Point(START, largest, largest, {"goodput": 0.5}))
+    store.save(history)
+    for each in (history, store.load()):
+        assert [(p.attempt, p.iteration) for p in each.window(START - 1, START + 1)] == [(largest, largest)]
