@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from web.scripted_monitor import Script, serving
+
+expect.set_options(timeout=30_000)  # what is expected comes; on a busy machine it takes its time
 
 
 @pytest.fixture(scope="module")
