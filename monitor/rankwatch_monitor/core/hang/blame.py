@@ -5,9 +5,10 @@ How this works
 Rules are tried from the strongest evidence to the weakest; the first that yields culprits ends the search.
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
-1.  A process that exited, is stopped, or never started: the others wait for it. Backends abort a process whose peer
-    calls another collective (gloo at once, NCCL's watchdog later), so the cause of an abort is looked for once more
-    by rule 5 when the survivors' flight recorders have arrived (``behind_abort``).
+1.  A process that exited, is stopped, or never started: the others wait for it. Of processes that exited, those whose
+    exception is about the connection to another rank are blamed only if all are such. Backends abort a process whose
+    peer calls another collective (gloo at once, NCCL's watchdog later), so the cause of an abort is looked for once
+    more by rule 5 when the survivors' flight recorders have arrived (``behind_abort``).
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
@@ -121,11 +122,12 @@ def follows_from_another(columns: RankColumns, rank: int) -> bool:
 
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
-    culprits = []
-    for verdict in sorted(verdicts, key=lambda v: (follows_from_another(columns, v.rank), v.since)):
-        if verdict.kind is VerdictKind.PROCESS_EXITED:
-            text = f"{ITS_PROCESS}{exit_words(columns, verdict.rank)}"
-            culprits.append(_culprit(columns, verdict.rank, CulpritClass.DEAD, text))
+    exits = sorted((v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
+    causes = [v for v in exits if not follows_from_another(columns, v.rank)]
+    culprits = [
+        _culprit(columns, v.rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, v.rank)}")
+        for v in causes or exits
+    ]
     if not culprits:
         for rank in np.flatnonzero(columns.process_R == STOPPED):
             text = "its process is stopped by a signal (state T), so it cannot run"
