@@ -55,14 +55,14 @@ class Signals:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Context in which signals are deferred to its end."""
+        """Context in which signals are deferred to its end, also to one by an exception."""
         self._deferred = []
         try:
             yield
         finally:
             pending, self._deferred = self._deferred, None
-        for number in pending:
-            self._handle(number, None)
+            for number in pending:
+                self._handle(number, None)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._deferred is not None:

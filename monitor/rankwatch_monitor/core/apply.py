@@ -49,6 +49,8 @@ OWNER_SILENCE: Final = 30.0
 REFUTED_AFTER: Final = 30.0
 """Seconds of reports of a rank after which it has not exited, whatever a launcher reported. A Collector may deliver
 what it has buffered late, but all at once."""
+REFUTATION_PAUSE: Final = 20.0
+"""Seconds between two reports of a rank (one arrives every 1 to 15 s) after which it counts from the second one."""
 
 
 def apply(job: Job, event: JobEvent, now: float) -> None:
@@ -138,7 +140,12 @@ def _refute(job: Job, rank: int, report: RankReport, now: float) -> None:
     """A rank reports although it has exited, or its job has ended: the message that it did may be forged."""
     if report.ended:
         job.refuted_since.pop(rank, None)
-    elif now - job.refuted_since.setdefault(rank, now) >= REFUTED_AFTER:
+        return
+    since, last = job.refuted_since.get(rank, (now, now))
+    if now - last > REFUTATION_PAUSE:
+        since = now
+    job.refuted_since[rank] = since, now
+    if now - since >= REFUTED_AFTER:
         del job.refuted_since[rank]
         job.columns.process_R[rank], job.columns.expected_exit_R[rank] = ALIVE, False
         job.ended = None

@@ -221,8 +221,8 @@ class Job:
         """How often the job was launched again after it had ended or disappeared."""
         self.ended: Ending | None = None
         self.stopping: StopRequest | None = None
-        self.refuted_since: dict[int, float] = {}
-        """Since when a rank reports although it has exited, or the job has ended."""
+        self.refuted_since: dict[int, tuple[float, float]] = {}
+        """Of a rank that reports although it has exited, or the job has ended: since when, and when last."""
         # Ranks and launchers.
         self.columns = RankColumns()
         self.nodes: dict[str, Node] = {}

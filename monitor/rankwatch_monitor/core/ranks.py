@@ -234,6 +234,12 @@ def live_ranks(columns: RankColumns) -> Bools:
     return live_R
 
 
+def failed_ranks(columns: RankColumns) -> Bools:
+    """Ranks whose process ended by a signal or with an exit code, which ends the attempt; shape (R,)."""
+    failed_R: Bools = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R
+    return failed_R
+
+
 def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Floats:
     """Seconds since anything was received of each rank; NaN where nothing ever was; shape (R,)."""
     silent_R: Floats = now - np.maximum(columns.last_heard_R, silence_baseline)

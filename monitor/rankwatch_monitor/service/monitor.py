@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from rankwatch.contract.enums import JobState
-from rankwatch.contract.messages import Directive, Evidence
+from rankwatch.contract.enums import JobState, ProcessEventKind
+from rankwatch.contract.messages import Directive, Evidence, ProcessEvent
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
@@ -29,6 +29,7 @@ from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
+from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
@@ -196,6 +197,8 @@ class Monitor:
         self.make_room(job_id, max(map(claimed_ranks, events)))
         now = self.clock.now()
         for event in events:
+            if _replaces_a_crash(job, event):
+                self._evaluate(job, now)  # which is expensive, so it was left to the next tick
             self._apply(job, event, now)
             if isinstance(event, Evidence):
                 self.persistence.save_late_evidence(job, event, now)
@@ -498,6 +501,13 @@ class Monitor:
                 self.repository.flush()
                 self.ownership.close()
             self.repository.close()
+
+
+def _replaces_a_crash(job: Job, event: JobEvent) -> bool:
+    """Whether a message begins the attempt after a crash that has no incident yet, and would have none any more."""
+    if not isinstance(event, ProcessEvent) or event.kind is not ProcessEventKind.STARTED:
+        return False
+    return event.attempt > job.attempt and job.open_incident is None and bool(failed_ranks(job.columns).any())
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

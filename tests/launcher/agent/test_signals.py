@@ -118,6 +118,22 @@ def test_a_context_that_fails_defers_nothing_further() -> None:
     assert signals.stop_received == signal.SIGTERM
 
 
+def test_signals_deferred_by_a_context_that_fails_are_not_lost() -> None:
+    signals, woken = installed()
+
+    def fail() -> None:
+        with signals.deferred():
+            send(signal.SIGTERM)
+            send(signal.SIGHUP)
+            raise OSError("no process can be started")
+
+    with pytest.raises(SignalException) as ended:
+        fail()
+    assert (signals.stop_received, ended.value.sigval) == (signal.SIGTERM, signal.SIGHUP)
+    assert isinstance(ended.value.__context__, OSError)
+    assert woken
+
+
 def test_at_the_end_all_signals_are_ignored() -> None:
     signals, woken = installed()
     signals.ignore()

@@ -19,7 +19,16 @@ from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
 from rankwatch_monitor.core.hang.verdict import Verdict
-from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns, live_ranks, silence_limit, silent_for
+from rankwatch_monitor.core.ranks import (
+    EXITED,
+    Bools,
+    Floats,
+    RankColumns,
+    failed_ranks,
+    live_ranks,
+    silence_limit,
+    silent_for,
+)
 
 _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict)
 """What ``Verdict._make`` does, in a third of the time."""
@@ -69,7 +78,6 @@ def _past(
 
 
 def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
-    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R
     return [
         Verdict(
             VerdictKind.PROCESS_EXITED,
@@ -79,7 +87,7 @@ def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
             0.0,
             float(np.nan_to_num(columns.last_heard_R[r], nan=silence_baseline)),
         )
-        for r in np.flatnonzero(failed_R)
+        for r in np.flatnonzero(failed_ranks(columns))
     ]
 
 

@@ -10,7 +10,7 @@ from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.exits import exit_phrase
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
-from rankwatch_monitor.core.ranks import EXITED, RankColumns
+from rankwatch_monitor.core.ranks import RankColumns, failed_ranks
 
 ITS_PROCESS = "its process "
 
@@ -54,7 +54,7 @@ def also_to_blame(text: str, culprits: Sequence[Culprit]) -> str:
 
 def _what_followed(columns: RankColumns) -> str:
     """The crashes after the loss of a node: the logs show these first."""
-    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R)
+    ranks = np.flatnonzero(failed_ranks(columns))
     if not len(ranks):
         return ""
     more = f"; {len(ranks) - 1} more ended like that" if len(ranks) > 1 else ""
