@@ -78,7 +78,7 @@ class Client:
         lines += ["content-type: application/x-protobuf", "user-agent: rankwatch"]
         lines += ["content-encoding: gzip"] if gzip else []
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-        self.head = ("\r\n".join(lines) + "\r\ncontent-length: ").encode()
+        self.head = "\r\n".join(lines).encode()
         self.gzip, self.timeout, self.done = gzip, timeout, done
         self.counts = Counts()
         self.connections = connections
@@ -188,7 +188,8 @@ class _Connection(asyncio.Protocol):
         counts.requests += 1
         counts.sent += request.ranks
         counts.bytes += len(body)
-        self._transport.write(b"%b%d\r\n\r\n%b" % (client.head, len(body), body))
+        lines = f"\r\n{semconv.JOB_HEADER}: {request.job}\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._transport.write(client.head + lines.encode() + body)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

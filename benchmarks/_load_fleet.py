@@ -67,6 +67,8 @@ class Due(NamedTuple):
     kind: Kind
     due: float
     """When it should have been sent."""
+    job: str = ""
+    """Its job, for a proxy before several monitors."""
 
 
 @dataclass(slots=True)
@@ -276,7 +278,7 @@ class Fleet:
         for i, sender in enumerate(senders):
             reported = self._reported(sender, rows[i].tobytes(), row)
             if reported[1]:
-                yield Due(sender, *reported, kind, float(self.due_S[sender]))
+                yield Due(sender, *reported, kind, float(self.due_S[sender]), self.jobs[self.members[sender][0]].id)
 
     def _standing(self, sender: int, now: float) -> tuple[list[float], npt.NDArray[np.int64]]:
         job_index, ranks = self.members[sender]

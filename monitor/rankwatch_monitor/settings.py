@@ -60,7 +60,7 @@ class Settings:
         "share the database with other monitors under this unique name (unchanged by a restart); "
         "each job is then owned by one of them",
     )
-    lease: int = _setting(10, "S", "seconds until a job's lease expires when monitors share a database, unless renewed")
+    lease: int = _setting(8, "S", "seconds until a job's lease expires when monitors share a database, unless renewed")
     retention_days: int = _setting(
         90, "DAYS", "days after the last report of a job until its stored data are deleted; 0 keeps them"
     )

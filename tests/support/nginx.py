@@ -23,7 +23,7 @@ daemon off;
 worker_processes 1;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
-events {{ worker_connections 512; }}
+events {{ worker_connections 4096; }}
 http {{
     access_log {folder}/access.log;
     client_body_temp_path {folder}/body;
@@ -46,8 +46,10 @@ def binary() -> str:
 
 @contextlib.contextmanager
 def running_nginx(folder: Path, monitors: Sequence[str]) -> Iterator[str]:
-    """nginx before two monitors, whose URLs are given; yields its own, and ends it whatever happens."""
-    with _running(folder, "nginx.conf", dict(zip(_MONITORS, monitors, strict=True))) as port:
+    """nginx before two monitors or more, whose URLs are given; yields its own, and ends it whatever happens."""
+    first, *others = monitors
+    servers = " max_fails=0;\n    server ".join(urlsplit(url).netloc for url in others)
+    with _running(folder, "nginx.conf", {_MONITORS[0]: first, _MONITORS[1]: servers}) as port:
         yield f"http://127.0.0.1:{port}"
 
 

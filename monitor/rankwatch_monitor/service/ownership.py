@@ -58,7 +58,8 @@ class Ownership:
         self._repository, self._registry, self._now = repository, registry, now
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, list[asyncio.Future[LeaseResult]]] = {}
-        self._adopted: set[str] = set()
+        self._adopted: dict[str, float] = {}
+        """The jobs of this monitor, and when each was acquired, on the event loop's clock."""
         repository.fence = leases
         leases.on_result, leases.on_lost = self._requested, self._lost
         leases.on_contended, leases.on_renewed = self._contended, self._read_newest
@@ -123,7 +124,7 @@ class Ownership:
 
     def disown(self, job_id: str) -> Callable[[], None]:
         """Stop acting for a job; the returned function releases its lease and is called once the job is stored."""
-        self._adopted.discard(job_id)
+        self._adopted.pop(job_id, None)
         return lambda: self.leases.release(job_id)
 
     def other_jobs(self, watched: Callable[[str], bool]) -> list[dict[str, Any]]:
@@ -166,7 +167,7 @@ class Ownership:
 
     def _settle(self, job_id: str, result: LeaseResult, job: Job | None) -> None:
         if result.acquired and job_id not in self._adopted:
-            self._adopted.add(job_id)
+            self._adopted[job_id] = self._loop.time()
             if job is not None:
                 log.info("job %s: lease acquired; this monitor watches the job from now on", job_id)
                 self._registry.adopt(job)
@@ -175,12 +176,14 @@ class Ownership:
                 pending.set_result(result)
 
     def _drop(self, job_id: str) -> None:
-        self._adopted.discard(job_id)
+        self._adopted.pop(job_id, None)
         self._registry.drop(job_id)
 
     def _hand_over(self, job_id: str, by: str) -> None:
-        if job_id in self._adopted and self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
-            self._adopted.discard(job_id)
+        if job_id not in self._adopted or self._loop.time() - self._adopted[job_id] < self.leases.duration:
+            return  # the report for which it was acquired was answered with 503, and may not have come again yet
+        if self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
+            self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
 
 

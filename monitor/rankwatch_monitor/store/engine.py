@@ -28,7 +28,7 @@ _POSTGRESQL: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 8_000,
     "options": "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 "
-    "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=60s",
+    "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=5s",
 }
 
 

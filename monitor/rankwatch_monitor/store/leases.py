@@ -4,7 +4,8 @@ How this works
 --------------
 A row of ``leases`` names the holder of a job, the expiry by the database's clock, and the generation: how often the job
 has changed hands. One thread acquires requested leases, renews the held ones three times within the duration of a
-lease, and detects lost ones. It reports to the callbacks of :class:`Leases`, which are called on that thread.
+lease, takes its part of those that have just expired, and detects lost ones. It reports to the callbacks of
+:class:`Leases`, which are called on that thread.
 
 Two safeguards, each sufficient. The holder measures from before its request, on its own monotonic clock, and stops
 before any other monitor may acquire the lease. And each transaction that writes rows of a job first locks the job's
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, or_, select, update
+from sqlalchemy import Connection, Engine, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -35,6 +38,10 @@ RENEWALS: Final = 3
 """Renewals within the duration of a lease."""
 MARGIN: Final = 0.1
 """Fraction of a lease that its holder leaves unused, since monotonic clocks drift apart."""
+ORPHANS_INTERVAL: Final = 1.0
+"""Seconds between two looks for leases that expired, at most."""
+ORPHANED: Final = 3
+"""Durations of a lease for which one that expired is looked for; a job that ended with its monitor then stays there."""
 REQUEST_INTERVAL: Final = 0.5
 """Seconds between two requests for the same job."""
 MAX_HOLDERS: Final = 10_000
@@ -62,6 +69,9 @@ class _Lease:
     generation: int
     until: float
     """Monotonic seconds at which this monitor stops acting for the job unless the lease is renewed."""
+    contended: bool = False
+    """Another monitor had been asked for the job at the last renewal. A proxy asks one after the other, so a report may
+    arrive here just afterwards: only the next renewal decides."""
 
 
 class Leases:
@@ -103,6 +113,8 @@ class Leases:
         self._requests: dict[str, bool] = {}
         self._changed = threading.Condition()
         self._closing = False
+        self._reached_since = clock()
+        """Since when the database has answered without a failure."""
         self._thread = threading.Thread(target=self._run, name="rankwatch-leases", daemon=True)
 
     def start(self) -> None:
@@ -181,21 +193,25 @@ class Leases:
     def _run(self) -> None:
         self._attempt(self._request_former)
         next_renewal = self._clock()
+        next_look = next_renewal + self.duration
         while True:
             with self._changed:
                 if not self._requests and not self._closing:
-                    self._changed.wait(max(0.0, next_renewal - self._clock()))
+                    self._changed.wait(max(0.0, min(next_renewal, next_look) - self._clock()))
                 if self._closing:
                     return
                 # Renewals come first, and one request at a time: a job that is taken over may take long to load.
-                renewal_due = self._clock() >= next_renewal
-                job_id = None if renewal_due else next(iter(self._requests), None)
+                renewal_due, look_due = self._clock() >= next_renewal, self._clock() >= next_look
+                job_id = None if renewal_due or look_due else next(iter(self._requests), None)
                 contact = job_id is not None and self._requests.pop(job_id)
             if renewal_due:
                 self._attempt(self._renew)
                 # An unreachable database is retried soon, before the leases expire.
                 pause = self.duration / RENEWALS if not self.db_error else min(1.0, self.duration / RENEWALS)
                 next_renewal = self._clock() + pause
+            elif look_due:
+                self._attempt(self._request_orphans)
+                next_look = self._clock() + min(ORPHANS_INTERVAL, self.duration / RENEWALS)
             elif job_id is not None:
                 self._attempt(functools.partial(self._acquire, job_id, contact))
 
@@ -208,10 +224,12 @@ class Leases:
                     "the shared database does not answer (%s); this monitor acts for its jobs until the leases expire",
                     driver_message(error),
                 )
+            self._reached_since = math.inf
             self.db_error = driver_message(error)
         else:
             if self.db_error:
                 log.info("the shared database answers again")
+                self._reached_since = self._clock()
             self.db_error = ""
 
     def _request_former(self) -> None:
@@ -221,6 +239,26 @@ class Leases:
             own = select(_leases.job_id).where(_leases.owner == self.name, _leases.ends_at > now - 10 * self.duration)
             job_ids = list(connection.execute(own).scalars())
         for job_id in job_ids:
+            self.request(job_id, contact=False, again=True)
+
+    def _request_orphans(self) -> None:
+        """Request this monitor's part of the leases that have expired: their monitor is gone.
+
+        Their ranks may report rarely, or be gone with it, which only a monitor can notice.
+        """
+        if self._clock() - self._reached_since < self.duration:
+            return  # where the database was away, their monitors may be about to renew them
+        with self._engine.connect() as connection:
+            now = database_now(connection)
+            expired = (_leases.owner != self.name, _leases.ends_at < now, _leases.ends_at > 0.0)
+            recent = _leases.ends_at > now - ORPHANED * self.duration
+            job_ids = list(connection.execute(select(_leases.job_id).where(*expired, recent)).scalars())
+            if not job_ids:
+                return
+            living = (_leases.owner != self.name, _leases.ends_at > now)
+            others = connection.execute(select(func.count(_leases.owner.distinct())).where(*living)).scalar_one()
+        part = math.ceil(len(job_ids) / (1 + int(others)))
+        for job_id in random.sample(job_ids, part):
             self.request(job_id, contact=False, again=True)
 
     def _acquire(self, job_id: str, contact: bool) -> None:
@@ -287,12 +325,14 @@ class Leases:
                 connection.execute(renewed.values(ends_at=database_now(connection) + self.duration, url=self.url))
                 for row in connection.execute(select(schema.leases).where(_leases.job_id.in_(some))).mappings():
                     seen[row["job_id"]] = row["owner"], row["url"], row["generation"], row["asked_by"]
+        contended: dict[str, str] = {}
         for job_id, lease in mine.items():
             owner, url, generation, asked_by = seen.get(job_id, ("", "", 0, None))
             if owner == self.name and generation == lease.generation:
                 lease.until = before + self.duration * (1 - MARGIN)
-                if asked_by:
-                    self.on_contended(job_id, asked_by)
+                if asked_by and lease.contended:
+                    contended[job_id] = asked_by
+                lease.contended = bool(asked_by) and not lease.contended
             elif self._held.get(job_id) is lease:
                 del self._held[job_id]
                 if owner == self.name:
@@ -303,7 +343,19 @@ class Leases:
                     )
                 holder = Holder(owner, url) if owner and owner != self.name else None
                 self.on_lost(job_id, holder)
+        self._report_contended(contended)
         self.on_renewed()
+
+    def _report_contended(self, by: dict[str, str]) -> None:
+        """Have each of these jobs considered once for the monitor that was asked for it."""
+        if not by:
+            return
+        with self._engine.begin() as connection:
+            for some in _slices(sorted(by)):
+                asked = update(schema.leases).where(_leases.owner == self.name, _leases.job_id.in_(some))
+                connection.execute(asked.values(asked_by=None))
+        for job_id, name in by.items():
+            self.on_contended(job_id, name)
 
 
 def _slices(job_ids: list[str], size: int = 500) -> Iterable[list[str]]:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -178,6 +179,32 @@ def test_a_job_moves_to_the_monitor_that_it_speaks_to(pair: Pair) -> None:
     assert [each.get("monitor") for each in a.jobs()] == [None], "it speaks to both: it stays where it is"
     taken(b, "j")  # from now on it speaks to b only
     assert "job j is handed over to monitor b" in pair.monitors["a"].printed()
+
+
+def test_a_job_that_reports_rarely_and_has_no_launcher_stays_with_the_monitor_that_acquired_it(pair: Pair) -> None:
+    """Its report goes to one monitor after the other, as by a proxy, and both acquire; the next comes much later."""
+    both = pair.apis["a"], pair.apis["b"]
+
+    def report() -> bool:
+        return any(send(api, "j") == 200 for api in both)
+
+    def moved() -> int:
+        return sum(monitor.printed().count("job j is handed over") for monitor in pair.monitors.values())
+
+    wait_for(report, "it is taken up")
+    for _ in range(3):
+        time.sleep(1.5 * LEASE)  # more than a lease without a report
+        assert report()
+    assert moved() == 0
+
+
+def test_a_lease_without_a_report_yet_is_not_handed_over(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    for api in (a, b):
+        assert send(api, "j") == 503, "it is acquired meanwhile"
+    wait_for(lambda: pair.count("leases") == 1, "one of them has the lease")
+    time.sleep(0.8 * LEASE)  # it is renewed meanwhile
+    assert any(send(api, "j") == 200 for api in (a, b))
 
 
 def test_a_monitor_that_ends_in_order_lets_its_jobs_go_at_once(pair: Pair) -> None:

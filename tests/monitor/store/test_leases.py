@@ -13,7 +13,7 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, schema
-from rankwatch_monitor.store.leases import Holder, LeaseResult, Leases
+from rankwatch_monitor.store.leases import ORPHANED, Holder, LeaseResult, Leases
 from rankwatch_monitor.store.repository import Repository
 from support.waiting import wait_for
 
@@ -266,3 +266,44 @@ def test_held_jobs_are_renewed_while_many_others_take_long_to_load(store: Reposi
     wait_for(lambda: len(held) >= 40, "all are taken over")
     assert all(held), "its own job was lost meanwhile"
     assert side.lost == []
+
+
+def test_expired_leases_are_shared_out_among_the_other_monitors(start: Start) -> None:
+    """Nobody asks for the jobs: their ranks may have ended with their monitor."""
+    others = [start(name, SHORT) for name in "ab"]
+    for side in others:
+        side.takes(f"its own of {side.leases.name}")
+    gone = start("gone", SHORT)
+    jobs = {f"job {number}" for number in range(40)}
+    for job in jobs:
+        gone.takes(job)
+    stop(gone)
+
+    def held() -> list[set[str]]:
+        return [{job for job in jobs if side.leases.holds(job)} for side in others]
+
+    wait_for(lambda: set.union(*held()) == jobs, "all of them are acquired")
+    assert set.intersection(*held()) == set()
+    assert all(held()), "each has some"
+
+
+def test_a_lease_that_was_released_or_expired_long_ago_is_left(start: Start, store: Repository) -> None:
+    side = start("a", SHORT)
+    gone = start("gone", SHORT)
+    for job in ("released", "old", "fresh"):
+        gone.takes(job)
+    gone.leases.release("released")
+    stop(gone)
+    with store.engine.begin() as connection:
+        expired = update(schema.leases).where(schema.leases.c.job_id == "old")
+        connection.execute(expired.values(ends_at=schema.leases.c.ends_at - (ORPHANED + 1) * SHORT))
+    wait_for(lambda: side.leases.holds("fresh"), "the one that has just expired is acquired")
+    rounds = side.rounds
+    wait_for(lambda: side.rounds > rounds + 3, "it has looked again")
+    assert [job for job, answer in side.answers if answer.acquired] == ["fresh"]
+
+
+def stop(side: Side) -> None:
+    """End the thread and leave the leases as they are, as a monitor that is killed does."""
+    side.leases._held.clear()
+    side.leases.close()
