@@ -136,8 +136,10 @@ def summary(job: Job, now: float) -> dict[str, Any]:
 
 def _reporting(job: Job, now: float) -> int:
     """Number of live ranks that are not silent and not on a lost node; a silent rank opens an incident."""
+    if liveness.lost(job, now):
+        return 0
     live_R = live_ranks(job.columns)
-    if job.open_incident is not None or liveness.lost(job, now):
+    if job.open_incident is not None:
         codes_R = rank_states(job, verdicts_of(job, now), now)
         live_R &= ~np.isin(codes_R, [_CODE[RankState.SILENT], _CODE[RankState.DEAD]])
     return int(np.sum(live_R))
