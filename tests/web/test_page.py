@@ -35,6 +35,16 @@ def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script
     expect(page.locator(".verdict")).to_have_count(0)
 
 
+def test_ranks_that_stand_are_counted_before_an_incident_is_opened(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 4 + ["stopped"])
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator("p.now")).to_have_text("No incident is open; of 5 ranks, 1 is stopped.")
+    script.ranks["j"] = ["running"] * 5
+    expect(page.locator("p.now")).to_have_text("All 5 ranks are making progress.")
+
+
 def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, script: Script) -> None:
     reason = "No step has completed yet: the first rank reported at 14:03:05 UTC."
     script.add("j", ["running"] * 8, iteration=None, verdict="no_step", reason=reason)

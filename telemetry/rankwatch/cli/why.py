@@ -28,7 +28,7 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 def why(argv: Sequence[str]) -> int:
     """Explain a change in the step time of a job."""
-    arguments = _parser(os.environ).parse_args(_joined(argv))
+    arguments = _parser(os.environ).parse_args(joined(argv, "--at"))
 
     def ask(client: MonitorClient, job: str) -> str:
         question = "" if arguments.at is None else f"?at={arguments.at:.3f}"
@@ -89,22 +89,23 @@ def moment(words: str, now: float) -> float:
     return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
 
 
-def _moment_flag(words: str) -> float:
+def moment_flag(words: str) -> float:
+    """:func:`moment` before now, as the type of a flag."""
     try:
         return moment(words, time.time())
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"invalid time {words!r}: give {MOMENTS}") from None
 
 
-def _joined(argv: Sequence[str]) -> list[str]:
+def joined(argv: Sequence[str], flag: str) -> list[str]:
     """The arguments with ``--at -10m`` as ``--at=-10m``: argparse takes an argument with a leading dash for a flag."""
-    joined: list[str] = []
+    made: list[str] = []
     for each in argv:
-        if joined and joined[-1] == "--at" and re.match(r"-\d", each):
-            joined[-1] = f"--at={each}"
+        if made and made[-1] == flag and re.match(r"-\d", each):
+            made[-1] = f"{flag}={each}"
         else:
-            joined.append(each)
-    return joined
+            made.append(each)
+    return made
 
 
 def _span(seconds: float) -> str:
@@ -124,7 +125,7 @@ def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     add_flags(parser, variables)
     parser.add_argument(
         "--at",
-        type=_moment_flag,
+        type=moment_flag,
         metavar="T",
         help=f"when it changed: {MOMENTS}; without it, the largest lasting change of the last hour",
     )

@@ -66,7 +66,7 @@ def test_no_command_writes_beyond_80_columns_and_the_reason_is_whole(
 ) -> None:
     [incident] = api.incidents(hung)
     commands = [["status"], ["status", hung], ["incidents", hung], ["incidents", hung, incident["id"]]]
-    commands += [["report", hung], ["why", hung]]
+    commands += [["report", hung], ["why", hung], ["digest"], ["digest", "--since", "-3h"]]
     shown = {" ".join(command): printed(monitor.url, *command) for command in commands}
     assert [line for lines in shown.values() for line in lines if len(line) > 80] == []
     flat = {name: " ".join(" ".join(lines).split()) for name, lines in shown.items()}

@@ -108,7 +108,6 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
 def summary(job: Job, now: float) -> dict[str, Any]:
     """The job as ``GET /jobs`` shows it."""
     state, reason = job_state(job, now)
-    columns = job.columns
     return {
         "id": job.id,
         "name": job.name,
@@ -116,7 +115,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "reason": reason,
         "headline": headline.of_job(job.open_incident, reason),
         "world_size": job.world_size,
-        "ranks_reporting": int(np.sum(live_ranks(columns))),
+        "ranks_reporting": _reporting(job, now),
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
@@ -133,6 +132,17 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "max_restarts": job.policy.max_restarts,
         "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
     }
+
+
+def _reporting(job: Job, now: float) -> int:
+    """Number of live ranks that are not silent and not on a lost node; a silent rank opens an incident."""
+    if liveness.lost(job, now):
+        return 0
+    live_R = live_ranks(job.columns)
+    if job.open_incident is not None:
+        codes_R = rank_states(job, verdicts_of(job, now), now)
+        live_R &= ~np.isin(codes_R, [_CODE[RankState.SILENT], _CODE[RankState.DEAD]])
+    return int(np.sum(live_R))
 
 
 def _iteration(job: Job) -> int | None:

@@ -185,8 +185,9 @@ def alerts(snapshot: Snapshot, since: float, page: str | None = None) -> Iterato
     for incident in snapshot.incidents:
         if incident["confirmed"] and not incident["provisional"]:
             title = _title(incident["kind"].replace("_", " ") + _of(incident["culprits"]), snapshot)
+            here = link and f"{link}/incidents/{quote(incident['id'], safe='', errors='replace')}"
             current = incident["closed_at"] is None or incident["closed_at"] >= since
-            yield Alert(incident["id"], title, _text(incident["reason"], link), _level(incident), current)
+            yield Alert(incident["id"], title, _text(incident["reason"], here), _level(incident), current)
     for straggler in snapshot.stragglers:
         title = _title(f"rank {straggler['rank']} is slow: {straggler['cause']}", snapshot)
         current = straggler["ended"] is None or straggler["ended"] >= since

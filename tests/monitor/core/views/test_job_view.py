@@ -8,7 +8,7 @@ import json
 import pytest
 
 from monitor.core.scene import Fate, Scene
-from rankwatch.contract.enums import Action, DirectiveKind, JobState, ProcessState, RankState
+from rankwatch.contract.enums import Action, DirectiveKind, JobState, ProcessEventKind, ProcessState, RankState
 from rankwatch.contract.messages import NodeObservation, RankObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
@@ -119,6 +119,17 @@ def test_the_ranks_of_a_lost_job_are_silent_and_not_running() -> None:
     scene.run(70)
     assert job_state(scene.job, scene.now)[0] is JobState.LOST
     assert {row["state"] for row in ranks(scene.job, scene.now)} == {"silent"}
+    assert summary(scene.job, scene.now)["ranks_reporting"] == 0
+
+
+def test_ranks_of_a_lost_node_and_silent_ranks_do_not_report() -> None:
+    scene = Scene(ranks=4, hosts=2, on_hang="log").run(10).cut_host(1)
+    scene.event(ProcessEventKind.NODE_LOST, "node-0", lost_node="node-1", reason="no reports for 15 s")
+    assert summary(scene.job, scene.now)["ranks_reporting"] == 2
+
+    scene = Scene(ranks=4, on_hang="log").run(10).cut(3)
+    scene.until(lambda: scene.rank_state(3) is RankState.SILENT)
+    assert summary(scene.job, scene.now)["ranks_reporting"] == 3
 
 
 def test_the_bytes_of_the_live_grid_are_the_order_of_the_vocabulary() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from monitor.core.scene import Scene
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Ending
@@ -36,6 +37,13 @@ def test_titles_fit_into_what_wandb_takes() -> None:
     (alert,) = rows.alerts(snapshot(job, NOW), since=0)
     assert alert.title.startswith("rank 2 is slow: compute (nnn")
     assert len(alert.title) < 64
+
+
+def test_an_alert_links_to_its_incident() -> None:
+    scene = Scene(on_hang="log").run(10).hang(2).until_found()
+    scene.run(10)
+    (alert,) = rows.alerts(snapshot(scene.job, scene.now), 0, "https://monitor.example/")
+    assert alert.text.endswith(f"\nhttps://monitor.example/#/jobs/job/incidents/{scene.incident.id}")
 
 
 def test_few_numbers_are_logged_unless_all_are_wanted() -> None:

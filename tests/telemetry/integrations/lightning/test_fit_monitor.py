@@ -19,6 +19,7 @@ from rankwatch.integrations.lightning.fit_monitor import monitor_of
 from rankwatch.integrations.lightning.simulated_fault import SimulatedFaultParams
 from rankwatch.recording import sections, shared_slots
 from support.http_receiver import HttpReceiver
+from telemetry.receiver import Receiver
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on how to use this machine
 
@@ -68,6 +69,46 @@ class ByHand(Model):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         super().training_step(batch, batch_idx).backward()
         self.optimizers(use_pl_optimizer=False).step()
+
+
+class Logging(Model):
+    """Logs a value that changes and one that does not, as tensors on the model's device."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss)
+        self.log("share", torch.tensor(0.25, device=self.device))
+        return loss
+
+
+class Kept(pl.loggers.logger.Logger):
+    """Keeps what Lightning logs."""
+
+    name, version = "kept", "0"
+
+    def __init__(self) -> None:
+        self.values: list[tuple[str, float]] = []
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.values += [(name, value) for name, value in metrics.items() if name != "epoch"]
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def synchronised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each reading of a tensor's value as a number: on a device it waits for all that was launched."""
+    read: list[str] = []
+    for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__"):
+        original = getattr(torch.Tensor, name)
+
+        def counted(*given: Any, _original: Any = original, _name: str = name, **more: Any) -> Any:
+            read.append(_name)
+            return _original(*given, **more)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    return read
 
 
 def trainer(folder: Path, *callbacks: Any, **more: Any) -> Any:
@@ -179,6 +220,32 @@ def test_switched_off_nothing_is_done(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (asked, monitor.posted) == ([], [])
     finally:
         monitor.close()
+
+
+def test_logged_values_arrive_and_are_read_no_more_often_than_by_lightnings_logger(
+    tmp_path: Path, receiver: Receiver, synchronised: list[str]
+) -> None:
+    def fit(*callbacks: Any) -> tuple[list[tuple[str, float]], int]:
+        kept, before = Kept(), len(synchronised)
+        trainer(tmp_path, *callbacks, logger=kept, log_every_n_steps=5).fit(Logging(), data(20))
+        return kept.values, len(synchronised) - before
+
+    alone, usual = fit()
+    assert [name for name, _ in alone] == ["loss", "share"] * 4
+    assert usual >= len(alone), "the logger's own readings are counted"
+
+    rankwatch.init(monitor=receiver.url, job_id="j", rank=0, world_size=1, export_interval=0.2)
+    logged, with_ours = fit(FaultToleranceCallback(False, False))
+    assert with_ours - usual <= len(logged)
+    rankwatch.shutdown()
+    arrived: dict[str, list[float]] = {"loss": [], "share": []}
+    for report in receiver.reports:
+        for (name,), value in report.points.get("rankwatch.training.scalar", {}).items():
+            arrived[name].append(value)
+    losses = [value for name, value in logged if name == "loss"]
+    assert set(arrived["share"]) == {0.25}
+    assert arrived["loss"], "reports have means of the values since the last one"
+    assert all(min(losses) - 1e-6 <= mean <= max(losses) + 1e-6 for mean in arrived["loss"])
 
 
 def test_trouble_of_ours_is_reported_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rankwatch.recording import shared_slots
+from rankwatch.recording import scalars, shared_slots
 from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.scalars import Scalars
 
 transformers = pytest.importorskip("transformers")
 
@@ -116,3 +117,21 @@ def test_predicting_without_training_leaves_nothing_open(recorder: Recorder, tmp
     trainer.predict(Tokens(4))
     notes.note("after")
     assert notes.seen[-1] == ("after", set())
+
+
+def test_the_numbers_that_the_trainer_logs_are_passed_on_with_its_step(recorder: Recorder, tmp_path: Path) -> None:
+    logged = Scalars(lambda reason: pytest.fail(f"dropped: {reason}"))
+    scalars.attach(logged)
+    try:
+        trainer, _ = train(recorder, tmp_path, logging_strategy="steps", logging_steps=2, eval_strategy="epoch")
+    finally:
+        scalars.attach(None)
+    history: dict[str, list[float]] = {}
+    for entry in trainer.state.log_history:
+        for name in entry.keys() - {"step"}:
+            history.setdefault(name, []).append(entry[name])
+    assert {"loss", "grad_norm", "learning_rate", "eval_loss", "train_runtime"} <= history.keys()
+    assert len(history["loss"]) == 2
+    means, non_finite, step = logged.take()
+    assert (non_finite, step) == ({}, 4)
+    assert means == {name: pytest.approx(sum(values) / len(values)) for name, values in history.items()}

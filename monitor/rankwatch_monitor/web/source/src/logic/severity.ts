@@ -2,6 +2,7 @@
 
 import type { RankReport, RankState } from "../api/types";
 import type { Cell } from "./levels";
+import { count } from "./text";
 
 /** Worst first. "unseen" stands before "waiting": the others may wait for a rank that never reported. */
 export const WORST_FIRST: readonly RankState[] = [
@@ -20,6 +21,16 @@ export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]):
   const counts = new Uint32Array(256);
   for (const byte of states) counts[byte]!++;
   return new Map(legend.map((state, byte) => [state, counts[byte]!]));
+}
+
+const ADVANCING: ReadonlySet<RankState> = new Set<RankState>(["running", "finished", "unseen"]);
+
+/** How many ranks are in each state in which none makes progress, the worst first: "1 is stopped"; empty if none is. */
+export function standing(states: Uint8Array, legend: readonly RankState[]): string {
+  const counts = tally(states, legend);
+  return WORST_FIRST.filter((state) => !ADVANCING.has(state) && (counts.get(state) ?? 0) > 0)
+    .map((state) => `${count(counts.get(state))} ${counts.get(state) === 1 ? "is" : "are"} ${state}`)
+    .join(", ");
 }
 
 /**

@@ -5,10 +5,11 @@ import type { Problem } from "../api/client";
 import type { JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
-import { type JobWatch, watchJob } from "../live/job";
+import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { samplesOf, speed } from "../live/samples";
 import { focus } from "../logic/incidents";
+import { standing } from "../logic/severity";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logic/text";
@@ -56,7 +57,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
-  const state = stateWords(job, stale.value);
+  const state = stateWords(job, watch.grid.value, stale.value);
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
@@ -135,17 +136,19 @@ function Head({ job }: { job: JobSummary }) {
   );
 }
 
-function stateWords(job: JobSummary, outdated: Stale | null): string {
-  const words = job.headline || job.reason || sentence(job);
+function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {
+  const words = job.headline || job.reason || sentence(job, grid);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
 }
 
 /** The state in a sentence, for jobs whose summary has no reason. */
-function sentence(job: JobSummary): string {
+function sentence(job: JobSummary, grid: Grid | null): string {
   const missing = job.world_size - job.ranks_reporting;
+  const others = grid === null ? "" : standing(grid.states, grid.legend);
   switch (job.state) {
     case "running":
       if (job.verdict === "no_step") return "No step has completed yet.";
+      if (others !== "") return `No incident is open; of ${plural(job.world_size, "rank")}, ${others}.`;
       return missing > 0
         ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is exceeded.`
         : job.world_size === 1 ? "The rank is making progress." : `All ${count(job.world_size)} ranks are making progress.`;
