@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
+
+import pytest
 
 # The default prewarms workers in every job of more than 10 s. That costs seconds of CPU time each, and hundreds of jobs
 # of the tests do not need it. Tests of the default remove the variable (tests/launcher/prewarm/).
 os.environ.setdefault("RANKWATCH_STANDBY", "0")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: the garbage collector leaves it aside."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,9 +26,14 @@ VERSIONS = ("1.31", "1.37")
 """The first in which podFailurePolicy is stable, and the newest that the checker knows."""
 
 
+@functools.cache
+def _read() -> list[dict[str, Any]]:
+    return [document for path in FILES for document in yaml.safe_load_all(path.read_text())]
+
+
 def documents() -> Iterator[dict[str, Any]]:
-    for path in FILES:
-        yield from yaml.safe_load_all(path.read_text())
+    """All documents, each the reader's own to change."""
+    yield from copy.deepcopy(_read())
 
 
 def one(kind: str, name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import gc
 import importlib
 import inspect
 import os
@@ -33,7 +34,10 @@ from typing import Any, Final
 PYTHON: Final = sys.executable
 """As it was before a test put another program in its place."""
 TESTS: Final = str(Path(__file__).parents[1])
-TORCH: Final = ("torch", "torch.distributed", "torch.distributed.run")
+TORCH: Final = (
+    *("torch", "torch.distributed", "torch.distributed.run"),
+    *("opentelemetry.sdk.metrics.export", "opentelemetry.exporter.otlp.proto.common.metrics_encoder"),
+)
 MONITOR: Final = ("rankwatch_monitor.cli",)
 
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -191,6 +195,8 @@ def main() -> None:
 
 def serve(requests: socket.socket) -> None:
     """Fork for each request; returns in no process but a forked one's, by an exception."""
+    gc.collect()
+    gc.freeze()  # a forked process neither walks through nor copies what has been imported
     while True:
         data, outputs, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 3)
         if not data:  # the requesting process is gone
@@ -203,7 +209,11 @@ def serve(requests: socket.socket) -> None:
                 requests.close()
                 for descriptor in between:
                     os.close(descriptor)
-                _become(pickle.loads(data), outputs)
+                try:
+                    _become(pickle.loads(data), outputs)
+                except SystemExit as end:
+                    _leave(end)
+                    raise
             os.write(between[1], str(forked).encode())
             os._exit(0)
         os.waitpid(middle, 0)
@@ -251,6 +261,21 @@ def _become(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
             sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
             raise SystemExit(1) from None
     raise SystemExit(0)
+
+
+def _leave(end: SystemExit) -> None:
+    """End as an interpreter does, but for the modules, which are not taken apart: that costs more than most tests."""
+    code = 0 if end.code is None else end.code
+    if not isinstance(code, int):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code & 0xFF)
 
 
 def _show(env: Mapping[str, str]) -> None:

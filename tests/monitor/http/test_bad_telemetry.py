@@ -55,7 +55,7 @@ BAD_OTLP = {
     "an unknown encoding": BadOtlp(
         WHOLE, PROTOBUF | {"Content-Encoding": "br"}, 415, 3, "bad_content_type", ("br", "gzip")
     ),
-    "gzip bomb": BadOtlp(bomb(400), PROTOBUF | GZIP, 413, 8, "body_too_large", ("inflates", "16777216", "smaller")),
+    "gzip bomb": BadOtlp(bomb(40), PROTOBUF | GZIP, 413, 8, "body_too_large", ("inflates", "16777216", "smaller")),
     "body over the limit": BadOtlp(bytes(5 * MIB), PROTOBUF, 413, 8, "body_too_large", ("4194304", "smaller")),
 }
 

@@ -15,7 +15,7 @@ CONFIGURED = {"section_timeouts": {"step": 15.0}}
 
 def played(*faults: Fault, policy: dict[str, Any] | None = None, **habits: Any) -> Outcome:
     """A small job with these faults, judged."""
-    plan = Plan(**{"world": 8, "nodes": 4, "seconds": 400.0, "faults": faults, **habits})
+    plan = Plan(**{"world": 8, "nodes": 4, "seconds": 250.0, "faults": faults, **habits})
     return evaluate(Scene(plan), policy)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from e2e.training import Launcher, Training
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 
-pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
+if importlib.util.find_spec("lightning") is None:  # it is imported where it is used: that takes 3 s
+    pytest.skip("Lightning is not installed: pip install lightning", allow_module_level=True)
 
 __all__ = ["monitor"]
 
