@@ -84,6 +84,43 @@ def test_a_job_without_spans_states_how_to_get_them(page: Page, monitor_url: str
     expect(page.get_by_text("No spans yet")).to_contain_text("RANKWATCH_SPAN_STRIDE")
 
 
+# Kernels ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("link", name="Kernels").click()
+    page.wait_for_url("**tab=kernels")
+    expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
+    rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    first = rows.first
+    expect(first.get_by_role("rowheader")).to_contain_text("flash_fwd_kernel")
+    expect(first).to_contain_text("1.61×since")
+    expect(first.get_by_role("img")).to_have_accessible_name(re.compile(r"^Median: .+ to .+, 1\.61× as long since"))
+    expect(first.locator(".changed")).to_have_count(1)
+    expect(rows.nth(1).get_by_role("rowheader")).to_contain_text("ampere_bf16")
+    expect(rows.nth(1).locator(".changed")).to_have_count(0)
+    expect(rows.nth(2)).to_contain_text(re.compile(r"9\d(\.\d)?\u2009µs"))
+    expect(page.get_by_text("begin anew when it restarts")).to_contain_text("28 further kernels")
+    first.get_by_role("link", name="5", exact=True).click()
+    page.wait_for_url("**/#/jobs/j?rank=5")
+
+
+def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 16)
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    expect(page.get_by_text("No kernel takes longer than usual.")).to_be_visible()
+    expect(page.locator(".slower")).to_have_count(0)
+
+
+def test_a_job_without_kernel_timings_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.kernels = False
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    expect(page.get_by_text("set kernel_timings to auto in the policy")).to_be_visible()
+    expect(page.get_by_role("region", name="Costliest kernels")).to_have_count(0)
+
+
 # Charts -------------------------------------------------------------------------------------------------------------
 
 
@@ -262,10 +299,11 @@ def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_u
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("tab", ["overview", "timeline", "charts", "control"])
+@pytest.mark.parametrize("tab", ["overview", "timeline", "kernels", "charts", "control"])
 def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Script, width: int, tab: str) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
-    ready = {"overview": ".ranks", "timeline": ".lanes canvas", "charts": ".u-wrap", "control": ".policy dl"}
+    ready = {"overview": ".ranks", "timeline": ".lanes canvas", "kernels": ".spark", "charts": ".u-wrap"}
+    ready["control"] = ".policy dl"
     expect(page.locator(ready[tab]).first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width

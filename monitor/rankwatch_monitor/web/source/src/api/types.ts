@@ -328,6 +328,41 @@ export interface RankStep {
   spans: [section: number, depth: number, start: number, duration: number][];
 }
 
+/** The costliest kernels of a job with their trends. */
+export interface Kernels {
+  /** Time of the last report. */
+  at: number | null;
+  /** Where the trends begin; they are not stored. */
+  since: number | null;
+  /** Seconds that a point of the trends covers. */
+  spacing: number;
+  /** Why there are no kernels; empty: there are. */
+  reason: string;
+  sources: { source: string; reason: string; ranks: number }[];
+  points: number[];
+  /** By total time, the costliest first. */
+  kernels: Kernel[];
+  omitted: number;
+}
+
+/** One kernel over all ranks; seconds of one call. */
+export interface Kernel {
+  name: string;
+  share: number;
+  ranks: number;
+  median: number;
+  tail: number | null;
+  slowest_rank: number;
+  slowest_host: string;
+  slowest: number;
+  /** The fastest rank's median divided by that of the slowest; null: one rank. */
+  relative: number | null;
+  /** The median now divided by the usual one; null: too few points. */
+  change: number | null;
+  slower_since: number | null;
+  trend: (number | null)[];
+}
+
 /** Definition of one policy setting. */
 export interface Setting {
   name: string;
