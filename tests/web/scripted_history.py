@@ -13,6 +13,8 @@ from web.scripted_rows import host_of
 
 SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
 SAMPLED = list(range(1100, 1201, 10))
+PROFILED = [1120, 1160, 1200]
+"""Steps in which waiting is measured."""
 AT_MOST = 100
 """Ranks that are tried when ranks are asked for; tests ask for low ones."""
 
@@ -52,7 +54,8 @@ def _step(rank: int, iteration: int, slow: bool) -> dict[str, Any]:
     for section, seconds in enumerate(parts, 2):
         spans.append([section, 1, round(start, 6), seconds])
         start += seconds
-    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans}
+    waits = [[spans[4][2], wait]] if iteration in PROFILED else None
+    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans, "waits": waits}
 
 
 def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Sequence[int]) -> dict[str, Any]:
@@ -63,7 +66,8 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
         chosen = []
     shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
     return {
-        "attempt": 1, "sampled": SAMPLED, "sections": SECTIONS, "ranks_known": 8,
+        "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
+        "no_waits": "it is measured in the step that is profiled, about every 10 s",
         "ranks": [
             {
                 "rank": rank, "host": f"node-{rank // 8}",
@@ -78,7 +82,15 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
 def no_spans(ranks: str) -> dict[str, Any]:
     """None has been sent."""
     lanes = [{"rank": rank, "host": "", "steps": []} for rank in range(8) if rank in parse_ranks(ranks)]
-    return {"attempt": 0, "sampled": [], "sections": [], "ranks_known": 0, "ranks": lanes}
+    return {
+        "attempt": 0,
+        "sampled": [],
+        "profiled": [],
+        "no_waits": "",
+        "sections": [],
+        "ranks_known": 0,
+        "ranks": lanes,
+    }
 
 
 KERNELS = {

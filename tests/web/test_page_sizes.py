@@ -90,6 +90,8 @@ def test_the_other_parts_are_there_in_both_themes(
     ready = {"timeline": ".lanes .step", "kernels": ".spark", "charts": ".u-wrap canvas", "control": ".policy dl"}
     expect(page.locator(ready[tab]).first).to_be_visible()
     if tab == "timeline":
+        page.get_by_label("Only steps with known waiting").check()
+        expect(page.locator(".lanes .step").first).to_contain_text("step 1,120")
         page.get_by_role("application").focus()
         page.keyboard.press("ArrowRight")
         expect(page.locator(".readout")).to_contain_text("Rank")

@@ -310,6 +310,10 @@ export interface SectionTimeline {
   attempt: number;
   /** Iterations of which any of the ranks has spans. */
   sampled: number[];
+  /** Those of them whose time in collectives is known. */
+  profiled: number[];
+  /** Why it may be unknown. */
+  no_waits: string;
   sections: string[];
   ranks_known: number;
   ranks: RankLane[];
@@ -326,6 +330,8 @@ export interface RankStep {
   seconds: number;
   /** Number of the section, depth, seconds since the step's beginning, seconds it took. */
   spans: [section: number, depth: number, start: number, duration: number][];
+  /** In collectives, while nothing was computed; null: not measured. */
+  waits: [start: number, duration: number][] | null;
 }
 
 /** The costliest kernels of a job with their trends. */
