@@ -56,7 +56,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
             "ranks", "goodput", "report", "incidents", "incidents/{incident_id}", "policy",
-            "events", "why", "history", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
+            "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
             "groups/{dimension}/{number}",
         )
     },

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankwatch.contract.policy import parse_ranks
+from web.scripted_rows import host_of
 
 SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
 SAMPLED = list(range(1100, 1201, 10))
+PROFILED = [1120, 1160, 1200]
+"""Steps in which waiting is measured."""
 AT_MOST = 100
 """Ranks that are tried when ranks are asked for; tests ask for low ones."""
 
@@ -51,7 +54,8 @@ def _step(rank: int, iteration: int, slow: bool) -> dict[str, Any]:
     for section, seconds in enumerate(parts, 2):
         spans.append([section, 1, round(start, 6), seconds])
         start += seconds
-    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans}
+    waits = [[spans[4][2], wait]] if iteration in PROFILED else None
+    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans, "waits": waits}
 
 
 def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Sequence[int]) -> dict[str, Any]:
@@ -62,7 +66,8 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
         chosen = []
     shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
     return {
-        "attempt": 1, "sampled": SAMPLED, "sections": SECTIONS, "ranks_known": 8,
+        "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
+        "no_waits": "it is measured in the step that is profiled, about every 10 s",
         "ranks": [
             {
                 "rank": rank, "host": f"node-{rank // 8}",
@@ -77,7 +82,60 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
 def no_spans(ranks: str) -> dict[str, Any]:
     """None has been sent."""
     lanes = [{"rank": rank, "host": "", "steps": []} for rank in range(8) if rank in parse_ranks(ranks)]
-    return {"attempt": 0, "sampled": [], "sections": [], "ranks_known": 0, "ranks": lanes}
+    return {
+        "attempt": 0,
+        "sampled": [],
+        "profiled": [],
+        "no_waits": "",
+        "sections": [],
+        "ranks_known": 0,
+        "ranks": lanes,
+    }
+
+
+KERNELS = {
+    "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn<<<96,16,1 256,1,1>>>": 1.24e-3,
+    "flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true><<<16,2,32 128,1,1>>>": 0.86e-3,
+    "vectorized_elementwise_kernel<4, CUDAFunctor_add<BFloat16>, array<char*, 3>><<<8192,1,1 128,1,1>>>": 95e-6,
+    "multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor><<<320,1,1 512,1,1>>>": 61e-6,
+}
+"""Seconds of one call."""
+
+
+def kernels(slow_since: float | None, run: float) -> dict[str, Any]:
+    """Kernels of rank 5 take a little longer; the second became slower so many seconds ago."""
+    now = time.time()
+    points = [now - run + run / 100 * i for i in range(101)]
+    share = [0.52, 0.31, 0.09, 0.02]
+
+    def row(place: int, name: str, usual: float) -> dict[str, Any]:
+        slower = slow_since is not None and place == 1
+        trend = [
+            usual * (1.6 if slower and slow_since is not None and at > now - slow_since else 1.0)
+            * (1 + 0.02 * math.sin(at * (place + 1) / 90))
+            for at in points
+        ]  # fmt: skip
+        return {
+            "name": name, "share": share[place], "ranks": 16, "median": trend[-1], "tail": 1.08 * trend[-1],
+            "slowest_rank": 5, "slowest_host": host_of(5), "slowest": 1.12 * trend[-1], "relative": 0.87,
+            "change": 1.61 if slower else 1.01, "slower_since": now - slow_since if slower and slow_since else None,
+            "trend": trend,
+        }  # fmt: skip
+
+    return {
+        "at": now - 40, "since": points[0], "spacing": 30.0, "reason": "", "omitted": 28, "points": points,
+        "sources": [{"source": "cupti", "reason": "", "ranks": 16}],
+        "kernels": [row(place, *each) for place, each in enumerate(KERNELS.items())],
+    }  # fmt: skip
+
+
+def no_kernels() -> dict[str, Any]:
+    """They are switched off."""
+    return {
+        "at": None, "since": None, "spacing": 15.0, "omitted": 0, "points": [], "kernels": [],
+        "reason": "Kernel timings are switched off: set kernel_timings to auto in the policy.",
+        "sources": [{"source": "none", "reason": "kernel_timings is off", "ranks": 16}],
+    }  # fmt: skip
 
 
 def history(slow_since: float | None, since: float, until: float, run: float = 3600.0) -> dict[str, Any]:

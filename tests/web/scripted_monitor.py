@@ -58,6 +58,8 @@ class Script:
     """Names of values that the training script logs."""
     pipeline: int = 0
     """Stages of the parallel layout that ranks report; 0: none."""
+    kernels: bool = True
+    """Whether ranks have reported kernels."""
     spans: bool = True
     """Whether ranks have sent spans."""
     policy: Policy = field(default_factory=Policy)

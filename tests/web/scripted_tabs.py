@@ -34,6 +34,10 @@ def add_tabs(app: FastAPI, script: Script) -> None:
         hung = [rank for rank, state in enumerate(script.ranks[job_id]) if state == "hung"]
         return past.timeline(ranks, last, steps, slow, hung) if script.spans else past.no_spans(ranks)
 
+    @app.get("/api/v1/jobs/{job_id}/kernels")
+    async def kernels(job_id: str) -> Any:
+        return past.kernels(script.slow_since.get(job_id), script.run) if script.kernels else past.no_kernels()
+
     @app.get("/api/v1/jobs/{job_id}/history")
     async def history(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
         return past.history(script.slow_since.get(job_id), since, until, script.run)

@@ -39,6 +39,7 @@ def broken_rules(page: Page) -> list[str]:
         ("#/jobs/j/groups/pipeline/1", ".place table"),
         ("#/jobs/j", ".u-wrap"),
         ("#/jobs/j?tab=timeline", ".lanes .step"),
+        ("#/jobs/j?tab=kernels", ".spark"),
         ("#/jobs/j?tab=charts", ".u-wrap"),
         ("#/jobs/j?tab=control", ".policy dl"),
     ],

@@ -80,16 +80,18 @@ def test_what_matters_stands_on_the_first_screen(
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("tab", ["timeline", "charts", "control"])
+@pytest.mark.parametrize("tab", ["timeline", "kernels", "charts", "control"])
 def test_the_other_parts_are_there_in_both_themes(
     page: Page, monitor_url: str, script: Script, tab: str, theme: str
 ) -> None:
     scene(script, 512, "slow")
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
-    ready = {"timeline": ".lanes .step", "charts": ".u-wrap canvas", "control": ".policy dl"}
+    ready = {"timeline": ".lanes .step", "kernels": ".spark", "charts": ".u-wrap canvas", "control": ".policy dl"}
     expect(page.locator(ready[tab]).first).to_be_visible()
     if tab == "timeline":
+        page.get_by_label("Only steps with known waiting").check()
+        expect(page.locator(".lanes .step").first).to_contain_text("step 1,120")
         page.get_by_role("application").focus()
         page.keyboard.press("ArrowRight")
         expect(page.locator(".readout")).to_contain_text("Rank")

@@ -78,10 +78,139 @@ def test_other_ranks_and_earlier_steps_can_be_chosen(page: Page, monitor_url: st
     expect(page.get_by_role("application", name="3 ranks, steps 1180, 1190, 1200")).to_be_visible()
 
 
+def test_the_timeline_zooms_and_moves_by_wheel_drag_keys_and_buttons(
+    page: Page, monitor_url: str, slow: Script
+) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    field, step = page.get_by_role("application"), page.locator(".lanes .step")
+    whole = page.get_by_role("button", name="Whole steps")
+    expect(step).to_have_count(3)
+    box = field.bounding_box()
+    assert box is not None
+    expect(whole).to_have_count(0)
+    expect(page.get_by_role("button", name="Newest")).to_be_disabled()
+
+    middle = box["x"] + box["width"] / 2
+    page.mouse.move(middle - 90, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(middle + 90, box["y"] + 60, steps=4)
+    expect(page.locator(".dragged")).to_be_visible()
+    page.mouse.up()
+    expect(step).to_have_count(1)
+    expect(step).to_contain_text("step 1,190")
+    expect(page.get_by_role("button", name="Newest")).to_be_enabled()
+    page.get_by_role("button", name="Move right").click()
+    page.get_by_role("button", name="Move right").click()
+    expect(step.last).to_contain_text("step 1,200")
+    whole.click()
+    expect(step).to_have_count(3)
+
+    page.mouse.move(box["x"] + 20, box["y"] + 40)
+    page.keyboard.down("Control")
+    for _ in range(4):
+        page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    expect(step).to_have_count(1)
+    expect(step).to_contain_text("step 1,180")
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, 20_000)
+    page.keyboard.up("Shift")
+    expect(step).to_contain_text("step 1,200")
+
+    field.focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
+    expect(step).to_have_count(3)
+    for _ in range(4):
+        page.keyboard.press("+")
+    expect(step).to_contain_text("step 1,190")
+    for _ in range(60):
+        page.keyboard.press("Shift+ArrowLeft")
+    expect(step).to_contain_text("step 1,180")
+    for _ in range(9):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout")).to_contain_text("step 1,190")
+    expect(step.last).to_contain_text("step 1,190")
+    page.get_by_role("button", name="Zoom out").click(click_count=5)
+    expect(step).to_have_count(3)
+
+
+def test_waiting_is_drawn_and_written_where_it_was_measured(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    expect(page.locator(".key")).to_contain_text("in collectives, nothing computed: waiting for others")
+    field = page.get_by_role("application")
+    field.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout")).to_contain_text("waiting not measured")
+    page.get_by_label("Only steps with known waiting (3)").check()
+    expect(page.get_by_role("application", name="8 ranks, steps 1120, 1160, 1200")).to_be_visible()
+    page.keyboard.press("Escape")
+    field.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout")).to_contain_text("all_reduce")
+    expect(page.locator(".readout")).to_contain_text(re.compile(r"\d+\u2009ms of it in collectives, in the whole step"))
+    expect(page.locator(".readout")).to_contain_text("longer than the rank that waits least")
+    table = page.get_by_role("region", name="Time per step by section")
+    expect(table.get_by_role("columnheader", name="In collectives")).to_be_visible()
+    rows = table.get_by_role("row").filter(has_text="node-0")
+    expect(rows.nth(5).get_by_role("cell").last).to_have_text(thin("40 ms"))
+    expect(rows.nth(4).get_by_role("cell").last).to_have_text(re.compile(r"^\d+\u2009ms \+\d+\u2009ms$"))
+
+
+def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.get_by_role("application", name="8 ranks, steps 1150, 1160, 1170")).to_be_visible()
+    page.get_by_role("combobox", name="Steps").select_option("1")
+    expect(page.get_by_role("application", name="8 ranks, steps 1170")).to_be_visible()
+    expect(page.get_by_text("Waiting for others is not drawn in these steps: it is measured in")).to_be_visible()
+    expect(page.locator(".key .waiting")).to_have_count(0)
+    table = page.get_by_role("region", name="Time per step by section")
+    expect(table.get_by_role("columnheader", name="In collectives")).to_have_count(0)
+
+
 def test_a_job_without_spans_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
     slow.spans = False
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     expect(page.get_by_text("No spans yet")).to_contain_text("RANKWATCH_SPAN_STRIDE")
+
+
+# Kernels ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("link", name="Kernels").click()
+    page.wait_for_url("**tab=kernels")
+    expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
+    rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    first = rows.first
+    expect(first.get_by_role("rowheader")).to_contain_text("flash_fwd_kernel")
+    expect(first).to_contain_text("1.61×since")
+    expect(first.get_by_role("img")).to_have_accessible_name(re.compile(r"^Median: .+ to .+, 1\.61× as long since"))
+    expect(first.locator(".changed")).to_have_count(1)
+    expect(rows.nth(1).get_by_role("rowheader")).to_contain_text("ampere_bf16")
+    expect(rows.nth(1).locator(".changed")).to_have_count(0)
+    expect(rows.nth(2)).to_contain_text(re.compile(r"9\d(\.\d)?\u2009µs"))
+    expect(page.get_by_text("begin anew when it restarts")).to_contain_text("28 further kernels")
+    first.get_by_role("link", name="5", exact=True).click()
+    page.wait_for_url("**/#/jobs/j?rank=5")
+
+
+def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 16)
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    expect(page.get_by_text("No kernel takes longer than usual.")).to_be_visible()
+    expect(page.locator(".slower")).to_have_count(0)
+
+
+def test_a_job_without_kernel_timings_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.kernels = False
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    expect(page.get_by_text("set kernel_timings to auto in the policy")).to_be_visible()
+    expect(page.get_by_role("region", name="Costliest kernels")).to_have_count(0)
 
 
 # Charts -------------------------------------------------------------------------------------------------------------
@@ -262,10 +391,11 @@ def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_u
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("tab", ["overview", "timeline", "charts", "control"])
+@pytest.mark.parametrize("tab", ["overview", "timeline", "kernels", "charts", "control"])
 def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Script, width: int, tab: str) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
-    ready = {"overview": ".ranks", "timeline": ".lanes canvas", "charts": ".u-wrap", "control": ".policy dl"}
+    ready = {"overview": ".ranks", "timeline": ".lanes canvas", "kernels": ".spark", "charts": ".u-wrap"}
+    ready["control"] = ".policy dl"
     expect(page.locator(ready[tab]).first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width

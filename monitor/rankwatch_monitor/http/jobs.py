@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.views import digest, headline, job_view, rankings
+from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.publish.text import report, scores_report
@@ -80,6 +80,10 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
         return job_view.goodput(monitor.job(job_id))
+
+    @routes.get("/jobs/{job_id}/kernels", summary="The costliest kernels now, and the trend of each")
+    async def kernels(job_id: str) -> kernel_view.KernelsView:
+        return kernel_view.kernels(monitor.job(job_id))
 
     @routes.get("/jobs/{job_id}/report", summary="A job as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any
 
@@ -10,6 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.policy import Ranks, parse_ranks
+from rankwatch.profiling.source import NO_SOURCE
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.http.why import Moment, check_order
 from rankwatch_monitor.service import span_store, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
@@ -42,6 +45,8 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         return {
             "attempt": kept.attempt,
             "sampled": sampled,
+            "profiled": kept.profiled(chosen),
+            "no_waits": _why_no_waits(job, chosen),
             "sections": kept.sections,
             "ranks_known": len(kept.ranks),
             "ranks": [
@@ -84,6 +89,18 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         return await run_in_threadpool(trend.to_json, kept, begin, last)
 
     return routes
+
+
+def _why_no_waits(job: Job, ranks: Sequence[int]) -> str:
+    """Why the time in collectives may be unknown in steps of these ranks."""
+    sources = job.performance.sources_of
+    known = [sources[rank] for rank in ranks if rank in sources]
+    if not known:
+        return "it comes with kernel timings, and these ranks have reported none"
+    reason = next((reason for source, reason in known if source == NO_SOURCE), None)
+    if reason is None:
+        return "it is measured in the step that is profiled, about every 10 s"
+    return f"it comes with kernel timings, and ranks have none{f': {reason}' if reason else ''}"
 
 
 def _chosen(what: str, text: str) -> Ranks:

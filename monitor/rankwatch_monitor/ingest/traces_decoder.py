@@ -15,6 +15,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.foreign import lens
 from rankwatch_monitor.ingest.foreign.lens_exported import Exported
@@ -42,6 +43,8 @@ class SpanRecord(NamedTuple):
     start_unix_ns: int
     end_unix_ns: int
     iteration: int | None
+    waiting: bool = False
+    """It is no section, but exposed communication of a profiled step: in collectives, while nothing was computed."""
 
 
 class TracesDecoder:
@@ -134,10 +137,16 @@ class TracesDecoder:
         else:
             iteration = _number(span, (semconv.ATTR_ITERATION,))
         identity = sender.identity
-        return SpanRecord(identity.job_id, identity.rank, identity.attempt, section, start, end, iteration)
+        waiting = _part(span) == Part.COMMUNICATION
+        return SpanRecord(identity.job_id, identity.rank, identity.attempt, section, start, end, iteration, waiting)
 
     def _identify(self, serialized: bytes) -> Identified | Rejection:
         return identify(Resource.FromString(serialized), self._limits)
+
+
+def _part(span: Span) -> str:
+    """The part of a step that a span stands for; empty: it is a section."""
+    return next((each.value.string_value for each in span.attributes if each.key == semconv.ATTR_PART), "")
 
 
 def _number(span: Span, keys: Sequence[str]) -> int | None:

@@ -31,6 +31,8 @@ MAX_SECTIONS: Final = 256
 """Section names of one job; spans of further sections are dropped."""
 
 _PACKED: Final = struct.Struct("<Hqqq")
+_WAITING: Final = 0xFFFF
+"""Stands for exposed communication in place of a section's number."""
 
 
 class Span(NamedTuple):
@@ -51,6 +53,9 @@ class RankStep(NamedTuple):
     seconds: float
     """From the start of its first span to the end of its last."""
     spans: tuple[Span, ...]
+    waits: tuple[tuple[float, float], ...] | None = None
+    """Exposed communication: in collectives, while nothing was computed. Start since the step began, and seconds; None:
+    it was not measured, as the step was not profiled."""
 
 
 def capacity(ranks: int) -> int:
@@ -86,7 +91,7 @@ class JobSpans:
             dropped = len(self)
             self.attempt = record.attempt
             self._rings.clear()
-        number = self._number(record.section)
+        number = _WAITING if record.waiting else self._number(record.section)
         if number is None:
             return -dropped
         ring = self._rings.get(record.rank)
@@ -99,7 +104,16 @@ class JobSpans:
 
     def iterations(self, ranks: Iterable[int]) -> list[int]:
         """The sampled steps of these ranks, in order."""
-        return sorted({_PACKED.unpack(each)[1] for rank in ranks for each in self._rings.get(rank, ())})
+        return self._with(ranks, waiting=False)
+
+    def profiled(self, ranks: Iterable[int]) -> list[int]:
+        """Those of them of which exposed communication is known, in order."""
+        ranks = list(ranks)
+        return sorted(set(self._with(ranks, waiting=True)) & set(self._with(ranks, waiting=False)))
+
+    def _with(self, ranks: Iterable[int], *, waiting: bool) -> list[int]:
+        entries = (_PACKED.unpack(each) for rank in ranks for each in self._rings.get(rank, ()))
+        return sorted({iteration for number, iteration, _, _ in entries if (number == _WAITING) is waiting})
 
     def steps(self, rank: int, iterations: Iterable[int]) -> list[RankStep]:
         """The stored steps of a rank among ``iterations``, in order."""
@@ -109,9 +123,14 @@ class JobSpans:
             number, iteration, start, end = _PACKED.unpack(each)
             if iteration in wanted:
                 found.setdefault(iteration, []).append((start, end, number))
-        return [self._step(iteration, found[iteration]) for iteration in sorted(found)]
+        steps = (self._step(iteration, found[iteration]) for iteration in sorted(found))
+        return [step for step in steps if step is not None]
 
-    def _step(self, iteration: int, entries: list[tuple[int, int, int]]) -> RankStep:
+    def _step(self, iteration: int, every: list[tuple[int, int, int]]) -> RankStep | None:
+        entries = [entry for entry in every if entry[2] != _WAITING]
+        waiting = sorted(entry for entry in every if entry[2] == _WAITING)
+        if not entries:
+            return None
         # Outer spans first: by start, then by descending end.
         entries.sort(key=lambda entry: (entry[0], -entry[1]))
         began, last = entries[0][0], max(end for _, end, _ in entries)
@@ -122,7 +141,8 @@ class JobSpans:
                 open_until.pop()
             spans.append(Span(self.sections[number], len(open_until), (start - began) / 1e9, (end - start) / 1e9))
             open_until.append(end)
-        return RankStep(iteration, began / 1e9, (last - began) / 1e9, tuple(spans))
+        waits = tuple(((start - began) / 1e9, (end - start) / 1e9) for start, end, _ in waiting if start < end)
+        return RankStep(iteration, began / 1e9, (last - began) / 1e9, tuple(spans), waits if waiting else None)
 
     def _number(self, section: str) -> int | None:
         number = self._numbers.get(section)
@@ -185,11 +205,13 @@ class SpanStore:
 
 
 def to_json(step: RankStep, sections: Sequence[str]) -> dict[str, Any]:
-    """A step for the API: each span is ``[section number, depth, start, duration]``, times in seconds."""
+    """A step for the API: each span is ``[section number, depth, start, duration]``, each wait ``[start, duration]``,
+    times in seconds; ``waits`` is null where they were not measured."""
     number = {name: index for index, name in enumerate(sections)}
     return {
         "iteration": step.iteration,
         "began": step.began,
         "seconds": round(step.seconds, 6),
         "spans": [[number[s.section], s.depth, round(s.start, 6), round(s.duration, 6)] for s in step.spans],
+        "waits": None if step.waits is None else [[round(start, 6), round(each, 6)] for start, each in step.waits],
     }

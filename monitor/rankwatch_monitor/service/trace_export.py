@@ -1,9 +1,10 @@
 """Sampled steps as a Trace Event file, which ui.perfetto.dev and chrome://tracing open.
 
 The Trace Event Format in its JSON form (https://perfetto.dev/docs/getting-started/other-formats): complete events ("X")
-with times in microseconds, and metadata ("M") that names processes. A rank is a process of the trace. The clocks of
-hosts differ by more than a step, so steps are aligned by iteration: all ranks begin a step at the same time, and each
-sampled step begins when the longest one before it has ended.
+with times in microseconds, and metadata ("M") that names processes. A rank is a process of the trace; its sections, and
+its exposed communication where the step was profiled, are two threads, as they overlap without being nested. The clocks
+of hosts differ by more than a step, so steps are aligned by iteration: all ranks begin a step at the same time, and
+each sampled step begins when the longest one before it has ended.
 """
 
 from __future__ import annotations
@@ -48,6 +49,23 @@ def trace_events(steps_by_rank: Mapping[int, Sequence[RankStep]], hosts: Mapping
                 }
                 for span in step.spans
             ]
+        if not any(step.waits for step in steps):
+            continue
+        events.append({"ph": "M", "pid": rank, "tid": 1, "name": "thread_name", "args": {"name": "in collectives"}})
+        events += [
+            {
+                "ph": "X",
+                "pid": rank,
+                "tid": 1,
+                "name": "in collectives, nothing computed",
+                "cat": "wait",
+                "ts": _microseconds(begins[step.iteration] + start),
+                "dur": _microseconds(seconds),
+                "args": {"iteration": step.iteration},
+            }
+            for step in steps
+            for start, seconds in step.waits or ()
+        ]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 

@@ -92,6 +92,7 @@ class ExportPipeline:
     ) -> None:
         resource = Resource(attributes)
         self._recorder = recorder
+        self._profiling = profiling
         self._queue = SendQueue()
         self._reader = EncodingReader(self._queue, recorder, ParallelLayout(attributes, settings.rank))
         # The provider is not kept. The SDK's fork hook holds it weakly, so that in a child it finds nothing to call.
@@ -137,7 +138,8 @@ class ExportPipeline:
         return True
 
     def _send_spans(self, traces: OtlpClient, runs: Sequence[SectionRun], metrics_delivered: bool) -> None:
-        spans, too_many = self._spans.of(runs)
+        profiled = self._profiling.take_profiled() if self._profiling is not None else None
+        spans, too_many = self._spans.of(runs, profiled)
         # Spans are samples and not kept; where metrics cannot be delivered now, they are not tried.
         sent = not spans or (
             metrics_delivered and traces.send(encode_spans(spans).SerializeToString()).status is SendStatus.DELIVERED

@@ -24,7 +24,7 @@ from rankwatch.contract.semconv import Metric
 from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
 from rankwatch.profiling.plan import of_settings, with_pushed
-from rankwatch.profiling.sampler import Recording, SamplingController, StepPace
+from rankwatch.profiling.sampler import ProfiledStep, Recording, SamplingController, StepPace
 from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
 from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.recording.section_statistics import WARM_UP_STEPS, StepWindows, Window
@@ -148,6 +148,10 @@ class Profiling:
         except Exception:  # noqa: BLE001 - as above
             self._failed()
             return Speed()
+
+    def take_profiled(self) -> ProfiledStep | None:
+        """Remove and return the step profiled last, for spans; None: there is no new one."""
+        return self._sampling.take_profiled()
 
     def more(self) -> bool:
         """Whether another window is ready for export."""

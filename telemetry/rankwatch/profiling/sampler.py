@@ -40,13 +40,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import KernelSource, Part
+from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch.profiling.cupti import CuptiSource
 from rankwatch.profiling.kineto import KinetoSource
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.source import MAX_EVENTS, NO_SOURCE, Interval, Sample, Source, SourceBusy, SourceUnavailable
-from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics, KernelTable, step_parts
+from rankwatch.profiling.statistics import KernelStatistics, KernelTable, StepParts, step_parts
 from rankwatch.profiling.trace import Notify, TraceRequests
 from rankwatch.recording.recorder import NEVER, Recorder, SectionRun
 from rankwatch.settings import Settings
@@ -289,11 +289,15 @@ DROP_KERNELS: Final = "kernels"
 _log = logging.getLogger("rankwatch")
 
 
-class Sampled(NamedTuple):
-    """Seconds of one sampled step by part, and its collectives by process group."""
+class ProfiledStep(NamedTuple):
+    """A sampled step as it is sent as spans; nanoseconds on the monotonic clock."""
 
-    parts: Mapping[Part, float]
-    collectives: Mapping[str, CollectiveStatistics]
+    iteration: int
+    begin_ns: int
+    runs: Sequence[SectionRun]
+    """Its sections."""
+    waits: Sequence[Interval]
+    """Its exposed communication."""
 
 
 class StepPace(NamedTuple):
@@ -323,7 +327,8 @@ class SamplingController:
         self._table: KernelTable | None = None
         self._sampled = 0
         self._report_due: float | None = None
-        self._results: dict[int, Sampled] = {}
+        self._results: dict[int, StepParts] = {}
+        self._profiled: ProfiledStep | None = None
         self._traces = TraceRequests(settings, notify)
 
     @property
@@ -388,7 +393,13 @@ class SamplingController:
         ]
         if not trace.truncated:
             data = [(start, stop) for name, start, stop in within if name in DATA_SECTIONS]
-            self._results[sample.iteration] = Sampled(*step_parts(trace, sample.step, data))
+            result = self._results[sample.iteration] = step_parts(trace, sample.step, data)
+            self._profiled = ProfiledStep(
+                sample.iteration,
+                begin,
+                [run for run in sections if run.iteration == sample.iteration],
+                [(start - shift, stop - shift) for start, stop in result.waits],
+            )
             while len(self._results) > MAX_SAMPLES:
                 del self._results[next(iter(self._results))]
         self._sampled += 1
@@ -399,9 +410,14 @@ class SamplingController:
         """Whether the sample of a step is still expected."""
         return iteration not in self._results and self.sampler is not None and self.sampler.awaits(iteration)
 
-    def result(self, iteration: int) -> Sampled | None:
+    def result(self, iteration: int) -> StepParts | None:
         """Remove and return the result of a step; None: it was not sampled."""
         return self._results.pop(iteration, None)
+
+    def take_profiled(self) -> ProfiledStep | None:
+        """Remove and return the step sampled last; None: it was returned already."""
+        profiled, self._profiled = self._profiled, None
+        return profiled
 
     def report(self, now: float, interval: float, *, ending: bool) -> Mapping[str, KernelStatistics]:
         """The kernels since the last report; empty if none is due or too little was sampled.

@@ -31,6 +31,8 @@ MAX_KERNELS: Final = 4096
 MAX_SAMPLES: Final = 512
 """Durations sampled per kernel for its median and tail; the other statistics cover all calls."""
 MAX_GROUPS: Final = 64
+MAX_WAITS: Final = 32
+"""Intervals of exposed communication kept of one step, the longest ones."""
 
 
 class CollectiveStatistics(NamedTuple):
@@ -59,20 +61,29 @@ class KernelStatistics(NamedTuple):
     """Population standard deviation."""
 
 
-def step_parts(
-    trace: Trace, step: Interval, data: Iterable[Interval] = ()
-) -> tuple[dict[Part, float], dict[str, CollectiveStatistics]]:
-    """Seconds of ``step`` by part, and its collectives by process group.
+class StepParts(NamedTuple):
+    """One sampled step."""
+
+    parts: Mapping[Part, float]
+    """Its seconds by part."""
+    collectives: Mapping[str, CollectiveStatistics]
+    """By process group."""
+    waits: Sequence[Interval]
+    """Its exposed communication, in order; nanoseconds. Those of a device are moved back by its lag behind the host."""
+
+
+def step_parts(trace: Trace, step: Interval, data: Iterable[Interval] = ()) -> StepParts:
+    """Split ``step`` into its parts.
 
     ``data`` are the intervals of sections that waited for input; those of data loaders are in the trace.
     """
     begin, end = step
     data = [*data, *trace.data]
+    lag = 0
     if trace.on_device:  # the device runs asynchronously: shift the step by the lag of its last kernel
         lag = max([end, *(k.end_ns for k in trace.kernels), *(c.end_ns for c in trace.collectives)]) - end
-        if lag > 0:
-            begin, end = step = (begin + lag, end + lag)
-            data = [(start + lag, stop + lag) for start, stop in data]
+        begin, end = step = (begin + lag, end + lag)
+        data = [(start + lag, stop + lag) for start, stop in data]
     waiting = union(data, begin, end)
     compute = union(((k.start_ns, k.end_ns) for k in trace.kernels), begin, end)
     if not trace.on_device:
@@ -86,7 +97,9 @@ def step_parts(
         Part.COMMUNICATION: length(communication),
     }
     spent[Part.HOST] = end - begin - sum(spent.values())
-    return {part: ns / 1e9 for part, ns in spent.items()}, _by_group(trace, step, compute)
+    longest = sorted(communication, key=lambda each: each[0] - each[1])[:MAX_WAITS]
+    waits = [(start - lag, stop - lag) for start, stop in sorted(longest)]
+    return StepParts({part: ns / 1e9 for part, ns in spent.items()}, _by_group(trace, step, compute), waits)
 
 
 def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict[str, CollectiveStatistics]:

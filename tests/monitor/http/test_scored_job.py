@@ -99,3 +99,23 @@ def test_a_threshold_changed_while_the_job_runs_holds_from_the_next_window_on(ap
 
     wait_for(ended, "what is asked for now makes no straggler any more")
     assert "STRAGGLERS none now; 1 earlier" in api.get(f"/api/v1/jobs/{slow}/report").text
+
+
+def test_the_kernels_are_read_with_their_trend_and_a_schema(api: Api, slow: str) -> None:
+    shown = api.read(f"/jobs/{slow}/kernels")
+    [gemm] = shown["kernels"]  # type: ignore[misc]
+    assert (gemm["name"], gemm["ranks"], gemm["share"]) == ("gemm", WORLD, 1.0)
+    assert (gemm["median"], gemm["slowest"], gemm["relative"]) == (0.001, 0.002, 0.5)
+    assert (gemm["slowest_rank"], gemm["slowest_host"]) == (SLOW, "host-1")
+    assert gemm["trend"] == [0.001] * len(shown["points"])  # type: ignore[arg-type]
+    assert shown["since"] == shown["points"][0]  # type: ignore[index]
+    assert shown["reason"] == ""
+    schema = api.get("/openapi.json").json()["components"]["schemas"]["KernelsView"]
+    assert schema["properties"].keys() == shown.keys()
+
+
+def test_a_job_without_kernel_timings_states_why(api: Api, job: str) -> None:
+    assert api.post("/v1/metrics", content=body(rank_report(job, 0)), headers=PROTOBUF).status_code == 200
+    shown = api.read(f"/jobs/{job}/kernels")
+    assert (shown["kernels"], shown["at"], shown["since"]) == ([], None, None)
+    assert "No rank has reported kernel timings yet" in shown["reason"]  # type: ignore[operator]

@@ -21,7 +21,7 @@ from rankwatch_monitor.service.span_store import (
     capacity,
 )
 from support.monitor_process import Api
-from support.otlp import PROTOBUF, add_window, attributes, body, rank_report
+from support.otlp import PROTOBUF, add_window, attributes, body, gauge, rank_report
 from support.waiting import wait_for
 
 SECOND = 10**9
@@ -116,6 +116,63 @@ def test_more_ranks_than_an_answer_holds_are_refused(api: Api, job: str) -> None
 def test_spans_of_an_unknown_job_make_no_job(api: Api, job: str) -> None:
     send(api, steps_of(job, 0, (1,)))
     assert api.get(f"/api/v1/jobs/{job}/timeline").status_code == 404
+
+
+# Waiting --------------------------------------------------------------------------------------------------------------
+
+
+def wait_of(job: str, rank: int, iteration: int, *waits: tuple[float, float], clock: float = 1.7e9) -> bytes:
+    """Exposed communication of a profiled step: start since the step began, and seconds."""
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.extend(attributes({"rankwatch.job.id": job, "dl.rank": rank, "rankwatch.attempt": 0}))
+    scope = resource.scope_spans.add()
+    for start, seconds in waits:
+        span = scope.spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name="communication")
+        span.start_time_unix_nano = (round(clock) + iteration) * SECOND + round(start * SECOND)
+        span.end_time_unix_nano = span.start_time_unix_nano + round(seconds * SECOND)
+        span.attributes.extend(attributes({"dl.iteration": iteration, "rankwatch.part": "communication"}))
+    return request.SerializeToString()
+
+
+def test_waits_stand_beside_the_sections_of_profiled_steps_alone(api: Api, running: str) -> None:
+    send(api, wait_of(running, 0, 20, (0.35, 0.1), (0.2, 0.05)), wait_of(running, 0, 30, (0.0, 0.0)))
+    send(api, wait_of(running, 0, 40, (0.1, 0.1)))  # its sections never came
+    reported = api.read(f"/jobs/{running}/timeline?ranks=0,3")
+    assert (reported["sampled"], reported["profiled"]) == ([10, 20, 30], [20, 30])
+    waits = {step["iteration"]: step["waits"] for step in reported["ranks"][0]["steps"]}
+    assert waits == {10: None, 20: [[0.2, 0.05], [0.35, 0.1]], 30: []}
+    assert {step["waits"] for step in reported["ranks"][1]["steps"]} == {None}
+    assert "communication" not in reported["sections"]
+    assert reported["ranks"][0]["steps"][1]["seconds"] == pytest.approx(0.5)
+
+
+def test_waits_are_a_thread_of_their_own_in_the_trace(api: Api, running: str) -> None:
+    send(api, wait_of(running, 0, 20, (0.35, 0.1)))
+    found = api.get(f"/api/v1/jobs/{running}/timeline/trace", params={"ranks": "0,3"}).json()["traceEvents"]
+    [wait] = [each for each in found if each.get("cat") == "wait"]
+    assert (wait["pid"], wait["tid"], wait["dur"], wait["args"]) == (0, 1, 100_000.0, {"iteration": 20})
+    step = next(
+        each for each in found if each["pid"] == 0 and each["name"] == "data" and each["args"]["iteration"] == 20
+    )
+    assert wait["ts"] - step["ts"] == pytest.approx(350_000.0)
+    assert [each["pid"] for each in found if each["name"] == "thread_name"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "these ranks have reported none"),
+        (("none", "kernel_timings is off"), "ranks have none: kernel_timings is off"),
+        (("cupti", ""), "measured in the step that is profiled"),
+    ],
+)
+def test_why_waits_are_not_known(api: Api, running: str, source: tuple[str, str] | None, words: str) -> None:
+    if source is not None:
+        report = rank_report(running, 0, iteration=30)
+        gauge(report, "rankwatch.kernel.source", 1, rankwatch__source=source[0], rankwatch__reason=source[1])
+        assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+    assert words in api.read(f"/jobs/{running}/timeline?ranks=0")["no_waits"]
 
 
 # The memory ---------------------------------------------------------------------------------------------------------

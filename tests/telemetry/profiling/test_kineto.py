@@ -92,7 +92,7 @@ def test_fetching_from_a_loader_is_input(source: KinetoSource) -> None:
     trace = source.read(source.stop(), 10_000)
     (fetch,) = trace.data
     assert fetch[1] - fetch[0] > 0.1e9
-    parts, _ = step_parts(trace, (fetch[0] - 1000, fetch[1]))
+    parts, _, _ = step_parts(trace, (fetch[0] - 1000, fetch[1]))
     assert parts[Part.DATA] > 0.1
     assert sampler.collect() is None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from rankwatch.contract import semconv
 from telemetry.profiling.training_ranks import training_ranks
@@ -46,6 +47,22 @@ def trained(receiver: Receiver, folder: Path, slow: str) -> list[Report]:
     return receiver.reports
 
 
+def assert_waits_lie_within_steps(spans: list[Span]) -> None:
+    """Those of the healthy rank are as long as the slow one makes it wait; their steps were sent too."""
+    by_iteration: dict[int, list[tuple[str, int, int]]] = {}
+    for span in spans:
+        iteration = next(each.value.int_value for each in span.attributes if each.key == semconv.ATTR_ITERATION)
+        by_iteration.setdefault(iteration, []).append((span.name, span.start_time_unix_nano, span.end_time_unix_nano))
+    longest = 0
+    for iteration, entries in by_iteration.items():
+        steps = [(start, end) for name, start, end in entries if name == "step"]
+        for name, start, end in entries:
+            if name == "communication" and end > start:
+                longest = max(longest, end - start)
+                assert any(begin < end and start < last for begin, last in steps), f"step {iteration}"
+    assert longest > 80_000_000
+
+
 @pytest.mark.parametrize("slow", ["host", "compute", "data"])
 def test_the_healthy_rank_waits_and_the_slow_one_reports_what_for(
     slow: str, receiver: Receiver, tmp_path: Path
@@ -57,6 +74,7 @@ def test_the_healthy_rank_waits_and_the_slow_one_reports_what_for(
     others = {part: seconds for part, seconds in straggler.items() if part != slow}
     assert max(others.values()) < 0.05, (healthy, straggler)
     assert max(healthy["host"], healthy["compute"], healthy["data"]) < 0.05, (healthy, straggler)
+    assert_waits_lie_within_steps(receiver.spans)
 
 
 def test_healthy_ranks_look_alike_and_close_the_same_windows(receiver: Receiver, tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ class KernelScoreRequest(NamedTuple):
     """Of the request, so that a late result replaces nothing newer."""
     at: float
     """Unix seconds of the newest reports."""
+    names: tuple[str, ...]
+    """Of the kernels."""
     median_RK: Floats
     tail_RK: Floats
     """Mean of the slower half of the calls."""
@@ -136,6 +138,23 @@ class KernelScoreRequest(NamedTuple):
     """Whether these scores are wanted; otherwise they are NaN."""
 
 
+class KernelFigures(NamedTuple):
+    """Each kernel over all ranks, by what they last reported; NaN where no rank did. Seconds of one call."""
+
+    names: tuple[str, ...]
+    ranks_K: Ints
+    """Ranks that reported it."""
+    median_K: Floats
+    """Median over the ranks of their medians; of many ranks, of a sample (``peers.group_medians``)."""
+    tail_K: Floats
+    fastest_K: Floats
+    slowest_K: Floats
+    """Least and largest median of a rank."""
+    slowest_rank_K: Ints
+    spent_K: Floats
+    """Seconds spent in it by all ranks together."""
+
+
 class KernelScores(NamedTuple):
     """Kernel scores of all ranks."""
 
@@ -146,6 +165,7 @@ class KernelScores(NamedTuple):
     relative_R: Floats
     individual_R: Floats
     robust_R: Floats
+    kernels: KernelFigures
 
 
 def kernel_scores(request: KernelScoreRequest) -> KernelScores:
@@ -170,7 +190,28 @@ def kernel_scores(request: KernelScoreRequest) -> KernelScores:
             _weighted_mean(median_GK[group_R], usual),
             _weighted_mean(tail_GK[group_R], slower),
         )
-    return KernelScores(request.number, request.at, relative_R, individual_R, robust_R)
+    return KernelScores(request.number, request.at, relative_R, individual_R, robust_R, _figures(request, fastest_K))
+
+
+def _figures(request: KernelScoreRequest, fastest_K: Floats) -> KernelFigures:
+    median_RK = request.median_RK
+    ranks, kernels = median_RK.shape
+    if not ranks:
+        unknown_K, none_K = np.full(kernels, np.nan), np.zeros(kernels, dtype=np.int64)
+        return KernelFigures(request.names, none_K, unknown_K, unknown_K, unknown_K, unknown_K, none_K, unknown_K)
+    everyone_R = np.zeros(ranks, dtype=np.int64)
+    known_RK = ~np.isnan(median_RK)
+    slowest_rank_K = np.where(known_RK, median_RK, -1.0).argmax(axis=0)
+    return KernelFigures(
+        names=request.names,
+        ranks_K=known_RK.sum(axis=0),
+        median_K=peers.group_medians(median_RK, everyone_R)[0],
+        tail_K=peers.group_medians(request.tail_RK, everyone_R)[0],
+        fastest_K=fastest_K,
+        slowest_K=median_RK[slowest_rank_K, np.arange(kernels)],
+        slowest_rank_K=slowest_rank_K,
+        spent_K=np.nansum(request.spent_RK, axis=0, dtype=np.float64),
+    )
 
 
 class _Rates(NamedTuple):

@@ -7,9 +7,9 @@ have reported theirs, or some seconds after the first report; then ``straggler_d
 (``close_window``), adds a sample to the history, computes scores, and opens, updates and ends stragglers. Everything
 else in this room computes and returns.
 
-Three lifetimes: what is published, counted and kept of devices outlives attempts and the monitor; columns and windows
-last one attempt; the assembly one window. What outlives an attempt is keyed by the device and the rank's parallel
-coordinates (:func:`device_key`), never by the rank's number, as ranks move between devices.
+Four lifetimes: what is published, counted and kept of devices outlives attempts and the monitor; the trends of kernels
+outlive attempts; columns and windows last one attempt; the assembly one window. What is kept of devices is keyed by the
+device and the rank's parallel coordinates (:func:`device_key`), never by the rank's number, as ranks move between them.
 
 Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices. Times are seconds.
 """
@@ -34,6 +34,7 @@ from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
 from rankwatch_monitor.core.straggler import peers, scores
 from rankwatch_monitor.core.straggler.diagnosis import HeavyStage, LastRank, TransferTimes, WindowRecord
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
+from rankwatch_monitor.core.straggler.kernel_trends import KernelTrends
 from rankwatch_monitor.core.straggler.lateness import COMPUTE, PARTS, Lateness, lateness
 from rankwatch_monitor.core.straggler.peers import Layout
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, KernelScores, Scores
@@ -221,6 +222,8 @@ class Performance:
         self.last_straggler = 0
         """Number of the last straggler."""
         self.history = History()
+        self.kernel_trends = KernelTrends()
+        """Since this monitor has held the job; not stored."""
         self.best = BestMedians()
         self.stride: int | None = None
         """Steps from one window to the next, to be set on the ranks; None: they choose it themselves."""
@@ -614,6 +617,7 @@ class Performance:
         request = KernelScoreRequest(
             number=self.kernel_requests,
             at=window.now,
+            names=tuple(table.names),
             median_RK=table["median"][:ranks].copy(),
             tail_RK=table["tail"][:ranks].copy(),
             spent_RK=table["spent"][:ranks].copy(),
@@ -632,6 +636,7 @@ class Performance:
         if self.kernel_scores is not None and self.kernel_scores.number >= result.number:
             return
         self.kernel_scores = result
+        self.kernel_trends.add(result.at, result.kernels)
         if self.scores is not None:
             self.scores.set_kernels(result)
 

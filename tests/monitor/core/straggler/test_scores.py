@@ -27,6 +27,7 @@ def scored(
         KernelScoreRequest(
             number=1,
             at=0.0,
+            names=tuple(f"k{k}" for k in range(median_RK.shape[1])),
             median_RK=median_RK,
             tail_RK=median_RK if tail_RK is None else tail_RK,
             spent_RK=spent_RK,
@@ -121,7 +122,9 @@ def test_scores_of_many_ranks_follow_the_formulas(groups: int) -> None:
 
 def test_scores_that_are_not_wanted_are_nan() -> None:
     one = np.ones((2, 1), dtype=np.float32)
-    found = kernel_scores(KernelScoreRequest(1, 0.0, one, one, one, one, np.zeros(2, dtype=np.int64), False, False))
+    found = kernel_scores(
+        KernelScoreRequest(1, 0.0, ("k",), one, one, one, one, np.zeros(2, dtype=np.int64), False, False)
+    )
     assert np.isnan(found.relative_R).all()
     assert np.isnan(found.individual_R).all()
     assert found.robust_R == pytest.approx([1.0, 1.0])

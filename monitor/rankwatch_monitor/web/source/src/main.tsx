@@ -15,6 +15,7 @@ import "./style/launchers.css";
 import "./style/goodput.css";
 import "./style/stragglers.css";
 import "./style/charts.css";
+import "./style/kernels.css";
 import "./style/place.css";
 import "./style/digest.css";
 import "./style/control.css";

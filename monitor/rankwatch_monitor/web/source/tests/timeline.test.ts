@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { SectionTimeline } from "../src/api/types";
-import { beside, lanes, ROW, spanAt, sums, total, written } from "../src/logic/timeline";
+import { beside, inSections, lanes, pannedView, ROW, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
-  attempt: 1, sampled: [10, 20], sections: ["data", "step", "forward"], ranks_known: 2,
+  attempt: 1, sampled: [10, 20], profiled: [10], no_waits: "", sections: ["data", "step", "forward"], ranks_known: 2,
   ranks: [
-    { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, seconds: 0.5, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
-    { rank: 5, host: "b", steps: [{ iteration: 10, seconds: 1, spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
+    { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, seconds: 0.5, waits: iteration === 10 ? [[0.25, 0.1], [0.45, 0.1]] : null, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
+    { rank: 5, host: "b", steps: [{ iteration: 10, seconds: 1, waits: [], spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
   ],
 };
 const placed = lanes(TIMELINE, 314);
@@ -46,6 +46,57 @@ test("sums are seconds a step, the longest section first", () => {
   assert.deepEqual(seconds, [[0.4, 0.1, 0.2], [0.4, 0.6, 0.2]]);
   assert.equal(medians[1], 0.35);
   assert.equal(total(placed, 1, 0, 0), 0.6);
+});
+
+test("waits lie on the innermost section that was open, on the first row outside of all", () => {
+  const [step] = TIMELINE.ranks[0]!.steps;
+  const found = inSections(step!.waits!, step!.spans).map((each) => each.map((value) => Math.round(value * 1000) / 1000));
+  assert.deepEqual(found, [[0.25, 0.3, 1], [0.3, 0.35, 0], [0.45, 0.55, 0]]);
+  assert.equal(placed.waits.length, 3);
+  assert.deepEqual([0, 1, 2].map((section) => placed.spans[at(0, 0, section)]!.waits), [false, true, true]);
+  assert.deepEqual([placed.waits[0]!.y, placed.waits[1]!.y], [ROW, 0]);
+});
+
+test("waiting is added up, within a section too, and unknown where it was not measured", () => {
+  const [profiled, other] = TIMELINE.ranks[0]!.steps;
+  assert.ok(Math.abs(waited(profiled)! - 0.2) < 1e-9);
+  assert.ok(Math.abs(waited(profiled, 0.1, 0.3)! - 0.05) < 1e-9);
+  assert.deepEqual([waited(other), waited(TIMELINE.ranks[1]!.steps[0]), waited(undefined)], [null, 0, null]);
+  assert.deepEqual(sums(TIMELINE, 8).waits.map((each) => Math.round(each! * 1000)), [200, 0]);
+});
+
+const near = (view: View, expected: View) => assert.ok(view.every((each, i) => Math.abs(each - expected[i]!) < 1e-9), `${view} is not ${expected}`);
+
+test("zoom keeps the point under the cursor, ends at the whole and at a 500th", () => {
+  near(zoomedView(WHOLE, 0.5, 0.25), [0.125, 0.625]);
+  near(zoomedView([0.4, 0.6], 100), WHOLE);
+  const closest = zoomedView(WHOLE, 1e-9);
+  assert.ok(Math.abs(closest[1] - closest[0] - 1 / 500) < 1e-9);
+});
+
+test("moving stops at the ends, and a drag selects in either direction", () => {
+  near(pannedView([0.2, 0.4], 0.5), [0.3, 0.5]);
+  near(pannedView([0.2, 0.4], -9), [0, 0.2]);
+  near(pannedView([0.2, 0.4], 9), [0.8, 1]);
+  near(selectedView([0.5, 1], 0.6, 0.2), [0.6, 0.8]);
+  near(selectedView(WHOLE, -3, 0.5), [0, 0.5]);
+});
+
+test("a part is drawn over the whole width", () => {
+  const last = placed.columns[1]!;
+  const part = viewed(placed, [last.x / 314, 1], 314);
+  assert.ok(Math.abs(part.columns[1]!.x) < 1e-6);
+  assert.ok(Math.abs(part.columns[1]!.width - 314) < 1e-6);
+  assert.ok(part.columns[0]!.x < 0);
+  assert.equal(spanAt(part, 3, 3), at(0, 1, 0));
+});
+
+test("a span that is not seen is moved to, and one that is seen moves nothing", () => {
+  const span = placed.spans[at(0, 1, 1)]!;
+  const moved = showing([0, 0.1], span, 314);
+  assert.ok(moved[0] < (span.x + span.width) / 314 && moved[1] > span.x / 314);
+  assert.ok(Math.abs(moved[1] - moved[0] - 0.1) < 1e-9);
+  near(showing([0.1, 1], span, 314), [0.1, 1]);
 });
 
 test("ranks are written as the monitor reads them", () => {

@@ -310,6 +310,10 @@ export interface SectionTimeline {
   attempt: number;
   /** Iterations of which any of the ranks has spans. */
   sampled: number[];
+  /** Those of them whose time in collectives is known. */
+  profiled: number[];
+  /** Why it may be unknown. */
+  no_waits: string;
   sections: string[];
   ranks_known: number;
   ranks: RankLane[];
@@ -326,6 +330,43 @@ export interface RankStep {
   seconds: number;
   /** Number of the section, depth, seconds since the step's beginning, seconds it took. */
   spans: [section: number, depth: number, start: number, duration: number][];
+  /** In collectives, while nothing was computed; null: not measured. */
+  waits: [start: number, duration: number][] | null;
+}
+
+/** The costliest kernels of a job with their trends. */
+export interface Kernels {
+  /** Time of the last report. */
+  at: number | null;
+  /** Where the trends begin; they are not stored. */
+  since: number | null;
+  /** Seconds that a point of the trends covers. */
+  spacing: number;
+  /** Why there are no kernels; empty: there are. */
+  reason: string;
+  sources: { source: string; reason: string; ranks: number }[];
+  points: number[];
+  /** By total time, the costliest first. */
+  kernels: Kernel[];
+  omitted: number;
+}
+
+/** One kernel over all ranks; seconds of one call. */
+export interface Kernel {
+  name: string;
+  share: number;
+  ranks: number;
+  median: number;
+  tail: number | null;
+  slowest_rank: number;
+  slowest_host: string;
+  slowest: number;
+  /** The fastest rank's median divided by that of the slowest; null: one rank. */
+  relative: number | null;
+  /** The median now divided by the usual one; null: too few points. */
+  change: number | null;
+  slower_since: number | null;
+  trend: (number | null)[];
 }
 
 /** Definition of one policy setting. */

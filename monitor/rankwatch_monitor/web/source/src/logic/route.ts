@@ -5,7 +5,7 @@ import type { Dimension } from "../api/types";
 import { isLook, type Look } from "./levels";
 import { parseRange, type Range, rangeText } from "./range";
 
-export const TABS = ["overview", "timeline", "charts", "control"] as const;
+export const TABS = ["overview", "timeline", "kernels", "charts", "control"] as const;
 export type Tab = (typeof TABS)[number];
 /** What the grid is grouped by: the nodes, or a coordinate of the parallel layout. */
 export type Grouping = "node" | Dimension;

@@ -15,6 +15,14 @@ export function duration(seconds: number | null | undefined): string {
   return wholeDuration(s);
 }
 
+/** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
+export function fine(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const [unit, name] = ([[1, "s"], [1e-3, "ms"], [1e-6, "µs"]] as const).find(([each]) => seconds >= 0.9995 * each) ?? [1e-9, "ns"];
+  const scaled = seconds / unit;
+  return `${scaled >= 99.95 ? Math.round(scaled) : Number(scaled.toPrecision(3))}${THIN}${name}`;
+}
+
 /** The same without fractions, for counters that update every second. */
 export function wholeDuration(seconds: number): string {
   const s = Math.max(0, Math.round(seconds));

@@ -1,6 +1,7 @@
-// Layout of the section timeline: one lane per rank, one column per step, nested sections below each other.
+// Layout of the section timeline: one lane per rank, one column per step, nested sections below each other; its zoom; and the time in
+// collectives.
 
-import type { RankLane, SectionTimeline } from "../api/types";
+import type { RankLane, RankStep, SectionTimeline } from "../api/types";
 import { runs } from "./text";
 
 /** CSS pixels. */
@@ -10,6 +11,8 @@ const STEP_GAP = 14;
 const NARROWEST = 1.5;
 /** Sections nested deeper than this are drawn on the last row. */
 const DEEPEST = 5;
+/** Seconds to which the API rounds. */
+const ROUNDING = 2e-6;
 
 export interface Placed {
   lane: number;
@@ -19,7 +22,11 @@ export interface Placed {
   x: number;
   y: number;
   width: number;
+  /** Since the step began. */
+  start: number;
   seconds: number;
+  /** Part of it is time in collectives. */
+  waits: boolean;
 }
 
 export interface Column {
@@ -30,9 +37,18 @@ export interface Column {
   seconds: number;
 }
 
+/** A stretch in collectives, on the row of the innermost section that was open. */
+export interface Wait {
+  lane: number;
+  x: number;
+  y: number;
+  width: number;
+}
+
 export interface Lanes {
   columns: Column[];
   spans: Placed[];
+  waits: Wait[];
   /** Top of each lane. */
   tops: number[];
   laneHeight: number;
@@ -54,24 +70,96 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
   });
   const depths = timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
   const laneHeight = (1 + Math.max(0, ...depths)) * ROW;
-  const placed: Lanes = { columns, spans: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [] };
+  const placed: Lanes = { columns, spans: [], waits: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [] };
   timeline.ranks.forEach((rank, lane) => {
     const top = lane * (laneHeight + LANE_GAP);
     placed.tops.push(top);
     columns.forEach((column, step) => {
-      const spans = stepOf(rank, column.iteration)?.spans;
+      const { spans, waits } = stepOf(rank, column.iteration) ?? {};
       if (!spans) placed.missing.push({ lane, step });
+      const stretches = inSections(waits ?? [], spans ?? []);
       for (const [section, depth, start, seconds] of spans ?? []) {
         placed.spans.push({
-          lane, step, section, depth, seconds,
+          lane, step, section, depth, start, seconds,
           x: column.x + start * scale,
           y: top + Math.min(DEEPEST, depth) * ROW,
           width: Math.max(NARROWEST, seconds * scale),
+          waits: stretches.some(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING),
         });
+      }
+      for (const [from, to, depth] of stretches) {
+        placed.waits.push({ lane, x: column.x + from * scale, y: top + Math.min(DEEPEST, depth) * ROW, width: (to - from) * scale });
       }
     });
   });
   return placed;
+}
+
+/** The waits in seconds from and to, cut where sections begin and end, with the depth of the innermost one: 0 outside of all. */
+export function inSections(waits: NonNullable<RankStep["waits"]>, spans: RankStep["spans"]): [from: number, to: number, depth: number][] {
+  const edges = spans.flatMap(([, , start, seconds]) => [start, start + seconds]);
+  return waits.flatMap(([start, seconds]) => {
+    const cuts = [start, ...edges.filter((edge) => edge > start && edge < start + seconds).sort((a, b) => a - b), start + seconds];
+    const found: [number, number, number][] = [];
+    for (let i = 0; i + 1 < cuts.length; i++) {
+      const [from, to] = [cuts[i]!, cuts[i + 1]!];
+      const middle = (from + to) / 2;
+      const depth = Math.max(0, ...spans.filter(([, , begin, each]) => begin <= middle && middle < begin + each).map(([, deep]) => deep));
+      const last = found.at(-1);
+      if (last && last[1] === from && last[2] === depth) last[1] = to;
+      else if (to > from) found.push([from, to, depth]);
+    }
+    return found;
+  });
+}
+
+/** Seconds in collectives of one step; null: not measured. */
+export function waited(step: RankStep | undefined, from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY): number | null {
+  if (!step || step.waits === null) return null;
+  return step.waits.reduce((sum, [start, seconds]) => sum + Math.max(0, Math.min(to, start + seconds) - Math.max(from, start)), 0);
+}
+
+/** The shown part of the whole width: from and to, 0 to 1. */
+export type View = readonly [number, number];
+export const WHOLE: View = [0, 1];
+/** The smallest part that is shown. */
+const CLOSEST = 1 / 500;
+
+/** The part with another length; the point `at`, from 0 to 1 of what is shown, stays where it is. */
+export function zoomedView([from, to]: View, factor: number, at = 0.5): View {
+  const length = Math.min(1, Math.max(CLOSEST, (to - from) * factor));
+  return within(from + (to - from - length) * at, length);
+}
+
+/** The part moved by a share of its length. */
+export function pannedView([from, to]: View, share: number): View {
+  return within(from + (to - from) * share, to - from);
+}
+
+/** The part between two points of what is shown, each 0 to 1, in either order. */
+export function selectedView([from, to]: View, one: number, other: number): View {
+  const [first, last] = [Math.min(one, other), Math.max(one, other)].map((each) => from + (to - from) * Math.min(1, Math.max(0, each))) as [number, number];
+  const length = Math.max(CLOSEST, last - first);
+  return within((first + last - length) / 2, length);
+}
+
+function within(from: number, length: number): View {
+  const first = Math.min(1 - length, Math.max(0, from));
+  return [first, first + length];
+}
+
+/** The part that holds a span whole, if it is not visible: moved as little as possible. */
+export function showing(view: View, span: Placed, width: number): View {
+  const [from, to] = [span.x / width, (span.x + span.width) / width];
+  if (to > view[0] && from < view[1]) return view;
+  return within(from < view[0] ? from : Math.max(from - (view[1] - view[0]) / 2, to - (view[1] - view[0])), view[1] - view[0]);
+}
+
+/** The layout of `lanes` as a part of it is seen. */
+export function viewed(placed: Lanes, [from, to]: View, width: number): Lanes {
+  const scale = 1 / (to - from);
+  const move = <T extends { x: number; width: number }>(each: T): T => ({ ...each, x: (each.x - from * width) * scale, width: Math.max(Math.min(each.width, NARROWEST), each.width * scale) });
+  return { ...placed, columns: placed.columns.map(move), spans: placed.spans.map(move), waits: placed.waits.map(move) };
 }
 
 function stepOf(lane: RankLane, iteration: number) {
@@ -116,6 +204,8 @@ export interface Sums {
   /** Seconds per step by lane and position in `sections`; null: the rank did not enter it. */
   seconds: (number | null)[][];
   medians: number[];
+  /** Mean seconds in collectives per measured step, by lane; null: not measured. */
+  waits: (number | null)[];
 }
 
 /** Mean seconds per step of each section over the steps shown. */
@@ -131,6 +221,10 @@ export function sums(timeline: SectionTimeline, most: number): Sums {
     sections,
     seconds: byLane.map((found) => sections.map((section) => found.get(section) ?? null)),
     medians: sections.map((section) => median(column(section))),
+    waits: timeline.ranks.map((lane) => {
+      const known = lane.steps.flatMap((step) => waited(step) ?? []);
+      return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length;
+    }),
   };
 }
 

@@ -32,7 +32,7 @@ export function RangeBar({ from, to }: { from: number; to: number }) {
   );
 }
 
-function Step({ name, onClick, children }: { name: string; onClick: () => void; children: ComponentChildren }) {
+export function Step({ name, onClick, children }: { name: string; onClick: () => void; children: ComponentChildren }) {
   return <button type="button" aria-label={name} title={name} onClick={onClick}>{children}</button>;
 }
 

@@ -19,6 +19,7 @@ import { Control } from "./control";
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
+import { Kernels } from "./kernels";
 import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
@@ -34,7 +35,7 @@ import { Timeline } from "./timeline";
 import { Verdict } from "./verdict";
 
 const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
-const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", charts: "Charts", control: "Policy and actions" };
+const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", kernels: "Kernels", charts: "Charts", control: "Policy and actions" };
 
 export function Job({ id, requested, tab, sight }: { id: string; requested: string | null; tab: Tab; sight: Sight }) {
   const watch: JobWatch = useMemo(() => watchJob(id), [id]);
@@ -80,6 +81,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         ))}
       </nav>
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
+      {tab === "kernels" && <Kernels id={id} over={over} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && stragglers}

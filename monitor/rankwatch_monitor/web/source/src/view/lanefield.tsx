@@ -1,14 +1,20 @@
-// The lanes of the section timeline: a canvas with keyboard navigation.
+// The lanes of the section timeline: a canvas with keyboard navigation, of which a part is seen.
 
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SectionTimeline } from "../api/types";
 import { readableOn } from "../logic/glyphs";
-import { beside, type Lanes, ROW, sectionTone, spanAt } from "../logic/timeline";
+import { beside, type Lanes, pannedView, ROW, sectionTone, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
 import { count, duration } from "../logic/text";
 import { colour, repaint } from "./theme";
 
 /** Padding of text within its box. */
 const INSET = 5;
+/** Height of a line of text. */
+const TEXT = 12;
+/** Pixels that are dragged at least to be a part of the steps. */
+const DRAGGED = 5;
+/** Zoom of one pixel of the wheel. */
+const WHEEL = 1.0025;
 
 interface Field {
   timeline: SectionTimeline;
@@ -17,10 +23,16 @@ interface Field {
   /** Index of the span that is described below the lanes. */
   at: number | null;
   choose: (at: number | null) => void;
+  width: number;
+  view: View;
+  show: (view: View) => void;
   resized: (width: number) => void;
 }
 
-export function LaneField({ timeline, placed, at, choose, resized }: Field) {
+export function LaneField({ timeline, placed: whole, at, choose, width, view, show, resized }: Field) {
+  const placed = useMemo(() => whole && viewed(whole, view, width), [whole, view, width]);
+  /** Where a drag began and is, in pixels. */
+  const [drag, setDrag] = useState<readonly [number, number] | null>(null);
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const painted = repaint.value;
@@ -30,20 +42,54 @@ export function LaneField({ timeline, placed, at, choose, resized }: Field) {
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
-    if (placed && canvas.current) draw(canvas.current, timeline, placed, at);
-  }, [placed, at, painted]);
+    if (placed && canvas.current) draw(canvas.current, timeline, placed, at, width);
+  }, [placed, at, painted, width]);
+  const x = (event: MouseEvent) => event.clientX - holder.current!.getBoundingClientRect().left;
   const under = (event: PointerEvent) => {
     if (!placed) return null;
     const box = canvas.current!.getBoundingClientRect();
     return spanAt(placed, event.clientX - box.left, event.clientY - box.top);
   };
-  const keys = (event: KeyboardEvent) => {
-    if (!placed || placed.spans.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape") choose(null);
-    else if (event.key.startsWith("Arrow")) choose(at === null || at >= placed.spans.length ? 0 : beside(placed, at, event.key));
+  const wheel = useRef<(event: WheelEvent) => void>(() => undefined);
+  wheel.current = (event) => {
+    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+    if (event.ctrlKey || event.metaKey) show(zoomedView(view, WHEEL ** event.deltaY, x(event) / width));
+    else if (sideways !== 0 && view !== WHOLE && (event.shiftKey || Math.abs(sideways) > Math.abs(event.deltaY))) show(pannedView(view, sideways / width));
     else return;
     event.preventDefault();
   };
+  useEffect(() => {
+    const turned = (event: WheelEvent) => wheel.current(event);
+    const element = holder.current!;
+    element.addEventListener("wheel", turned, { passive: false }); // otherwise the browser zooms the page
+    return () => element.removeEventListener("wheel", turned);
+  }, []);
+  const keys = (event: KeyboardEvent) => {
+    const { key, shiftKey } = event;
+    if (!whole || whole.spans.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (key === "+" || key === "=" || key === "-" || key === "_") show(zoomedView(view, key === "+" || key === "=" ? 0.5 : 2, middleOf(placed!, at, width)));
+    else if (shiftKey && (key === "ArrowLeft" || key === "ArrowRight")) show(pannedView(view, key === "ArrowLeft" ? -0.5 : 0.5));
+    else if (key === "0" || (key === "Escape" && at === null)) show(WHOLE);
+    else if (key === "Escape") choose(null);
+    else if (key.startsWith("Arrow")) {
+      const next = at === null || at >= whole.spans.length ? 0 : beside(whole, at, key);
+      choose(next);
+      show(showing(view, whole.spans[next]!, width));
+    } else return;
+    event.preventDefault();
+  };
+  const pressed = (event: PointerEvent) => {
+    choose(under(event));
+    if (event.button !== 0 || event.pointerType === "touch") return; // a touch scrolls the page
+    holder.current!.setPointerCapture(event.pointerId);
+    setDrag([x(event), x(event)]);
+  };
+  const moved = (event: PointerEvent) => (drag === null ? choose(under(event) ?? at) : setDrag([drag[0], x(event)]));
+  const released = () => {
+    if (drag !== null && Math.abs(drag[1] - drag[0]) >= DRAGGED) show(selectedView(view, drag[0] / width, drag[1] / width));
+    setDrag(null);
+  };
+  const [from, to] = drag === null ? [0, 0] : [Math.max(0, Math.min(...drag)), Math.min(width, Math.max(...drag))];
   return (
     <div class="lanes">
       <ol aria-hidden="true" style={{ height: `${placed?.height ?? 0}px` }}>
@@ -57,11 +103,13 @@ export function LaneField({ timeline, placed, at, choose, resized }: Field) {
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="section timeline" aria-describedby="lane-keys"
         aria-label={`${timeline.ranks.length} ranks, steps ${placed?.columns.map((column) => column.iteration).join(", ") ?? ""}`}
-        onKeyDown={keys} onPointerMove={(event) => choose(under(event) ?? at)} onPointerDown={(event) => choose(under(event))}
+        onKeyDown={keys} onPointerMove={moved} onPointerDown={pressed} onPointerUp={released} onPointerCancel={() => setDrag(null)}
+        onDblClick={() => show(WHOLE)}
       >
         <canvas ref={canvas} style={{ height: `${placed?.height ?? 0}px` }} aria-hidden="true" />
-        {placed?.columns.map((column) => (
-          <span key={column.iteration} class="step" style={{ left: `${column.x}px`, width: `${column.width}px` }}>
+        {to - from >= DRAGGED && <span class="dragged" style={{ left: `${from}px`, width: `${to - from}px` }} />}
+        {placed?.columns.filter((column) => column.x < width && column.x + column.width > 0).map((column) => (
+          <span key={column.iteration} class="step" style={{ left: `${Math.max(0, column.x)}px`, width: `${Math.min(width, column.x + column.width) - Math.max(0, column.x)}px` }}>
             step {count(column.iteration)} <small>{duration(column.seconds)}</small>
           </span>
         ))}
@@ -70,10 +118,16 @@ export function LaneField({ timeline, placed, at, choose, resized }: Field) {
   );
 }
 
-function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lanes, at: number | null): void {
+/** Where the chosen span is on the field, 0 to 1; the middle if it is not seen. */
+function middleOf(placed: Lanes, at: number | null, width: number): number {
+  const span = at === null ? undefined : placed.spans[at];
+  const middle = span ? (span.x + span.width / 2) / width : 0.5;
+  return middle >= 0 && middle <= 1 ? middle : 0.5;
+}
+
+function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lanes, at: number | null, across: number): void {
   const scale = devicePixelRatio;
-  const last = placed.columns.at(-1);
-  canvas.width = Math.max(1, Math.ceil((last ? last.x + last.width : 0) * scale));
+  canvas.width = Math.max(1, Math.ceil(across * scale));
   canvas.height = Math.ceil(placed.height * scale);
   canvas.style.width = `${canvas.width / scale}px`;
   const context = canvas.getContext("2d")!;
@@ -85,16 +139,25 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   const quiet = colour("quiet");
   for (const { lane, step } of placed.missing) {
     const { x, width } = placed.columns[step]!;
+    if (x > across || x + width < 0) continue;
     context.strokeStyle = quiet;
     context.setLineDash([4, 4]);
     context.strokeRect(x + 0.5, placed.tops[lane]! + 0.5, Math.max(1, width - 1), placed.laneHeight - 2);
     context.setLineDash([]);
-    write(context, "no spans of this step", x, placed.tops[lane]! + placed.laneHeight / 2, width, quiet);
+    write(context, "no spans of this step", Math.max(0, x), placed.tops[lane]! + placed.laneHeight / 2, Math.min(across, x + width) - Math.max(0, x), quiet);
   }
-  for (const span of placed.spans) {
+  const seen = placed.spans.filter((span) => span.x < across && span.x + span.width > 0);
+  for (const span of seen) {
     context.fillStyle = tones[span.section]!;
     context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
-    write(context, timeline.sections[span.section]!, span.x, span.y + ROW / 2, span.width, inks[span.section]!);
+  }
+  context.fillStyle = stripes(context, colour("ground"), scale); // over the colour of the section
+  for (const wait of placed.waits) {
+    if (wait.x < across && wait.x + wait.width > 0) context.fillRect(wait.x, wait.y, Math.max(1, wait.width), ROW - 1);
+  }
+  for (const { section, x, y, width, waits } of seen) {
+    const left = Math.max(0, x);
+    write(context, timeline.sections[section]!, left, y + (waits ? TEXT : ROW) / 2, Math.min(across, x + width) - left, inks[section]!, waits ? tones[section] : undefined);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;
@@ -103,13 +166,35 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
 }
 
-/** Draw the text, shortened to the width; nothing if too little would remain. */
-function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, width: number, ink: string): void {
+/** Diagonal stripes, which let the colour below show between them. */
+function stripes(context: CanvasRenderingContext2D, ink: string, scale: number): CanvasPattern | string {
+  const tile = document.createElement("canvas");
+  const size = (tile.width = tile.height = Math.round(6 * scale));
+  const pen = tile.getContext("2d")!;
+  pen.strokeStyle = ink;
+  pen.lineWidth = 2.2 * scale;
+  pen.beginPath();
+  for (const shift of [-size, 0, size]) {
+    pen.moveTo(shift - scale, size + scale);
+    pen.lineTo(shift + size + scale, -scale);
+  }
+  pen.stroke();
+  const pattern = context.createPattern(tile, "repeat");
+  pattern?.setTransform(new DOMMatrix().scale(1 / scale));
+  return pattern ?? ink;
+}
+
+/** Draw the text, shortened to the width; nothing if too little would remain. `ground`: behind it; stripes stay visible below. */
+function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, width: number, ink: string, ground?: string): void {
   if (width < 2 * INSET + 8) return;
   const room = width - 2 * INSET;
   let shown = text;
   while (shown.length > 1 && context.measureText(shown).width > room) shown = `${shown.slice(0, -2)}…`;
   if (shown.length < 3 && shown !== text) return;
+  if (ground !== undefined) {
+    context.fillStyle = ground;
+    context.fillRect(x + 1, y - TEXT / 2, INSET + context.measureText(shown).width + 2, TEXT);
+  }
   context.fillStyle = ink;
   context.fillText(shown, x + INSET, y + 0.5);
 }

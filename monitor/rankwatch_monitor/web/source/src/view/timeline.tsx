@@ -5,8 +5,9 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { lanes, type Lanes, median, type Placed, sectionTone, sums, total, written } from "../logic/timeline";
+import { lanes, type Lanes, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
 import { count, duration, percent } from "../logic/text";
+import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
 import { selected } from "./selection";
 import { colour, repaint } from "./theme";
@@ -25,21 +26,30 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   const [last, setLast] = useState(3);
   /** The last step shown; null: follow the newest. */
   const [until, setUntil] = useState<number | null>(null);
-  const { timeline, problem } = useTimeline(watch.id, ranks, last, until);
+  /** Only steps whose time in collectives is known. */
+  const [profiled, setProfiled] = useState(false);
+  const { timeline, problem } = useTimeline(watch.id, ranks, last, until, profiled);
   const [width, setWidth] = useState(0);
   const placed = useMemo(() => (timeline && width > 0 ? lanes(timeline, width) : null), [timeline, width]);
   const [at, setAt] = useState<number | null>(null);
-  const sampled = timeline?.sampled ?? [];
+  const [view, setView] = useState(WHOLE);
+  const sampled = (profiled ? timeline?.profiled : timeline?.sampled) ?? [];
   const newest = until === null ? sampled.length - 1 : sampled.indexOf(until);
+  const restart = () => (setAt(null), setView(WHOLE));
+  /** Steps that are looked at closely must not be replaced by newer ones. */
+  const show = (next: View) => {
+    if (next[1] - next[0] < 1 && until === null && placed?.columns.length) setUntil(placed.columns.at(-1)!.iteration);
+    setView(next);
+  };
   const go = (by: number) => {
     const next = Math.max(0, Math.min(sampled.length - 1, newest + by));
-    setAt(null);
+    restart();
     setUntil(next === sampled.length - 1 ? null : sampled[next]!);
   };
   const choose = (event: SubmitEvent) => {
     event.preventDefault();
     const text = String(new FormData(event.currentTarget as HTMLFormElement).get("ranks") ?? "").replace(/\s/g, "");
-    setAt(null);
+    restart();
     setChosen(text === "" ? null : text);
   };
   const span = at === null ? null : placed?.spans[at] ?? null;
@@ -56,28 +66,40 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
         </label>
         <button type="submit">Show</button>
-        {chosen !== null && <button type="button" class="quiet" onClick={() => setChosen(null)}>Suggested ranks</button>}
+        {chosen !== null && <button type="button" class="quiet" onClick={() => (restart(), setChosen(null))}>Suggested ranks</button>}
         <label>
           Steps{" "}
-          <select value={last} onChange={(event) => setLast(Number(event.currentTarget.value))}>
+          <select value={last} onChange={(event) => (restart(), setLast(Number(event.currentTarget.value)))}>
             {STEPS.map((each) => <option key={each} value={each}>{each}</option>)}
           </select>
         </label>
         <span class="turn">
           <button type="button" disabled={newest <= 0} onClick={() => go(-last)}>Earlier</button>
           <button type="button" disabled={newest >= sampled.length - 1} onClick={() => go(last)}>Later</button>
-          <button type="button" class="quiet" disabled={until === null} onClick={() => setUntil(null)}>Newest</button>
+          <button type="button" class="quiet" disabled={until === null} onClick={() => (restart(), setUntil(null))}>Newest</button>
+        </span>
+        {timeline !== null && (timeline.profiled.length > 0 || profiled) && (
+          <label>
+            <input type="checkbox" checked={profiled} onChange={() => (restart(), setUntil(null), setProfiled(!profiled))} /> Only steps with known waiting ({count(timeline.profiled.length)})
+          </label>
+        )}
+        <span class="turn" role="toolbar" aria-label="Part of the steps shown">
+          <Step name="Move left" onClick={() => show(pannedView(view, -0.5))}>‹</Step>
+          <Step name="Move right" onClick={() => show(pannedView(view, 0.5))}>›</Step>
+          <Step name="Zoom in" onClick={() => show(zoomedView(view, 0.5))}>+</Step>
+          <Step name="Zoom out" onClick={() => show(zoomedView(view, 2))}>−</Step>
+          {view[1] - view[0] < 1 && <button type="button" onClick={() => setView(WHOLE)}>Whole steps</button>}
         </span>
       </form>
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
-      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline)}</p>}
+      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline, profiled)}</p>}
       {timeline !== null && sampled.length > 0 && (
         <>
           <Key timeline={timeline} />
-          <LaneField timeline={timeline} placed={placed} at={at} choose={setAt} resized={setWidth} />
+          <LaneField timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
-            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys.</small>}
+            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys. Drag, Ctrl with the wheel, + and − zoom; Shift with the wheel or the arrows moves; 0 shows whole steps.</small>}
           </p>
           <Sums timeline={timeline} />
           <p class="note">
@@ -104,7 +126,8 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written([...found]);
 }
 
-function absence(timeline: SectionTimeline): string {
+function absence(timeline: SectionTimeline, profiled: boolean): string {
+  if (profiled && timeline.sampled.length > 0) return `No step with known waiting is kept: ${timeline.no_waits}.`;
   if (timeline.ranks_known > 0) return `These ranks have sent no spans; ${count(timeline.ranks_known)} others have.`;
   return "No spans yet: ranks send every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.step().";
 }
@@ -120,6 +143,14 @@ function Key({ timeline }: { timeline: SectionTimeline }) {
           <span class="code">{timeline.sections[section]}</span>
         </li>
       ))}
+      {timeline.ranks.some((lane) => lane.steps.some((step) => step.waits !== null)) ? (
+        <li>
+          <i class="area waiting" aria-hidden="true" />
+          in collectives, nothing computed: waiting for others, and the transfer
+        </li>
+      ) : (
+        <li><small>Waiting for others is not drawn in these steps: {timeline.no_waits}.</small></li>
+      )}
     </ul>
   );
 }
@@ -130,7 +161,10 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
   const here = total(placed, span.lane, span.step, span.section);
   const others = timeline.ranks.map((_, i) => total(placed, i, span.step, span.section)).filter((seconds) => seconds > 0);
   const middle = median(others);
-  const step = lane.steps.find((each) => each.iteration === column.iteration)!;
+  const stepOf = (each: SectionTimeline["ranks"][number]) => each.steps.find((candidate) => candidate.iteration === column.iteration);
+  const step = stepOf(lane)!;
+  const inside = waited(step, span.start, span.start + span.seconds);
+  const more = (waited(step) ?? 0) - Math.min(...timeline.ranks.flatMap((each) => waited(stepOf(each)) ?? []));
   return (
     <>
       <b>Rank {lane.rank}</b>
@@ -138,6 +172,8 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
       <span>step {count(column.iteration)}</span>
       <span><span class="code">{timeline.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
       <span>{percent(span.seconds / step.seconds)} of its step</span>
+      {inside !== null && <span>{inside < 0.0005 ? "none" : duration(inside)} of it in collectives{more > 0.0005 && `, in the whole step ${duration(more)} longer than the rank that waits least`}</span>}
+      {inside === null && <span>waiting not measured</span>}
       {here > span.seconds * 1.01 && <span>{duration(here)} in all its entries</span>}
       {others.length > 1 && <span>median of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
     </>
@@ -145,7 +181,8 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
 }
 
 function Sums({ timeline }: { timeline: SectionTimeline }) {
-  const { sections, seconds, medians } = sums(timeline, COLUMNS);
+  const { sections, seconds, medians, waits } = sums(timeline, COLUMNS);
+  const least = Math.min(...waits.flatMap((each) => each ?? []));
   return (
     <>
       <h3>Time per step by section</h3>
@@ -156,6 +193,7 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}</th>)}
+              {Number.isFinite(least) && <th scope="col" class="number" title="While nothing was computed; of the steps in which it was measured. Beside it: how much longer than the rank that waits least">In collectives</th>}
             </tr>
           </thead>
           <tbody>
@@ -172,6 +210,12 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
                     </td>
                   );
                 })}
+                {Number.isFinite(least) && (
+                  <td class="number">
+                    {duration(waits[i])}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                  </td>
+                )}
               </tr>
             ))}
           </tbody>
@@ -181,7 +225,7 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
   );
 }
 
-function useTimeline(job: string, ranks: string, last: number, until: number | null) {
+function useTimeline(job: string, ranks: string, last: number, until: number | null, profiled: boolean) {
   const [answer, take] = useState<{ timeline: SectionTimeline | null; problem: string | null }>({ timeline: null, problem: null });
   useEffect(
     () =>
@@ -190,14 +234,15 @@ function useTimeline(job: string, ranks: string, last: number, until: number | n
         const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
         try {
           let timeline = await read(`last=${last}`);
-          const end = until === null ? -1 : timeline.sampled.indexOf(until);
-          if (end >= 0) timeline = await read(`steps=${timeline.sampled.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
+          const steps = profiled ? timeline.profiled : timeline.sampled;
+          const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
+          if (end >= 0) timeline = await read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
           take({ timeline, problem: null });
         } catch (problem) {
           if (problem instanceof Problem) take({ timeline: null, problem: problem.message });
         }
       }),
-    [job, ranks, last, until],
+    [job, ranks, last, until, profiled],
   );
   return answer;
 }

@@ -1,0 +1,142 @@
+"""The kernels of a job with their trends, as ``GET /jobs/{id}/kernels`` shows them. Derived when they are read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from rankwatch.contract.enums import KernelSource
+from rankwatch.profiling.source import NO_SOURCE
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.kernel_trends import Kernel
+from rankwatch_monitor.core.views.rankings import host_of
+
+SHOWN_SOURCES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """Ranks whose kernel timings come from one source."""
+
+    source: str
+    """``cupti``, ``kineto-cuda``, ``kineto-cpu`` or ``none``."""
+    reason: str
+    """Why it is not another."""
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """One kernel over all ranks; seconds of one call."""
+
+    name: str
+    """With its launch shape; without a GPU an operator with its input shapes."""
+    share: float
+    """Of the time that all ranks spent in kernels; collectives are left out."""
+    ranks: int
+    """Ranks that reported it."""
+    median: float
+    """Median over the ranks of the median of each."""
+    tail: float | None
+    """The same of the mean of the slower half."""
+    slowest_rank: int
+    slowest_host: str
+    slowest: float
+    """Median of the slowest rank."""
+    relative: float | None
+    """Median of the fastest rank divided by that of the slowest: its part of the relative score; null: one rank."""
+    change: float | None
+    """The median now, divided by its usual one: the lower quartile of the trend. Null: too few points."""
+    slower_since: float | None
+    """Unix seconds since when ``change`` has been 1.25 or more."""
+    trend: list[float | None]
+    """Medians at the times of ``points``; null: not reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsView:
+    """The costliest kernels of a job."""
+
+    at: float | None
+    """Unix seconds of the last report."""
+    since: float | None
+    """Unix seconds at which the trends begin: with the first report to this monitor; they are not stored."""
+    spacing: float
+    """Seconds that a point of the trends covers."""
+    reason: str
+    """Why there are no kernels; empty: there are."""
+    sources: list[SourceView]
+    points: list[float]
+    """Unix seconds."""
+    kernels: list[KernelView]
+    """By total time, the costliest first."""
+    omitted: int
+    """Further kernels that were reported."""
+
+
+def kernels(job: Job) -> KernelsView:
+    """The kernels of a job."""
+    trends = job.performance.kernel_trends
+    points = [round(at, 1) for at in trends.points]
+    return KernelsView(
+        at=trends.at,
+        since=points[0] if points else None,
+        spacing=trends.spacing,
+        reason="" if trends.kernels else _absence(job),
+        sources=_sources(job),
+        points=points,
+        kernels=[_kernel(job, each) for each in trends.kernels],
+        omitted=trends.omitted,
+    )
+
+
+def _kernel(job: Job, kernel: Kernel) -> KernelView:
+    trends = job.performance.kernel_trends
+    change = trends.change(kernel)
+    return KernelView(
+        name=kernel.name,
+        share=round(kernel.share, 4),
+        ranks=kernel.ranks,
+        median=_figure(kernel.median),
+        tail=_figure(kernel.tail) if math.isfinite(kernel.tail) else None,
+        slowest_rank=kernel.slowest_rank,
+        slowest_host=host_of(job, kernel.slowest_rank),
+        slowest=_figure(kernel.slowest),
+        relative=round(kernel.fastest / kernel.slowest, 4) if kernel.ranks > 1 and kernel.slowest else None,
+        change=None if change is None else round(change.ratio, 3),
+        slower_since=None if change is None else change.since,
+        trend=[None if value is None else _figure(value) for value in trends.trend(kernel.name)],
+    )
+
+
+def _sources(job: Job) -> list[SourceView]:
+    found = Counter(job.performance.sources_of.values())
+    return [SourceView(source, reason, ranks) for (source, reason), ranks in found.most_common(SHOWN_SOURCES)]
+
+
+def _absence(job: Job) -> str:
+    sources = _sources(job)
+    timed = next((each for each in sources if each.source != NO_SOURCE), None)
+    if timed is not None:
+        return (
+            f"Kernels are timed by {timed.source} and have not been reported yet: a rank reports them after a few "
+            f"sampled steps, then every {job.policy.report_interval:.0f} s (report_interval)."
+        )
+    if job.policy.kernel_timings is KernelSource.OFF:
+        return "Kernel timings are switched off: set kernel_timings to auto in the policy."
+    if sources:
+        why = f": {sources[0].reason.rstrip('.')}" if sources[0].reason else ""
+        return f"No rank has kernel timings{why}. kernel_timings=auto in the policy takes what a rank can use."
+    if job.ended is not None:
+        return "No kernel timings are known of this job; they are kept in memory while it runs, and not stored."
+    return (
+        "No rank has reported kernel timings yet. They come with the windows of steps, about every 10 s, of ranks that "
+        "use rankwatch.step() and torch, unless kernel_timings is off."
+    )
+
+
+def _figure(seconds: float) -> float:
+    """Four digits."""
+    return float(f"{seconds:.4g}")

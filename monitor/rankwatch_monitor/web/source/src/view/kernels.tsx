@@ -1,0 +1,113 @@
+// The tab "Kernels": how long each of the costliest kernels takes now, on which rank longest, and how that changed.
+
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../api/client";
+import type { Kernel, Kernels as Table } from "../api/types";
+import { asOf } from "../api/connection";
+import { poll } from "../live/poll";
+import { nameAndShape, slowerFirst, spark, times, trendWords } from "../logic/kernels";
+import { rankAddress } from "../logic/route";
+import { score } from "../logic/stragglers";
+import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
+import { NodeLink } from "./placelinks";
+
+const EVERY_MS = 10_000;
+/** CSS pixels of a sparkline, without the room for its end. */
+const [WIDTH, HEIGHT, ROOM] = [140, 22, 3];
+
+export function Kernels({ id, over }: { id: string; over: boolean }) {
+  const table = useTable(id);
+  if (table === null) return <p class="note">Loading the kernels.</p>;
+  const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
+  return (
+    <section class="kernels" aria-labelledby="kernels">
+      <h2 id="kernels">
+        Kernels <small>{table.at === null ? "none reported" : `the costliest first; reported ${ago(table.at, asOf.value)}${over ? ", before the job ended" : ""}`}</small>
+      </h2>
+      {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
+        <>
+          <p class="finding">
+            {slower.length === 0 ? "No kernel takes longer than usual." : (
+              <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b>, shown first.</>
+            )}
+          </p>
+          <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Kernel</th>
+                  <th scope="col" class="number">Share</th>
+                  <th scope="col" class="number">Median</th>
+                  <th scope="col" class="number" title="Mean of the slower half of the calls">Tail</th>
+                  <th scope="col" class="number" title="The median now, divided by the lower quartile of the trend">Now / usual</th>
+                  <th scope="col">Median since {clock(table.since, asOf.value)}</th>
+                  <th scope="col" class="number">Slowest rank</th>
+                  <th scope="col">Node</th>
+                  <th scope="col" class="number">Its median</th>
+                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest; 1 is equally fast">Relative</th>
+                </tr>
+              </thead>
+              <tbody>
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} points={table.points} />)}
+              </tbody>
+            </table>
+          </div>
+          <p class="note">
+            {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
+            Timed by {table.sources.map((each) => `${each.source} on ${plural(each.ranks, "rank")}`).join(", ") || "no rank now"}.
+            {" "}Medians are over the ranks; collectives are left out, since they wait for other ranks. A point of the trends covers {wholeDuration(table.spacing)}.
+            {" "}The trends are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
+          </p>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Row({ job, kernel, points }: { job: string; kernel: Kernel; points: readonly number[] }) {
+  const slower = kernel.slower_since !== null;
+  const [name, shape] = nameAndShape(kernel.name);
+  return (
+    <tr class={slower ? "slower" : undefined}>
+      <th scope="row" class="code" title={kernel.name}>
+        {name}
+        {shape && <small>{shape}</small>}
+      </th>
+      <td class="number">{percent(kernel.share)}</td>
+      <td class="number force">{fine(kernel.median)}</td>
+      <td class="number">{fine(kernel.tail)}</td>
+      <td class="number longer-than-usual">
+        {times(kernel.change)}
+        {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
+      </td>
+      <td><Sparkline kernel={kernel} points={points} /></td>
+      <td class="number">
+        {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}
+      </td>
+      <td><NodeLink host={kernel.slowest_host} /></td>
+      <td class="number">{fine(kernel.slowest)}</td>
+      <td class="number">{score(kernel.relative)}</td>
+    </tr>
+  );
+}
+
+function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number[] }) {
+  const { lines, end, changed } = spark(kernel, points, WIDTH, HEIGHT);
+  const words = trendWords(kernel, asOf.value);
+  return (
+    <svg class="spark" role="img" aria-label={`Median: ${words}`} width={WIDTH + 2 * ROOM} height={HEIGHT + 2 * ROOM} viewBox={`${-ROOM} ${-ROOM} ${WIDTH + 2 * ROOM} ${HEIGHT + 2 * ROOM}`}>
+      <title>{words}</title>
+      <path class="zero" d={`M0 ${HEIGHT}H${WIDTH}`} />
+      {changed !== null && <path class="changed" d={`M${changed.toFixed(1)} 0V${HEIGHT}`} />}
+      {lines.map((line) => <polyline key={line} points={line} />)}
+      {end && <circle cx={end.x} cy={end.y} r="2.2" />}
+    </svg>
+  );
+}
+
+/** Null until the first answer. */
+function useTable(id: string): Table | null {
+  const [table, take] = useState<Table | null>(null);
+  useEffect(() => poll(EVERY_MS, async (ended) => take(await get<Table>(`/jobs/${encodeURIComponent(id)}/kernels`, ended))), [id]);
+  return table;
+}

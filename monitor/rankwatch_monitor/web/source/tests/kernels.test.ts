@@ -1,0 +1,46 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Kernel } from "../src/api/types";
+import { nameAndShape, slowerFirst, spark, trendWords } from "../src/logic/kernels";
+import { fine } from "../src/logic/text";
+
+const NOW = 1_760_000_000;
+const KERNEL: Kernel = {
+  name: "gemm<float><<<96,1,1 256,1,1>>>", share: 0.5, ranks: 2, median: 0.003, tail: 0.003, slowest_rank: 1, slowest_host: "a",
+  slowest: 0.003, relative: 0.9, change: 1.5, slower_since: NOW - 20, trend: [0.002, null, 0.002, 0.003],
+};
+const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
+
+test("a sparkline reaches from 0 to the largest value, with gaps, an end and the moment of the change", () => {
+  const { lines, end, changed } = spark(KERNEL, POINTS, 100, 30);
+  assert.deepEqual(lines, ["50.0,10.0 100.0,0.0"]);
+  assert.deepEqual(end, { x: 100, y: 0 });
+  assert.equal(changed, 50);
+});
+
+test("a kernel that is not slower has no moment, and a single point no line", () => {
+  const { lines, end, changed } = spark({ ...KERNEL, slower_since: null, trend: [0.002] }, [NOW], 100, 30);
+  assert.deepEqual([lines, end, changed], [[], { x: 100, y: 0 }, null]);
+});
+
+test("the trend in words", () => {
+  assert.match(trendWords(KERNEL, NOW), /^2\u2009ms to 3\u2009ms, 1\.50× as long since /);
+  assert.equal(trendWords({ ...KERNEL, slower_since: null, trend: [0.002, 0.002] }, NOW), "always 2\u2009ms");
+  assert.equal(trendWords({ ...KERNEL, trend: [0.002] }, NOW), "one point so far");
+});
+
+test("those that became slower come first, the others keep their order", () => {
+  const named = ["a", "b", "c"].map((name, i) => ({ ...KERNEL, name, slower_since: i === 2 ? NOW : null }));
+  assert.deepEqual(slowerFirst(named).map(({ name }) => name), ["c", "a", "b"]);
+});
+
+test("names are shown without their shapes, of kernels and of operators", () => {
+  assert.deepEqual(nameAndShape(KERNEL.name), ["gemm<float>", "<<<96,1,1 256,1,1>>>"]);
+  assert.deepEqual(nameAndShape("aten::addmm[64,32x64]"), ["aten::addmm", "[64,32x64]"]);
+  assert.deepEqual(nameAndShape("memset"), ["memset", ""]);
+});
+
+test("short durations", () => {
+  const found = [1.25, 0.00124, 0.0009998, 95.04e-6, 320e-9, 0.4567, null].map((seconds) => fine(seconds).replace("\u2009", " "));
+  assert.deepEqual(found, ["1.25 s", "1.24 ms", "1 ms", "95 µs", "320 ns", "457 ms", "–"]);
+});
