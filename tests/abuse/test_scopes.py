@@ -48,6 +48,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("GET", "/api/v1/hosts"): READ,
     ("GET", "/api/v1/nodes"): READ,
     ("GET", "/api/v1/digest"): READ,
+    ("GET", "/api/v1/sparklines"): READ,
     ("GET", "/api/v1/nodes/{host}"): READ,
     ("GET", "/api/v1/events"): READ,
     ("GET", "/api/v1/policy/schema"): READ,

@@ -18,7 +18,8 @@ from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import PROTOBUF, body, rank_report, reports_of_all
 
 FILTERED = tuple(
-    f"/api/v1/{path}" for path in ("jobs", "hosts", "nodes", "nodes/{host}", "digest", "events", "policy/schema")
+    f"/api/v1/{path}"
+    for path in ("jobs", "hosts", "nodes", "nodes/{host}", "digest", "sparklines", "events", "policy/schema")
 )
 OWN, OTHER = "team-a-1", "team-b-1"
 BELOW_JOB = "/api/v1/jobs/{job_id}"

@@ -138,7 +138,9 @@ def no_kernels() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def history(slow_since: float | None, since: float, until: float, run: float = 3600.0) -> dict[str, Any]:
+def history(
+    slow_since: float | None, since: float, until: float, run: float = 3600.0, restarts: Sequence[float] = ()
+) -> dict[str, Any]:
     """The samples of a run that began so many seconds ago; slower data since some moment, and a gap in longer ones."""
     now = time.time()
     each = max(10.0, run / 360)
@@ -150,7 +152,11 @@ def history(slow_since: float | None, since: float, until: float, run: float = 3
         data = 0.41 if slow_since is not None and at > now - slow_since else 0.04
         parts = {"data": data, "compute": 0.3 + 0.01 * math.sin(i / 5), "communication": 0.06, "host": 0.02}
         step = sum(parts.values())
-        samples.append({"at": at, "seconds": each, "step": step, "step_max": step * 1.05, "parts": parts})
+        samples.append({
+            "at": at, "seconds": each, "step": step, "step_max": step * 1.05, "parts": parts,
+            "iteration": round(5000 * (at - now + run) / run),
+            "attempt": 1 + sum(at >= now - restart for restart in restarts),
+        })  # fmt: skip
     return {"samples": samples}
 
 
@@ -168,7 +174,7 @@ def why(slow_since: float | None) -> dict[str, Any]:
 
 def trends(
     slow_since: float | None, since: float, until: float, run: float = 3600.0, restarts: Sequence[float] = (),
-    logged: Sequence[str] = (),
+    logged: Sequence[str] = (), broken: tuple[float, float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Points of a run: the worst rank falls behind when steps became slower; attempts began so many seconds ago."""
     now = time.time()
@@ -176,6 +182,7 @@ def trends(
     at = [moment for i in range(int(run / each)) if since <= (moment := now - run + each * i) <= until]
     slow = [slow_since is not None and moment > now - slow_since for moment in at]
     progress = [(moment - now + run) / run for moment in at]
+    bad = [broken is not None and broken[0] >= now - moment >= broken[1] for moment in at]
     return {
         "at": at,
         "attempt": [1 + sum(moment >= now - restart for restart in restarts) for moment in at],
@@ -188,6 +195,21 @@ def trends(
                            "max": [1.02] * len(at)},
         },
         "logged": {
-            name: [2.0 + 6 / (1 + 12 * done) + 0.05 * math.sin(700 * done) for done in progress] for name in logged
+            name: [None if nan and name == logged[0] else 2.0 + 6 / (1 + 12 * done) + 0.05 * math.sin(700 * done)
+                   for done, nan in zip(progress, bad, strict=True)] for name in logged
         },
+        "non_finite": {logged[0]: [3.0 if nan else None for nan in bad]} if any(bad) else {},
     }  # fmt: skip
+
+
+def of_attempt(trends: dict[str, Any], attempt: int | None) -> dict[str, Any]:
+    """The points of one attempt only, if there is one to choose, and the names of all."""
+    known = trends["attempt"]
+    rows = [i for i, each in enumerate(known) if attempt in (None, each)]
+
+    def chosen(value: Any) -> Any:
+        return (
+            {key: chosen(each) for key, each in value.items()} if isinstance(value, dict) else [value[i] for i in rows]
+        )
+
+    return {**chosen(trends), "attempts": list(dict.fromkeys(known))}

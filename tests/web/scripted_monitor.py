@@ -56,6 +56,8 @@ class Script:
     """How many seconds ago attempts began, besides the first."""
     logged: tuple[str, ...] = ()
     """Names of values that the training script logs."""
+    broken: tuple[float, float] | None = None
+    """The first logged value was NaN from so many seconds ago to so many."""
     pipeline: int = 0
     """Stages of the parallel layout that ranks report; 0: none."""
     kernels: bool = True

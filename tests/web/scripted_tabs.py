@@ -40,16 +40,19 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 
     @app.get("/api/v1/jobs/{job_id}/history")
     async def history(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
-        return past.history(script.slow_since.get(job_id), since, until, script.run)
+        return past.history(script.slow_since.get(job_id), since, until, script.run, script.restarts)
 
     @app.get("/api/v1/jobs/{job_id}/why")
     async def why(job_id: str) -> Any:
         return past.why(script.slow_since.get(job_id))
 
     @app.get("/api/v1/jobs/{job_id}/trends")
-    async def trends(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
+    async def trends(job_id: str, since: float = 0.0, until: float = 1e12, attempt: int | None = None) -> Any:
+        if job_id not in script.jobs:
+            return problem(404, f"no job {job_id!r}")
         slow_since = script.slow_since.get(job_id)
-        return past.trends(slow_since, since, until, script.run, script.restarts, script.logged)
+        found = past.trends(slow_since, since, until, script.run, script.restarts, script.logged, script.broken)
+        return past.of_attempt(found, attempt)
 
     @app.get("/api/v1/policy/schema")
     async def schema() -> Any:

@@ -21,7 +21,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     jobs = [scene.job for scene in scenes]
     answers: dict[str, Any] = {
         "/hosts": {"hosts": named_hosts.named_hosts(jobs)},
-        "/nodes": node_view.all_nodes(jobs, now),
+        "/nodes": node_view.rows(node_view.glance(jobs, now)),
         "/digest": digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True),
     }
     for host in {host for job in jobs for host in job.columns.hosts}:
@@ -72,7 +72,7 @@ def scripted_places(script: Script) -> None:
         group_view.group(scene.job, "pipeline", 1, now),
     )
     script.answers |= {
-        "/nodes": node_view.all_nodes([scene.job], now),
+        "/nodes": node_view.rows(node_view.glance([scene.job], now)),
         "/nodes/node-0": node,
         "/jobs/j/groups/pipeline/1": group,
         "/digest": digest.digest([scene.job], 0.0, now, now - 60, stored=True),

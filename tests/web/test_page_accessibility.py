@@ -34,7 +34,7 @@ def broken_rules(page: Page) -> list[str]:
 @pytest.mark.parametrize(
     ("address", "ready"),
     [
-        ("#/", "main li"),
+        ("#/", ".jobs > li"),
         ("#/nodes/node-0", ".place table"),
         ("#/jobs/j/groups/pipeline/1", ".place table"),
         ("#/jobs/j", ".u-wrap"),

@@ -188,6 +188,27 @@ def test_logged_values_are_read_at_the_cursor(page: Page, monitor_url: str, days
     expect(key).to_contain_text(re.compile(r"loss 2\.\d"))
 
 
+def test_values_that_were_not_finite_are_stated_and_marked(page: Page, monitor_url: str, days: Script) -> None:
+    days.run, days.broken = 3600, (600, 0)
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    loss = page.get_by_role("region", name="Logged value loss")
+    expect(loss).to_contain_text(
+        re.compile(r"NaN or infinite since \d\d:\d\d:\d\d: \d+ values, and no finite one since")
+    )
+    crosses = """canvas => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, 30);
+        return data.some((red, i) => i % 4 === 0 && data[i + 3] > 200 && red > 150 && data[i + 1] < 110);
+    }"""
+    assert loss.locator("canvas").evaluate(crosses), "a red cross at the upper edge"
+    other = page.get_by_role("region", name="Logged value tokens_per_second")
+    expect(other).not_to_contain_text("NaN")
+    assert not other.locator("canvas").evaluate(crosses)
+    keep(page, "charts-nan")
+    days.broken = (900, 600)
+    page.reload()
+    expect(loss).to_contain_text(re.compile(r"NaN or infinite from .* to .*: \d+ values; finite again"))
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, days: Script, width: int, theme: str) -> None:

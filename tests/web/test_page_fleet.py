@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import Script
+from web.test_page_sizes import keep
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
 
@@ -77,3 +79,29 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     expect(table.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
     last_link = table.get_by_role("link", name="Rank 3 is behind")
     expect(last_link).to_have_attribute("href", "#/jobs/run-1/incidents/run-1-7")
+
+
+def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("steady", ["running"] * 4)
+    script.add("hung", ["running"] * 4)
+    script.hang("hung", 2, REASON)
+    script.add("new", ["running"] * 4)
+    shares = {"steady": bytes([255] * 8 + [250] * 40), "hung": bytes([254] * 40 + [0] * 8)}
+    script.answers["/sparklines"] = {
+        "until": 0, "seconds": 300, "unknown": 255, "largest": 254,
+        "jobs": {job: [3.2, base64.b64encode(each).decode()] for job, each in shares.items()},
+    }  # fmt: skip
+    page.goto(monitor_url)
+    lines = page.get_by_role("img", name="Speed of the last 4\u2009h, at most 3.20 steps/s")
+    expect(lines).to_have_count(2)
+    hung = page.locator('.jobs li[data-state="hung"]')
+    drawn = hung.locator(".spark path").get_attribute("d") or ""
+    assert drawn.endswith("L96.0 23.0"), "it ends at the bottom"
+    assert drawn.startswith("M0.0 1.0")
+    assert (
+        page.locator(".jobs li", has_text="new-name").locator("svg").count() == page.locator(".state svg").count() / 3
+    )
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        keep(page, f"fleet-sparklines-{width}")

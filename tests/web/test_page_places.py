@@ -128,11 +128,29 @@ def test_the_digest_tells_the_time_in_the_address_and_leads_to_incidents(
     page: Page, monitor_url: str, staged: Script
 ) -> None:
     page.goto(monitor_url)
-    section = page.locator("section.digest")
-    expect(section.locator(".sum")).to_contain_text("1 incident in 1 job")
+    section = page.locator(".digest")
+    expect(section.locator("summary")).to_contain_text("The last 12 h 1 incident in 1 job")
+    section.locator("summary").click()
     expect(section.get_by_text("The monitor was started later; what happened while none ran")).to_be_visible()
     with page.expect_request(re.compile(r"/digest\?last=86400$")):
         section.get_by_label("Digest of").select_option("24")
     expect(page).to_have_url(re.compile(r"#/\?hours=24$"))
-    section.get_by_role("link", name=re.compile("Rank 2")).first.click()
+    page.reload()
+    section.get_by_role("link", name=re.compile("Rank 2")).first.click()  # open, as the address names its hours
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
+
+
+@pytest.mark.parametrize("jobs", [8, 200])
+def test_the_counts_of_last_night_stand_on_the_first_screen(
+    page: Page, monitor_url: str, staged: Script, jobs: int
+) -> None:
+    for number in range(jobs):
+        staged.add(f"run-{number}", ["running"] * 8)
+    page.goto(monitor_url)
+    expect(page.locator(".fleet .jobs > li")).to_have_count(jobs + 2)
+    summary = page.locator(".digest summary")
+    expect(summary).to_be_in_viewport()
+    box = summary.bounding_box()
+    assert box is not None
+    assert box["height"] < 60
+    expect(page.locator('.jobs li[data-state="hung"]')).to_be_in_viewport()

@@ -33,7 +33,8 @@ from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import NamedToken, matches
 
 FILTERED: Final = tuple(
-    semconv.API_PREFIX + path for path in ("/jobs", "/hosts", "/nodes", "/digest", "/events", "/policy/schema")
+    semconv.API_PREFIX + path
+    for path in ("/jobs", "/hosts", "/nodes", "/digest", "/sparklines", "/events", "/policy/schema")
 )
 """Paths without a job that a token bound to jobs may read; they show its jobs only."""
 FILTERED_BELOW: Final = semconv.API_PREFIX + "/nodes/"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
+from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
+from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -44,6 +47,16 @@ def job_routes(monitor: Monitor) -> APIRouter:
     async def hosts(request: Request) -> dict[str, Any]:
         grant = grant_of(request)
         return {"hosts": named_hosts(job for job in monitor.jobs.values() if grant.covers(job.id))}
+
+    @routes.get(
+        "/sparklines",
+        summary="The speed of every job over the last four hours, a byte for five minutes",
+        response_model=None,
+    )
+    async def sparklines(request: Request) -> Response:
+        grant, now = grant_of(request), monitor.clock.now()
+        found = [(job.id, job.trends.sparkline.copy()) for job in monitor.jobs.values() if grant.covers(job.id)]
+        return await asyncio.to_thread(lambda: answer(request, encoded_sparklines(found, now)))
 
     @routes.get("/digest", summary="What happened over all jobs since a moment, in sentences (default: 12 hours ago)")
     async def digest_since(
@@ -112,6 +125,18 @@ def job_routes(monitor: Monitor) -> APIRouter:
         }
 
     return routes
+
+
+def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> dict[str, Any]:
+    """The shape of each job that had a speed in that time: the largest mean, and shares of it as bytes."""
+    shapes = ((job_id, each.shape(now)) for job_id, each in found)
+    return {
+        "until": int(now // SECONDS + 1) * SECONDS,
+        "seconds": SECONDS,
+        "unknown": UNKNOWN,
+        "largest": LARGEST,
+        "jobs": {job_id: shape for job_id, shape in shapes if shape is not None},
+    }
 
 
 def score_routes(monitor: Monitor) -> APIRouter:

@@ -81,12 +81,17 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
     @routes.get(
         "/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values; the last six hours by default"
     )
-    async def points(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
+    async def points(
+        job_id: str,
+        since: Moment = None,
+        until: Moment = None,
+        attempt: Annotated[int | None, Query(ge=0, lt=2**63, description="only the points of this attempt")] = None,
+    ) -> dict[str, Any]:
         kept = monitor.job(job_id).trends.copy()
         check_order(since, until)
         last = kept.latest_at if until is None else until
         begin = last - SIX_HOURS if since is None else since
-        return await run_in_threadpool(trend.to_json, kept, begin, last)
+        return await run_in_threadpool(trend.to_json, kept, begin, last, attempt)
 
     return routes
 

@@ -13,13 +13,15 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
-from rankwatch_monitor.core.regression.trends import LOGGED, Point, TrendHistory, finite, mean
+from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean
 from rankwatch_monitor.core.views import job_view, rankings
 
 INTERVAL: Final = 15.0
 """Seconds between two points."""
 SHOWN: Final = 1500
 """Points in one response; neighbouring points are merged where there are more."""
+ATTEMPTS: Final = 100
+"""Attempts that are named in one response, the newest."""
 STATISTICS: Final = ("min", "median", "max")
 _SCORES: Final = tuple(rankings.GPU_SCORES)
 
@@ -40,17 +42,25 @@ def _values(job: Job) -> dict[str, float]:
     for name, score_R in by_name.items():
         for statistic, value in (rankings.min_median_max(score_R) or {}).items():
             values[f"{name}.{statistic}"] = value
-    return finite({**values, **job.logged.take_means()})
+    return finite({**values, **job.logged.take_point()})
 
 
-def to_json(history: TrendHistory, since: float, until: float) -> dict[str, Any]:
-    """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name."""
+def to_json(history: TrendHistory, since: float, until: float, attempt: int | None = None) -> dict[str, Any]:
+    """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name.
+
+    ``non_finite`` has how many logged values were NaN or infinite, ``attempts`` those with points in that time.
+    """
     found = history.window(since, until)
+    attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
+    if attempt is not None:
+        found = [point for point in found if point.attempt == attempt]
     each = -(-len(found) // SHOWN) if found else 1
     points = [mean(found[i : i + each]) for i in range(0, len(found), each)]
     names = {name for point in points for name in point.values}
-    logged = sorted(name for name in names if name.startswith(LOGGED))
+    non_finite = sorted(name.removeprefix(NON_FINITE) for name in names if name.startswith(NON_FINITE))
+    logged = sorted({name.removeprefix(LOGGED) for name in names if name.startswith(LOGGED)}.union(non_finite))
     return {
+        "attempts": attempts,
         "at": [round(point.at, 1) for point in points],
         "attempt": [point.attempt for point in points],
         "iteration": [None if point.iteration < 0 else point.iteration for point in points],
@@ -60,7 +70,8 @@ def to_json(history: TrendHistory, since: float, until: float) -> dict[str, Any]
             for name in _SCORES
             if f"{name}.median" in names
         },
-        "logged": {name.removeprefix(LOGGED): _column(points, name) for name in logged},
+        "logged": {name: _column(points, LOGGED + name) for name in logged},
+        "non_finite": {name: _column(points, NON_FINITE + name) for name in non_finite},
     }
 
 

@@ -390,6 +390,7 @@ def _job(connection: Connection, row: RowMapping, now: float) -> Job:
     trends = schema.trends.c
     rows = connection.execute(select(trends.slot, trends.body).where(trends.job_id == job.id)).all()
     job.trends.restore((slot, body) for slot, body in rows)
+    job.logged.resume()
     return job
 
 

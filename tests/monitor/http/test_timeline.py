@@ -289,6 +289,40 @@ def test_trends_of_a_range(api: Api, running: str) -> None:
     assert api.get("/api/v1/jobs/nobody/trends").status_code == 404
 
 
+def test_trends_of_an_attempt(api: Api, running: str) -> None:
+    wait_for(lambda: api.read(f"/jobs/{running}/trends")["at"], "a first point")
+    reported = api.read(f"/jobs/{running}/trends?attempt=0")
+    assert (reported["attempts"], set(reported["attempt"])) == ([0], {0})
+    other = api.read(f"/jobs/{running}/trends?attempt={2**62}")
+    assert (other["attempts"], other["at"], other["speed"]) == ([0], [], [])
+    assert api.get(f"/api/v1/jobs/{running}/trends?attempt=-1").status_code == 422
+
+
+def test_the_sparkline_of_a_job_has_its_speed(api: Api, running: str) -> None:
+    def drawn() -> tuple[float, str] | None:
+        for step in (31, 60):
+            reports = [rank_report(running, rank, iteration=step, beats=2) for rank in range(4)]
+            assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        return api.read("/sparklines")["jobs"].get(running)
+
+    _, points = wait_for(drawn, "a speed", 60)
+    shares = base64.b64decode(points)
+    assert len(shares) == 48
+    assert shares[-2:] != b"\xff\xff"
+    assert shares[:40] == b"\xff" * 40
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/sparklines"])
+def test_what_has_not_changed_is_not_sent_again(api: Api, running: str, path: str) -> None:
+    def asked_twice() -> tuple[int, int, bytes]:
+        first = api.get(f"/api/v1{path}")
+        again = api.get(f"/api/v1{path}", headers={"if-none-match": f'"x", {first.headers["etag"]}'})
+        return first.status_code, again.status_code, again.content
+
+    wait_for(lambda: asked_twice() == (200, 304, b""), "nothing changed between two reads")
+    assert api.get(f"/api/v1{path}", headers={"if-none-match": '"another"'}).json()
+
+
 def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:
     rows = {row["name"]: row for row in api.read("/policy/schema")["settings"]}
     assert {name: row["default"] for name, row in rows.items()} == Policy().to_json()

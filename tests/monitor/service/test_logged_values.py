@@ -44,6 +44,16 @@ def test_values_of_otlp_stand_in_the_trends_and_in_prometheus(api: Api, job: str
     assert f'rankwatch_job_logged_value{{job="{job}",name="loss"}} 2.5' in api.get("/metrics").text
 
 
+def test_values_that_were_not_finite_stand_in_the_trends(api: Api, job: str) -> None:
+    """All of them: the chart of a name that never was finite is there too."""
+    report = rank_report(job, 0, beats=1)
+    points = report.scope_metrics[0].metrics.add(name="rankwatch.training.scalar.non_finite", unit="1").sum.data_points
+    points.add(as_int=3).attributes.extend(attributes({"rankwatch.scalar": "loss"}))
+    assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+    trends = wait_for(lambda: (found := api.read(f"/jobs/{job}/trends"))["non_finite"] and found, "a point with them")
+    assert (trends["non_finite"]["loss"][0], trends["logged"]["loss"][0]) == (3.0, None)
+
+
 def test_the_same_scope_again_has_its_new_values(api: Api, job: str) -> None:
     """Reports of one shape are read by their layout, which must not cover these."""
     for i in range(50):
@@ -84,7 +94,8 @@ def test_two_real_ranks_are_read_as_one_job(api: Api, job: str) -> None:
             90,
         )
         last = {name: values[-1] for name, values in trends["logged"].items()}
-        assert last == {"loss": 2.0, "tokens_per_second": 120_000.0, "of_the_last_stage": 0.5}
+        assert last == {"loss": 2.0, "tokens_per_second": 120_000.0, "of_the_last_stage": 0.5, "bad": None}
+        assert sum(count or 0 for count in trends["non_finite"]["bad"]) > 0
         assert trends["iteration"][-1] > 0
     finally:
         for rank in ranks:

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.core.regression.trends import LOGGED
+from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE
 
 MAX_NAMES: Final = 32
 """Names of a job."""
@@ -28,10 +28,17 @@ class LoggedValues:
 
     def __init__(self) -> None:
         self.latest: dict[str, Value] = {}
-        self.non_finite: dict[str, int] = {}
-        """How many values were NaN or infinite, by name, as the process counts them."""
         self.step: int | None = None
         self._pending: dict[str, list[float]] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        """How many values were NaN or infinite, by name and rank, as its process counts them."""
+        self._new: dict[str, dict[int, int]] = {}
+        """How many of them are new since the last point, by name and rank."""
+        self._resumed = False
+
+    def resume(self) -> None:
+        """The processes began before this monitor did: what they had counted until their first report is not new."""
+        self._resumed = True
 
     def take(self, report: RankReport, now: float) -> None:
         """Take a rank's values. Of ranks that report the same name, the lowest counts."""
@@ -48,19 +55,32 @@ class LoggedValues:
             self._pending.setdefault(name, []).append(value)
             del self._pending[name][:-MAX_NAMES]
         for name, count in report.logged_non_finite.items():
-            if name in self.non_finite or len(self.non_finite) < MAX_NAMES:
-                self.non_finite[name] = count
+            self._count(name, rank, count, now)
         if report.logged_step is not None:
             self.step = report.logged_step
 
     def begin_attempt(self) -> None:
         """Other processes log from now on."""
-        self.latest.clear()
-        self.non_finite.clear()
-        self._pending.clear()
-        self.step = None
+        for each in (self.latest, self._pending, self._counts, self._new):
+            each.clear()
+        self.step, self._resumed = None, False
 
-    def take_means(self) -> Mapping[str, float]:
-        """The means since the last call, under the names of the trends."""
+    def take_point(self) -> Mapping[str, float]:
+        """Means, and numbers of values that were not finite, since the last call, under the names of the trends."""
         pending, self._pending = self._pending, {}
-        return {f"{LOGGED}{name}": sum(values) / len(values) for name, values in pending.items()}
+        new, self._new = self._new, {}
+        means = {f"{LOGGED}{name}": sum(values) / len(values) for name, values in pending.items()}
+        return {**means, **{f"{NON_FINITE}{name}": by_rank[min(by_rank)] for name, by_rank in new.items()}}
+
+    def _count(self, name: str, rank: int, count: int, now: float) -> None:
+        finite, known = self.latest.get(name), self._counts.get((name, rank))
+        if known is None and len(self._counts) >= MAX_NAMES:
+            return
+        self._counts[name, rank] = count
+        before = count if known is None and self._resumed else known or 0
+        if finite is not None and finite.rank < rank and now - finite.at < OWNED:
+            return
+        # A smaller count is that of another process.
+        if (new := count - before if count >= before else count) > 0:
+            by_rank = self._new.setdefault(name, {})
+            by_rank[rank] = by_rank.get(rank, 0) + new

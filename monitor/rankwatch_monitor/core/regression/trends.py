@@ -21,12 +21,17 @@ from statistics import fmean
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from rankwatch_monitor.core.regression import sparkline
+from rankwatch_monitor.core.regression.sparkline import Sparkline
+
 HOUR: Final = 3600.0
 MINUTE: Final = 60.0
 MAX_VALUES: Final = 96
 """Different values in a block; further ones are left out."""
 LOGGED: Final = "log."
 """Prefix of the names of values that the training script logged."""
+NON_FINITE: Final = "nan."
+"""Prefix of the numbers of those values that were NaN or infinite; a point has only names with any."""
 _LARGEST: Final = 3e38
 """Larger numbers do not fit into 32 bits."""
 _HEAD: Final = Struct("<dqq")
@@ -140,6 +145,8 @@ class TrendHistory:
         """Points of the unfinished minute."""
         self._unsaved: set[tuple[Tier, int]] = set()
         self.latest_at = float("-inf")
+        self.sparkline = Sparkline()
+        """The speed of the last hours."""
 
     def add(self, point: Point) -> None:
         """Add a point; one that is older than the last is ignored."""
@@ -151,6 +158,7 @@ class TrendHistory:
             self._minute = []
         self._minute.append(point)
         self._append(FINE, point)
+        self._draw(point)
 
     def window(self, since: float, until: float) -> list[Point]:
         """The points from ``since`` to ``until``, as fine as they are kept, oldest first."""
@@ -205,6 +213,7 @@ class TrendHistory:
                 self._forget(tier, max(blocks))
         ends = [list(blocks.values())[-1].points()[-1].at for blocks in self._blocks.values() if blocks]
         self.latest_at = max(ends, default=self.latest_at)
+        self._draw_again()
 
     def merge_stored(self, past: TrendHistory) -> None:
         """Put the points of ``past``, which ended before these began, before them."""
@@ -213,8 +222,18 @@ class TrendHistory:
             for block in own.values():
                 for point in block.points():
                     self._append(tier, point)
+        self._draw_again()
 
     # Blocks -----------------------------------------------------------------------------------------------------------
+
+    def _draw(self, point: Point) -> None:
+        if (speed := point.values.get("speed")) is not None:
+            self.sparkline.add(point.at, speed)
+
+    def _draw_again(self) -> None:
+        self.sparkline = Sparkline()
+        for point in self.window(self.latest_at - sparkline.POINTS * sparkline.SECONDS, self.latest_at):
+            self._draw(point)
 
     def _append(self, tier: Tier, point: Point) -> None:
         blocks, hour = self._blocks[tier], int(point.at // HOUR)
@@ -244,7 +263,7 @@ class TrendHistory:
 
 
 def mean(points: Sequence[Point]) -> Point:
-    """Several points as one: means, least minima and largest maxima of the values, at the time of the last."""
+    """Several points as one, at the time of the last: means, least minima, largest maxima, sums of counts."""
     if len(points) == 1:
         return points[0]
     known: dict[str, list[float]] = {}
@@ -257,6 +276,8 @@ def mean(points: Sequence[Point]) -> Point:
 def _reduced(name: str, values: Sequence[float]) -> float:
     if name.startswith(LOGGED):
         return fmean(values)
+    if name.startswith(NON_FINITE):
+        return sum(values)
     return min(values) if name.endswith(".min") else max(values) if name.endswith(".max") else fmean(values)
 
 

@@ -13,12 +13,16 @@ def report(rank: int = 0, **logged: Any) -> RankReport:
     return RankReport(RankIdentity("j", rank), logged=logged)
 
 
+def counted(rank: int = 0, **non_finite: int) -> RankReport:
+    return RankReport(RankIdentity("j", rank), logged_non_finite=non_finite, logged_step=5)
+
+
 def test_the_mean_since_the_last_point() -> None:
     logged = LoggedValues()
     for value in (1.0, 2.0, 6.0):
         logged.take(report(loss=value), 10.0)
-    assert logged.take_means() == {"log.loss": 3.0}
-    assert logged.take_means() == {}
+    assert logged.take_point() == {"log.loss": 3.0}
+    assert logged.take_point() == {}
     assert logged.latest["loss"].value == 6.0
 
 
@@ -31,7 +35,7 @@ def test_of_two_ranks_the_lowest_counts_while_it_reports() -> None:
         "loss": (1.0, 0),
         "mfu": (0.5, 7),
     }
-    assert logged.take_means() == {"log.loss": 1.0, "log.mfu": 0.45}
+    assert logged.take_point() == {"log.loss": 1.0, "log.mfu": 0.45}
     logged.take(report(7, loss=9.0), 2.0 + OWNED)
     assert logged.latest["loss"].rank == 7
 
@@ -39,8 +43,40 @@ def test_of_two_ranks_the_lowest_counts_while_it_reports() -> None:
 def test_names_are_bounded_and_a_new_attempt_begins_empty() -> None:
     logged = LoggedValues()
     logged.take(report(**{f"n{i}": 1.0 for i in range(100)}, bad=math.nan), 0.0)
-    counts = RankReport(RankIdentity("j", 0), logged_non_finite={f"n{i}": 2 for i in range(100)}, logged_step=5)
-    logged.take(counts, 0.0)
-    assert (len(logged.latest), len(logged.non_finite), logged.step) == (MAX_NAMES, MAX_NAMES, 5)
+    logged.take(counted(**{f"n{i}": 2 for i in range(100)}), 0.0)
+    assert (len(logged.latest), len(logged.take_point()), logged.step) == (MAX_NAMES, 2 * MAX_NAMES, 5)
     logged.begin_attempt()
-    assert (logged.latest, logged.non_finite, logged.step, logged.take_means()) == ({}, {}, None, {})
+    assert (logged.latest, logged.step, logged.take_point()) == ({}, None, {})
+
+
+def test_a_point_has_how_many_new_values_were_not_finite() -> None:
+    logged = LoggedValues()
+    for count in (1, 3, 3):
+        logged.take(counted(loss=count), 10.0)
+    assert logged.take_point() == {"nan.loss": 3.0}
+    logged.take(counted(loss=3), 20.0)
+    assert logged.take_point() == {}, "no new one"
+    logged.take(counted(loss=2), 30.0)
+    assert logged.take_point() == {"nan.loss": 2.0}, "another process counts from zero"
+
+
+def test_values_that_were_counted_before_the_monitor_began_are_not_new() -> None:
+    logged = LoggedValues()
+    logged.resume()
+    logged.take(counted(loss=700), 0.0)
+    assert logged.take_point() == {}
+    logged.take(counted(loss=702), 1.0)
+    assert logged.take_point() == {"nan.loss": 2.0}
+    logged.begin_attempt()
+    logged.take(counted(loss=1), 2.0)
+    assert logged.take_point() == {"nan.loss": 1.0}
+
+
+def test_of_two_ranks_that_count_the_lowest_is_shown() -> None:
+    logged = LoggedValues()
+    logged.take(counted(7, loss=5), 0.0)
+    logged.take(counted(0, loss=4), 0.0)
+    assert logged.take_point() == {"nan.loss": 4.0}
+    logged.take(report(0, loss=1.0), 1.0)
+    logged.take(counted(7, loss=9), 1.0)
+    assert logged.take_point() == {"log.loss": 1.0}, "the loss of rank 0 counts, and is finite"

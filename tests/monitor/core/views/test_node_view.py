@@ -30,7 +30,7 @@ def hung() -> Scene:
 
 def test_every_host_has_a_row_with_the_state_of_its_worst_rank(hung: Scene) -> None:
     fine = Scene(2, hosts=1, job_id="two").run(20)
-    found = node_view.all_nodes([hung.job, fine.job], hung.now)
+    found = node_view.rows(node_view.glance([hung.job, fine.job], hung.now))
     states = {host: (found["legend"][code], ranks, named, jobs) for host, code, ranks, named, jobs in found["hosts"]}
     assert states == {"host-0": ("waiting", 4, 0, [0, 1]), "host-1": ("hung", 2, 1, [0])}
     assert [job["id"] for job in found["jobs"]] == ["one", "two"]
@@ -40,13 +40,13 @@ def test_no_rank_of_a_lost_job_is_shown_as_running() -> None:
     scene = Scene(2).run(20)
     later = scene.now + 600
     assert job_view.summary(scene.job, later)["state"] == "lost"
-    [row] = node_view.all_nodes([scene.job], later)["hosts"]
+    [row] = node_view.rows(node_view.glance([scene.job], later))["hosts"]
     assert node_view.LEGEND[row[1]] == "silent"
 
 
 def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
     hung.job.ended = Ending(JobState.FAILED, "stopped", hung.now)
-    rows = node_view.all_nodes([hung.job], hung.now)["hosts"]
+    rows = node_view.rows(node_view.glance([hung.job], hung.now))["hosts"]
     assert [(row[0], row[1] == node_view.NO_RANKS, row[3]) for row in rows] == [("host-1", True, 1)]
     found = node_view.one_node([hung.job], "host-1", hung.now)
     assert found is not None

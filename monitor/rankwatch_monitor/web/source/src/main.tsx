@@ -24,7 +24,7 @@ import { Fleet } from "./view/fleet";
 import { GroupPage } from "./view/group";
 import { Job } from "./view/job";
 import { NodePage } from "./view/node";
-import { grouping, look, range, selected } from "./view/selection";
+import { grouping, look, overlay, range, selected } from "./view/selection";
 import { Shell } from "./view/shell";
 import { startTheme } from "./view/theme";
 
@@ -70,7 +70,7 @@ let known = location.hash;
 function keepAddress(): void {
   let timer = 0;
   effect(() => {
-    const address = addressOf(route.value, { rank: selected.value, look: look.value, group: grouping.value, range: range.value });
+    const address = addressOf(route.value, { rank: selected.value, look: look.value, group: grouping.value, range: range.value, overlay: overlay.value });
     clearTimeout(timer);
     timer = window.setTimeout(() => {
       const same = address === "#/" ? location.hash.length < 3 : location.hash === address;

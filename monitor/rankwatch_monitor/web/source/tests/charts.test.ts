@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { explanation, isolated, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -48,6 +48,22 @@ test("nothing changed is stated only where nothing did", () => {
   );
   const change = { ...why, kind: "change" as const, sentence: "Steps take twice as long." };
   assert.equal(explanation(change, { ...job, state: "hung" }, [], 9000), change.sentence);
+});
+
+test("values that were not finite are stretches, which a finite one ends", () => {
+  const at = [0, 15, 30, 45, 60, 75];
+  assert.deepEqual(nonFinite(at, [null, 2, null, 1, null, 5], [1, null, null, null, 1, null]), [
+    { values: 3, from: 15, to: 45, lasting: false },
+    { values: 5, from: 75, to: 75, lasting: true },
+  ]);
+  assert.deepEqual(nonFinite(at, [], [1, 1, 1, 1, 1, 1]), []);
+  assert.equal(nonFinite(at, [1], [null, null, null, null, null, null])[0]!.lasting, true, "no finite one has followed");
+});
+
+test("counts and steps keep their rows where there are gaps", () => {
+  const row = [1, 2, 3, 4, 5, 6];
+  const found = withTrendGaps({ at: [0, 15, 30, 45, 300, 315], goodput: row, goodput_window: row, scores: {}, iteration: row, non_finite: { loss: row } });
+  assert.deepEqual([found.iteration, found.non_finite!.loss], [[1, 2, 3, 4, null, 5, 6], [1, 2, 3, 4, null, 5, 6]]);
 });
 
 test("nothing yet is no chart that fails", () => {

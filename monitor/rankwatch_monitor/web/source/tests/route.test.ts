@@ -9,6 +9,14 @@ test("tab, rank, look and grouping survive a round trip", () => {
   assert.equal(addressOf(found, { rank: 5, look: "temperature", group: "pipeline" }), address);
 });
 
+test("a comparison is part of the address", () => {
+  const address = "#/jobs/j?tab=charts&with=k%2F1&with_attempt=2&axis=time";
+  const found = parse(address);
+  const overlay = { job: "k/1", attempt: 2, own: null, axis: "time" as const };
+  assert.deepEqual(found, { view: "job", job: "j", incident: null, tab: "charts", sight: { overlay } });
+  assert.equal(addressOf(found, { rank: null, look: "state", group: "node", overlay }), address);
+});
+
 test("defaults are left out of an address", () => {
   const incident: Route = { view: "job", job: "j", incident: "i7", tab: "overview", sight: {} };
   assert.equal(addressOf(incident, { rank: null, look: "state", group: "node" }), "#/jobs/j/incidents/i7");

@@ -17,12 +17,15 @@ const TIMEOUT_MS = 15_000;
 /** Begins the monitor's message where no token was given, as opposed to a wrong one. */
 const NO_TOKEN = "this monitor needs a token";
 
-/** Read from the API. `optional`: a refusal concerns this request alone, not the page. */
-export async function get<T>(path: string, signal?: AbortSignal, optional = false): Promise<T> {
+/**
+ * Read from the API. `optional`: a refusal concerns this request alone, not the page. `unchanged`: the answer has an ETag, and
+ * is not sent again while it is the same.
+ */
+export async function get<T>(path: string, signal?: AbortSignal, { optional = false, unchanged = false } = {}): Promise<T> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const answer = await fetch(`/api/v1${path}`, {
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
-    cache: "no-store",
+    cache: unchanged ? "no-cache" : "no-store",
   }).catch((problem: unknown) => {
     responding.value = false;
     throw problem;

@@ -276,6 +276,9 @@ export interface IncidentDetail extends Incident {
 /** One evaluated window of a job, or several merged into one. */
 export interface HistorySample {
   at: number;
+  attempt?: number;
+  /** -1: not known. */
+  iteration?: number;
   seconds: number;
   step: number;
   step_max: number;
@@ -296,6 +299,12 @@ export interface Trends {
   at: number[];
   /** This one and `speed`, `logged` are absent with older monitors. */
   attempt?: (number | null)[];
+  /** Those with points in this time, the oldest first. This one, `iteration` and `non_finite` are absent with older monitors. */
+  attempts?: number[];
+  /** The last completed step. */
+  iteration?: (number | null)[];
+  /** How many values of a name were NaN or infinite; only names with any. */
+  non_finite?: Record<string, (number | null)[]>;
   /** Steps per second. */
   speed?: (number | null)[];
   /** What the training script logged, by name. */

@@ -4,11 +4,13 @@ import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
 import type { NamedHost, NodeMap } from "../api/types";
 import { type Listed } from "../logic/fleet";
+import type { Sparklines } from "../logic/sparkline";
 import { poll } from "./poll";
 import { listen, type Stream } from "./stream";
 
 const HOSTS_EVERY_MS = 30_000;
 const NODES_EVERY_MS = 5_000;
+const SPARKLINES_EVERY_MS = 60_000;
 
 export interface FleetWatch extends Stream {
   /** Null until the first answer. */
@@ -17,12 +19,15 @@ export interface FleetWatch extends Stream {
   hosts: Signal<NamedHost[]>;
   /** Null until the first answer, and with older monitors. */
   nodes: Signal<NodeMap | null>;
+  /** Null until the first answer, and with older monitors. */
+  sparklines: Signal<Sparklines | null>;
 }
 
 export function watchFleet(): FleetWatch {
   const jobs = signal<Listed[] | null>(null);
   const hosts = signal<NamedHost[]>([]);
   const nodes = signal<NodeMap | null>(null);
+  const sparklines = signal<Sparklines | null>(null);
   let before = "";
   const take = (answer: { jobs: Listed[] }) => {
     jobs.value = answer.jobs;
@@ -38,15 +43,19 @@ export function watchFleet(): FleetWatch {
     hosts.value = (await get<{ hosts: NamedHost[] }>("/hosts", ended)).hosts;
   });
   const stopNodes = poll(NODES_EVERY_MS, async (ended) => {
-    const next = await get<NodeMap>("/nodes", ended);
+    const next = await get<NodeMap>("/nodes", ended, { unchanged: true });
     const text = JSON.stringify(next);
     if (text !== before) nodes.value = next;
     before = text;
   });
+  const stopSparklines = poll(SPARKLINES_EVERY_MS, async (ended) => {
+    sparklines.value = await get<Sparklines>("/sparklines", ended, { optional: true, unchanged: true });
+  });
   return {
-    jobs, hosts, nodes,
+    jobs, hosts, nodes, sparklines,
     close() {
       stop();
+      stopSparklines();
       stopNodes();
       stream.close();
     },

@@ -54,7 +54,32 @@ export function withTrendGaps(trends: Trends): Trends {
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
     scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),
     logged: columns(trends.logged ?? {}),
+    non_finite: columns(trends.non_finite ?? {}),
+    iteration: column(trends.iteration ?? []),
   };
+}
+
+/** A stretch in which a logged value was NaN or infinite. */
+export interface NonFinite {
+  values: number;
+  from: number;
+  to: number;
+  /** No finite value has followed. */
+  lasting: boolean;
+}
+
+/** The stretches in which values were not finite, oldest first; a point with finite values only ends one. */
+export function nonFinite(at: readonly number[], counts: readonly (number | null)[], finite: readonly (number | null)[]): NonFinite[] {
+  const found: NonFinite[] = [];
+  at.forEach((time, i) => {
+    const last = found.at(-1);
+    const values = counts[i] ?? 0;
+    if (values === 0) {
+      if (last && (finite[i] ?? null) !== null) last.lasting = false;
+    } else if (last?.lasting) Object.assign(last, { values: last.values + values, to: time });
+    else found.push({ values, from: time, to: time, lasting: true });
+  });
+  return found;
 }
 
 export interface StepChart {

@@ -1,8 +1,9 @@
 // Addresses within the page: #/  #/?hours=24  #/nodes/HOST  #/jobs/ID  #/jobs/ID/groups/data/3  #/jobs/ID/incidents/IID, those of a job
-// with ?tab= &range= &rank= &look= &group= behind it.
+// with ?tab= &range= &with= &rank= &look= &group= behind it.
 
 import type { Dimension } from "../api/types";
 import { isLook, type Look } from "./levels";
+import { type Overlay, parseOverlay, writeOverlay } from "./overlay";
 import { parseRange, type Range, rangeText } from "./range";
 
 export const TABS = ["overview", "timeline", "kernels", "charts", "control"] as const;
@@ -18,6 +19,7 @@ export interface Sight {
   look?: Look;
   group?: Grouping;
   range?: Range;
+  overlay?: Overlay;
 }
 
 export type Route =
@@ -40,6 +42,8 @@ export function parse(hash: string): Route {
   if (isLook(look!)) sight.look = look;
   const range = parseRange(named.get("range") ?? "");
   if (range !== null) sight.range = range;
+  const overlay = parseOverlay(named);
+  if (overlay !== null) sight.overlay = overlay;
   if (GROUPINGS.includes(group!)) sight.group = group as Grouping;
   return {
     view: "job", job, sight,
@@ -96,13 +100,14 @@ export function rankAddress(job: string, rank: number): string {
 }
 
 /** The address of this selection; defaults are left out. */
-export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping; range?: Range }): string {
+export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping; range?: Range; overlay?: Overlay | null }): string {
   if (route.view === "fleet") return fleetAddress(route.hours);
   if (route.view === "node") return nodeAddress(route.host);
   if (route.view === "group") return groupAddress(route.job, route.dimension, route.number);
   const query = new URLSearchParams();
   if (route.tab !== "overview") query.set("tab", route.tab);
   if (sight.range !== undefined && rangeText(sight.range)) query.set("range", rangeText(sight.range));
+  if (sight.overlay) writeOverlay(sight.overlay, query);
   if (sight.look !== "state") query.set("look", sight.look);
   if (sight.group !== "node") query.set("group", sight.group);
   if (sight.rank !== null) query.set("rank", String(sight.rank));

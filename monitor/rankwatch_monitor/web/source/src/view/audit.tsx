@@ -24,7 +24,7 @@ export function Audit({ job, version }: { job: string; version: unknown }) {
   useEffect(() => {
     if (!allowed) return setEntries(null);
     const aborted = new AbortController();
-    get<{ entries: Entry[] }>("/audit?limit=1000", aborted.signal, true)
+    get<{ entries: Entry[] }>("/audit?limit=1000", aborted.signal, { optional: true })
       .then((log) => setEntries(log.entries.filter((each) => each.subject === job)))
       .catch(() => setEntries(null));
     return () => aborted.abort();

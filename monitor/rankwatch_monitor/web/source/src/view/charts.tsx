@@ -6,13 +6,14 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { explanation, type Line, stepChart, withTrendGaps } from "../logic/charts";
+import { explanation, type Line, type NonFinite, nonFinite, stepChart, withTrendGaps } from "../logic/charts";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { duration, figure, percent, rate } from "../logic/text";
+import { clock, duration, figure, percent, plural, rate } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
+import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot } from "./plot";
-import { range } from "./selection";
+import { overlay, range } from "./selection";
 
 const EVERY_MS = 15_000;
 const HEIGHT = 210;
@@ -27,6 +28,16 @@ interface Read {
 }
 
 export function Charts({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
+  const chosen = overlay.value;
+  return (
+    <div class="charts">
+      <OverlayChooser job={job} />
+      {chosen === null ? <Alone job={job} incidents={incidents} /> : <OverlayCharts key={`${chosen.job} ${chosen.axis}`} job={job} chosen={chosen} />}
+    </div>
+  );
+}
+
+function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
   const { samples, why, trends } = useRead(job);
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const steps = useMemo(() => stepChart(samples.value ?? []), [samples.value]);
@@ -38,11 +49,11 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
   };
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
-  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean } = {}) => (
+  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; crosses?: readonly number[] } = {}) => (
     <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
   );
   return (
-    <div class="charts">
+    <>
       <RangeBar from={from} to={to} />
       <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
       <section aria-labelledby="step-time">
@@ -64,14 +75,18 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
           {trend("Speed", (value) => rate(value).value, [{ name: "steps per second", tone: "rank-running", values: points.speed!, fill: "chart-fill" }])}
         </section>
       )}
-      {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => (
-        <section key={name} aria-label={`Logged value ${name}`}>
-          <h2>
-            {name} <small>logged by the training script</small>
-          </h2>
-          {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true })}
-        </section>
-      ))}
+      {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
+        const counts = points.non_finite?.[name] ?? [];
+        return (
+          <section key={name} aria-label={`Logged value ${name}`}>
+            <h2>
+              {name} <small>logged by the training script</small>
+            </h2>
+            <Broken found={nonFinite(points.at, counts, values)} />
+            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, crosses: points.at.filter((_, at) => (counts[at] ?? 0) > 0) })}
+          </section>
+        );
+      })}
       {points !== null && shown(points.goodput) && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
@@ -95,7 +110,24 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
           ])}
         </section>
       ))}
-    </div>
+    </>
+  );
+}
+
+/** When values of a name were NaN or infinite. */
+function Broken({ found }: { found: readonly NonFinite[] }) {
+  const last = found.at(-1);
+  if (last === undefined) return null;
+  const when = (at: number) => clock(at, asOf.value);
+  const before = found.length > 1 ? ` ${plural(found.length - 1, "earlier time")} in this range.` : "";
+  return last.lasting ? (
+    <p class="broken">
+      <b>NaN or infinite since {when(last.from)}</b>: {plural(last.values, "value")}, and no finite one since.{before}
+    </p>
+  ) : (
+    <p class="broken past">
+      NaN or infinite {last.from === last.to ? `at ${when(last.from)}` : `from ${when(last.from)} to ${when(last.to)}`}: {plural(last.values, "value")}; finite again.{before}
+    </p>
   );
 }
 

@@ -1,5 +1,6 @@
-// What happened since a chosen moment, in the monitor's sentences.
+// What happened since a chosen moment, in the monitor's sentences: one line, which opens.
 
+import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Digest, DigestLink } from "../api/types";
@@ -10,22 +11,27 @@ import { clock, count } from "../logic/text";
 
 const EVERY_MS = 30_000;
 
+/** Whether the sentences below the summary are shown, also after another page was looked at; null: as the address wants it. */
+const opened = signal<boolean | null>(null);
+
 export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined }) {
   const [digest, take] = useState<Digest | null>(null);
-  useEffect(() => poll(EVERY_MS, async (ended) => take(await get<Digest>(`/digest?last=${hours * 3600}`, ended, true))), [hours]);
+  useEffect(() => poll(EVERY_MS, async (ended) => take(await get<Digest>(`/digest?last=${hours * 3600}`, ended, { optional: true }))), [hours]);
   if (digest === null) return null; // not there yet, or an older monitor
   return (
-    <section class="digest" aria-labelledby="digest">
-      <h2 id="digest">
-        Since {clock(digest.since, asOf.value)} <small>as of {clock(digest.until, asOf.value)}</small>
-      </h2>
+    <details class="digest" open={opened.value ?? hours !== HOURS[0]} onToggle={(event) => (opened.value = event.currentTarget.open)}>
+      <summary>
+        <h2>The last {lengthWords(hours)}</h2> <span class="sum">{digest.summary}.</span>
+      </summary>
+      <p class="span">
+        Since {clock(digest.since, asOf.value)}, as of {clock(digest.until, asOf.value)}.
+      </p>
       <label class="span">
         Digest of{" "}
         <select value={hours} onChange={(event) => (location.hash = fleetAddress(Number(event.currentTarget.value)))}>
-          {[...HOURS].sort((a, b) => a - b).map((each) => <option key={each} value={each}>the last {each < 72 ? (each === 1 ? "hour" : `${each} h`) : `${each / 24} days`}</option>)}
+          {[...HOURS].sort((a, b) => a - b).map((each) => <option key={each} value={each}>the last {lengthWords(each)}</option>)}
         </select>
       </label>
-      <p class="sum">{digest.summary}.</p>
       {digest.notes.map((note) => <p key={note.text} class="note">{note.text} (From {clock(note.at, asOf.value)} on.)</p>)}
       {digest.lines.length > 0 && (
         <ul>
@@ -42,8 +48,12 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
           ))}
         </ul>
       )}
-    </section>
+    </details>
   );
+}
+
+function lengthWords(hours: number): string {
+  return hours >= 72 ? `${hours / 24} days` : hours === 1 ? "hour" : `${hours} h`;
 }
 
 function address({ job, incident, host }: DigestLink): string {

@@ -9,12 +9,14 @@ import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
 import { headline, isElsewhere, isSuspected, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES } from "../logic/fleet";
 import { incidentAddress, jobAddress } from "../logic/route";
+import type { Sparklines } from "../logic/sparkline";
 import { ago, clock, count, percent, rate } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
 import { NodeLink } from "./placelinks";
+import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
 /** Jobs from which on the list can be searched. */
@@ -41,14 +43,14 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   return (
     <section class="fleet">
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at)}</h1>
+      <DigestSection hours={hours} />
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && <p class="note">No job matches.</p>}
-      <ul>
+      <ul class="jobs">
         {visible.map((job) => (
-          <JobRow key={job.id} job={job} />
+          <JobRow key={job.id} job={job} sparklines={watch.sparklines.value} />
         ))}
       </ul>
-      <DigestSection hours={hours} />
       {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
       <Hosts hosts={watch.hosts.value.filter((each) => each.incidents > 1)} />
     </section>
@@ -111,7 +113,7 @@ function coarse(then: number | null): string {
   return ago(then, asOf.value).replace(/ .* ago/, " ago");
 }
 
-function JobRow({ job }: { job: Listed }) {
+function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | null }) {
   const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : (job.headline || job.reason);
   return (
     <li data-state={job.state} class={isSuspected(job) ? "suspected" : undefined}>
@@ -122,7 +124,12 @@ function JobRow({ job }: { job: Listed }) {
           {job.name !== job.id && <small class="id">{job.id}</small>}
           {why && <span class="why">{why}</span>}
         </span>
-        {!isElsewhere(job) && <Figures job={job} />}
+        {!isElsewhere(job) && (
+          <>
+            <Sparkline job={job.id} of={sparklines} />
+            <Figures job={job} />
+          </>
+        )}
       </a>
     </li>
   );

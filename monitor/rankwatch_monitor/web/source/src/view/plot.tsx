@@ -46,6 +46,14 @@ export interface Plotted {
   live?: boolean;
   /** Unix seconds at which attempts began. */
   attempts?: readonly number[];
+  /** Unix seconds at which values were not finite. */
+  crosses?: readonly number[];
+  /** The axis is not one of time: the words for a place on it. */
+  across?: (place: number) => string;
+  /** Distances of the labels of such an axis. */
+  apart?: readonly number[];
+  /** Index of the values that are shown without a cursor; by default the last. */
+  rest?: number;
 }
 
 export function Plot(props: Plotted) {
@@ -85,9 +93,10 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark, props.attempts, range?.[0], range?.[1]]);
+  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark, props.attempts, props.crosses, range?.[0], range?.[1]]);
 
-  const index = at !== null && at < time.length ? at : time.length - 1;
+  const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
+  const moment = at === null && live ? "now" : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
   const move = (event: KeyboardEvent) => {
     if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
@@ -104,11 +113,11 @@ export function Plot(props: Plotted) {
     <>
       <div
         ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={bare ? undefined : 0} onKeyDown={move}
-        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null && live ? "Now" : clock(time[index] ?? null, asOf.value)} ${figures}.`}
+        aria-label={bare ? name : `${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.`}
       />
       {!bare && (
         <ul class="key">
-          <li>{at === null && live ? "now" : clock(time[index] ?? null, asOf.value)}</li>
+          <li>{moment}</li>
           {lines.map((line) => (
             <li key={line.name}>
               <i aria-hidden="true" class={line.stack ? "area" : line.dashed ? "dashed" : undefined} style={{ color: `var(--${line.tone})` }} />
@@ -139,7 +148,7 @@ function data({ time, lines }: Plotted): uPlot.AlignedData {
 }
 
 function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
-  const { lines, height, shortest = 0, top, format, together, fit } = shown.current;
+  const { lines, height, shortest = 0, top, format, together, fit, across, apart } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
   return {
@@ -155,11 +164,14 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       ...(together === undefined ? {} : { sync: { key: together, filters: { pub: (kind: string) => kind === "mousemove" || kind === "mouseleave" } } }),
     },
     scales: {
-      x: { time: true, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
+      x: { time: across === undefined, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
       y: { range: (_chart, low, high) => (fit ? fitted(low, high) : [0, top ?? (high > 0 ? high * 1.15 : 1)]) },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each, i) => timeOfDay(each, i, splits)) },
+      {
+        ...axis, grid: { show: false }, space: 80, size: 26, ...(apart === undefined ? {} : { incrs: [...apart] }),
+        values: (_chart, splits) => splits.map((each, i) => across?.(each) ?? timeOfDay(each, i, splits)),
+      },
       { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: 32, values: (_chart, splits) => splits.map((each) => format(each)) },
     ],
     series: [
@@ -180,6 +192,7 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       draw: [
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
         (chart) => rule(chart, shown.current.mark ?? null),
+        (chart) => shown.current.crosses?.forEach((at) => cross(chart, at)),
       ],
       setSelect: [
         (chart) => {
@@ -242,6 +255,25 @@ function divide(chart: uPlot, at: number): void {
   ctx.beginPath();
   ctx.moveTo(x, top);
   ctx.lineTo(x, top + height);
+  ctx.stroke();
+  ctx.restore();
+}
+
+/** Draw a cross at the upper edge. */
+function cross(chart: uPlot, at: number): void {
+  const { left, top, width } = chart.bbox;
+  const x = Math.round(chart.valToPos(at, "x", true));
+  if (x < left || x > left + width) return;
+  const { ctx } = chart;
+  const half = 3.5 * devicePixelRatio;
+  ctx.save();
+  ctx.strokeStyle = colour("job-hung");
+  ctx.lineWidth = 1.75 * devicePixelRatio;
+  ctx.beginPath();
+  ctx.moveTo(x - half, top);
+  ctx.lineTo(x + half, top + 2 * half);
+  ctx.moveTo(x + half, top);
+  ctx.lineTo(x - half, top + 2 * half);
   ctx.stroke();
   ctx.restore();
 }

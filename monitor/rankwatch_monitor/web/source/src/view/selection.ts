@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Cell, Look } from "../logic/levels";
 import type { Prepared } from "../logic/nextaction";
+import type { Overlay } from "../logic/overlay";
 import { type Range, USUAL } from "../logic/range";
 import type { Grouping, Sight } from "../logic/route";
 
@@ -21,7 +22,11 @@ export const grouping = signal<Grouping>("node");
 /** The time that the charts show. */
 export const range = signal<Range>(USUAL);
 
+/** What the charts compare the job with; null: nothing. */
+export const overlay = signal<Overlay | null>(null);
+
 export function forgetSelection(): void {
+  overlay.value = null;
   range.value = USUAL;
   selected.value = null;
   only.value = null;
@@ -35,4 +40,5 @@ export function takeSight(sight: Sight): void {
   if (sight.look !== undefined) look.value = sight.look;
   if (sight.group !== undefined) grouping.value = sight.group;
   if (sight.range !== undefined) range.value = sight.range;
+  if (sight.overlay !== undefined) overlay.value = sight.overlay;
 }

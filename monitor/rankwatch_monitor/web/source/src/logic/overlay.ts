@@ -1,0 +1,119 @@
+// Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
+
+import type { HistorySample, Trends } from "../api/types";
+import { withTrendGaps } from "./charts";
+import { SCORES } from "./stragglers";
+
+export type Axis = "step" | "time";
+
+/** What a job is compared with; an attempt that is null stands for the whole run. */
+export interface Overlay {
+  job: string;
+  attempt: number | null;
+  /** The attempt of the job that is open. */
+  own: number | null;
+  axis: Axis;
+}
+
+/** The comparison of an address: "with=JOB&with_attempt=2&attempt=3&axis=time"; null: none. */
+export function parseOverlay(named: URLSearchParams): Overlay | null {
+  const job = named.get("with");
+  const attempt = (name: string) => (/^\d{1,15}$/.test(named.get(name) ?? "") ? Number(named.get(name)) : null);
+  return job ? { job, attempt: attempt("with_attempt"), own: attempt("attempt"), axis: named.get("axis") === "time" ? "time" : "step" } : null;
+}
+
+export function writeOverlay({ job, attempt, own, axis }: Overlay, query: URLSearchParams): void {
+  query.set("with", job);
+  if (attempt !== null) query.set("with_attempt", String(attempt));
+  if (own !== null) query.set("attempt", String(own));
+  if (axis === "time") query.set("axis", "time");
+}
+
+/** Values along an axis in its order; null is a gap. */
+export interface Curve {
+  across: number[];
+  values: (number | null)[];
+}
+
+/** The figures of a run as curves, by name: "step", "speed", "goodput", "log LOSS", "score NAME". */
+export type Curves = Map<string, Curve>;
+
+interface Row {
+  at: number;
+  attempt?: number | null;
+  iteration?: number | null;
+}
+
+/** The rows that stand on the axis, with their places. Of steps that were done again after a restart, the later ones count. */
+function places(rows: readonly Row[], axis: Axis, began: number): [row: number, across: number][] {
+  if (axis === "time") return rows.map(({ at }, i) => [i, at - began]);
+  const found: [number, number][] = [];
+  rows.forEach(({ iteration }, i) => {
+    if (iteration === null || iteration === undefined || iteration < 0) return;
+    while (found.length > 0 && found.at(-1)![1] > iteration) found.pop();
+    found.push([i, iteration]);
+  });
+  return found;
+}
+
+/** `samples` are those of the step times. Figures without any value are left out. */
+export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis): Curves {
+  const began = points.at[0] ?? 0;
+  const trends = axis === "time" ? withTrendGaps(points) : points;
+  const rows = trends.at.map((at, i) => ({ at, iteration: trends.iteration?.[i] ?? null }));
+  const placed = places(rows, axis, began);
+  const found: Curves = new Map();
+  const add = (name: string, values: readonly (number | null)[] | undefined, on = placed) => {
+    const across = on.map(([, each]) => each);
+    const along = on.map(([row]) => values?.[row] ?? null);
+    if (along.some((each) => each !== null)) found.set(name, { across, values: along });
+  };
+  add("step", samples.map(({ step }) => step), places(samples, axis, began).filter(([, across]) => across >= 0));
+  add("speed", trends.speed);
+  for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
+  add("goodput", trends.goodput_window);
+  for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min);
+  return found;
+}
+
+/** First and last place of all figures; null: there are none. */
+export function extent(of: Curves): [number, number] | null {
+  const ends = [...of.values()].flatMap(({ across }) => [across[0]!, across.at(-1)!]);
+  return ends.length === 0 ? null : [Math.min(...ends), Math.max(...ends)];
+}
+
+export const overlap = ([a, b]: readonly [number, number], [c, d]: readonly [number, number]): boolean => Math.max(a, c) <= Math.min(b, d);
+
+/** Cells of the common axis at most; a chart has about as many pixels. */
+const CELLS = 800;
+
+/** The places of the common axis: whole steps, or seconds. */
+export function cells([from, to]: readonly [number, number]): number[] {
+  const each = Math.max(1, Math.ceil((to - from) / CELLS));
+  return Array.from({ length: Math.floor((to - from) / each) + 1 }, (_, i) => Math.floor(from) + each * i);
+}
+
+/** The curve on these places: the mean of the values of a cell, or what lies between its neighbours; null beyond its ends and in gaps. */
+export function onCells({ across, values }: Curve, on: readonly number[]): (number | null)[] {
+  const half = on.length > 1 ? (on[1]! - on[0]!) / 2 : 0.5;
+  let next = 0;
+  return on.map((place) => {
+    while (next < across.length && across[next]! < place - half) next++;
+    let [sum, n, last] = [0, 0, next];
+    for (; last < across.length && across[last]! < place + half; last++) {
+      const value = values[last];
+      if (value !== null && value !== undefined) [sum, n] = [sum + value, n + 1];
+    }
+    if (n > 0) return sum / n;
+    if (last > next || next === 0 || next === across.length) return null;
+    const [before, after] = [values[next - 1], values[next]];
+    if (before === null || before === undefined || after === null || after === undefined) return null;
+    const share = (place - across[next - 1]!) / (across[next]! - across[next - 1]!);
+    return before + (after - before) * share;
+  });
+}
+
+/** Spacings of the labels of an axis of seconds. */
+export const SECONDS_APART: readonly number[] = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];
+/** And of steps. */
+export const STEPS_APART: readonly number[] = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3]! * 10 ** Math.floor(i / 3));

@@ -1,0 +1,30 @@
+// The speed of the last hours as the path of a small chart.
+
+/** Answer of `GET /sparklines`: the speed of each job by five minutes. */
+export interface Sparklines {
+  /** Seconds of one point. */
+  seconds: number;
+  /** The byte of a point without a value, and that of the largest value. */
+  unknown: number;
+  largest: number;
+  /** By job: the largest mean in steps per second, and the points as base64, the oldest first. */
+  jobs: Record<string, [peak: number, points: string]>;
+}
+
+export const WIDTH = 96;
+export const HEIGHT = 24;
+
+/** Lines through the known points, in a field of this size; a point alone is a short line. */
+export function path(points: Uint8Array, { unknown, largest }: Pick<Sparklines, "unknown" | "largest">): string {
+  const across = (i: number) => ((WIDTH * i) / Math.max(1, points.length - 1)).toFixed(1);
+  // Half a line's width stays free above and below.
+  const up = (value: number) => (HEIGHT - 1 - ((HEIGHT - 2) * value) / largest).toFixed(1);
+  let found = "";
+  points.forEach((value, i) => {
+    if (value === unknown) return;
+    const begins = i === 0 || points[i - 1] === unknown;
+    found += `${begins ? "M" : "L"}${across(i)} ${up(value)}`;
+    if (begins && (points[i + 1] ?? unknown) === unknown) found += i === 0 ? "h2" : "h-2";
+  });
+  return found;
+}

@@ -1,0 +1,22 @@
+// The speed of a job over the last hours, beside its figures in the list of jobs.
+
+import { useMemo } from "preact/hooks";
+import { bytesOf } from "../live/grid";
+import { HEIGHT, path, type Sparklines, WIDTH } from "../logic/sparkline";
+import { rate, wholeDuration } from "../logic/text";
+
+export function Sparkline({ job, of }: { job: string; of: Sparklines | null }) {
+  const [peak, text] = of?.jobs[job] ?? [0, ""];
+  const points = useMemo(() => bytesOf(text), [text]);
+  if (of === null || text === "") return <span class="spark" />;
+  const { value, unit } = rate(peak);
+  const label = `Speed of the last ${wholeDuration(points.length * of.seconds)}, at most ${value} ${unit}`;
+  return (
+    <span class="spark">
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width={WIDTH} height={HEIGHT} role="img" aria-label={label}>
+        <title>{label}</title>
+        <path d={path(points, of)} />
+      </svg>
+    </span>
+  );
+}

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Trends } from "../src/api/types";
+import { cells, curves, extent, onCells, type Overlay, overlap, parseOverlay, writeOverlay } from "../src/logic/overlay";
+
+const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
+  at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
+  speed: rows.map(([, , , speed]) => speed), goodput: rows.map(() => null), goodput_window: rows.map(() => null), scores: {},
+  logged: { loss: rows.map((_, i) => 10 - i) },
+});
+
+test("a comparison survives the address, and defaults are left out", () => {
+  for (const [text, overlay] of [
+    ["with=a%2Fb", { job: "a/b", attempt: null, own: null, axis: "step" }],
+    ["with=j&with_attempt=0&attempt=3&axis=time", { job: "j", attempt: 0, own: 3, axis: "time" }],
+  ] satisfies [string, Overlay][]) {
+    assert.deepEqual(parseOverlay(new URLSearchParams(text)), overlay);
+    const query = new URLSearchParams();
+    writeOverlay(overlay, query);
+    assert.equal(String(query), text);
+  }
+  assert.equal(parseOverlay(new URLSearchParams("with_attempt=2")), null);
+  assert.equal(parseOverlay(new URLSearchParams("with=j&attempt=-1&axis=x"))!.own, null);
+});
+
+test("by time a run begins at zero, and time without points is a gap", () => {
+  const found = curves(trends([[1000, 1, 1, 2], [1015, 1, 2, 2], [1030, 1, 3, 4], [1300, 1, 4, 6], [1315, 1, 5, 6]]), [], "time");
+  assert.deepEqual([...found.keys()], ["speed", "log loss"]);
+  assert.deepEqual(found.get("speed"), { across: [0, 15, 30, 31, 300, 315], values: [2, 2, 4, null, 6, 6] });
+  assert.deepEqual(extent(found), [0, 315]);
+});
+
+test("of steps that were done again the later ones count, and points without a step have no place", () => {
+  const found = curves(trends([[0, 1, null, 9], [15, 1, 10, 1], [30, 1, 20, 2], [45, 1, 30, 3], [60, 2, 20, 5], [75, 2, 40, 6]]), [], "step");
+  assert.deepEqual(found.get("speed"), { across: [10, 20, 20, 40], values: [1, 2, 5, 6] });
+  assert.equal(extent(curves(trends([[0, 1, null, 9]]), [], "step")), null);
+});
+
+test("samples of step times stand on the same axis", () => {
+  const sample = (at: number, iteration: number, step: number) => ({ at, iteration, step, attempt: 1, seconds: 10, step_max: step, parts: {} });
+  const run = trends([[100, 1, 5, 1], [115, 1, 9, 1]]);
+  assert.deepEqual(curves(run, [sample(105, 6, 0.5), sample(115, -1, 0.7)], "step").get("step"), { across: [6], values: [0.5] });
+  assert.deepEqual(curves(run, [sample(90, 4, 0.4), sample(105, 6, 0.5)], "time").get("step"), { across: [5], values: [0.5] });
+});
+
+test("both runs get a value for each place of the common axis", () => {
+  const on = cells([0, 40]);
+  assert.equal(on.length, 41);
+  const line = onCells({ across: [0, 10, 20, 21, 30, 40], values: [0, 10, 20, null, 30, 40] }, on);
+  assert.deepEqual(line.slice(0, 21), on.slice(0, 21));
+  assert.deepEqual(line.slice(21, 30), Array.from({ length: 9 }, () => null));
+  assert.deepEqual(line.slice(30), on.slice(30));
+  assert.deepEqual(onCells({ across: [10, 12], values: [1, 3] }, cells([8, 14])), [null, null, 1, 2, 3, null, null]);
+});
+
+test("a long run has as many cells as a chart has pixels, each with the mean of its points", () => {
+  const on = cells([0, 80_000]);
+  assert.equal(on.length, 801);
+  const line = onCells({ across: [100, 120, 200], values: [1, 3, 7] }, on);
+  assert.deepEqual(line.slice(0, 4), [null, 2, 7, null]);
+  assert.deepEqual(onCells({ across: [], values: [] }, [0, 1]), [null, null]);
+});
+
+test("runs that share no step are told from those that do", () => {
+  assert.equal(overlap([0, 500], [500, 900]), true);
+  assert.equal(overlap([0, 499], [500, 900]), false);
+});

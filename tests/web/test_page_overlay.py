@@ -1,0 +1,149 @@
+"""A job laid over another one, and an attempt over an earlier one, in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web import scripted_history as past
+from web.scripted_monitor import Script
+from web.test_page_accessibility import AXE, broken_rules
+from web.test_page_charts import keep, opened
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+RUN = 7200.0
+
+
+@pytest.fixture
+def two(script: Script) -> Script:
+    """Two jobs that log; ``new`` became slower half an hour ago, and is in its third attempt."""
+    for job in ("new", "old"):
+        script.add(job, ["running"] * 8, started_at=time.time() - RUN, attempt=3)
+    script.run, script.restarts = RUN, (4800.0, 2400.0)
+    script.logged, script.slow_since["new"] = ("loss", "mfu"), 1800.0
+    return script
+
+
+def trends(first: int, last: int | None) -> dict[str, Any]:
+    """Points that reach from one step to another; None: no step was counted."""
+    found = past.of_attempt(past.trends(None, 0.0, 1e12, 600.0, (), ("loss",)), None)
+    count = len(found["at"])
+    steps = [None if last is None else first + (last - first) * i // (count - 1) for i in range(count)]
+    return {**found, "iteration": steps}
+
+
+def keys(page: Page, figure: str) -> list[str]:
+    return page.get_by_role("region", name=f"{figure} of both").locator(".key li").all_inner_texts()
+
+
+def test_two_jobs_are_chosen_drawn_and_read_at_one_cursor(page: Page, monitor_url: str, two: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts")
+    form = page.get_by_role("form", name="Comparison")
+    form.get_by_role("combobox", name="Compare with").select_option("another job")
+    field = form.get_by_role("combobox", name="Job", exact=True)
+    expect(form.locator("datalist option")).to_have_count(1)
+    field.fill("old")
+    field.press("Enter")
+    page.wait_for_url("**/#/jobs/new?tab=charts&with=old")
+    for figure in ("Step time", "Speed", "loss", "mfu", "Goodput", "GPU score, robust"):
+        expect(page.get_by_role("region", name=f"{figure} of both").locator(".key li")).to_have_count(3)
+    speed = page.get_by_role("region", name="Speed of both")
+    expect(speed.locator(".key")).to_contain_text(re.compile(r"new\s*1.27\s*old\s*2.38"))
+    expect(speed.locator(".key i.dashed")).to_have_count(1)
+    box = speed.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
+    for figure in ("Speed", "loss"):
+        expect(page.get_by_role("region", name=f"{figure} of both").locator(".key li").first).to_have_text(
+            re.compile(r"^step 1,2\d\d$")
+        )
+    assert [re.sub(r"\D*", "", text, count=1) for text in keys(page, "Speed")[1:]] == ["2.38", "2.38"], (
+        "before it was slow"
+    )
+    keep(page, "charts-overlay")
+
+
+def test_the_address_opens_the_comparison_by_time_and_nothing_ends_it(
+    page: Page, monitor_url: str, two: Script
+) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old&with_attempt=2&attempt=3&axis=time")
+    form = page.get_by_role("form", name="Comparison")
+    expect(form.get_by_role("combobox", name="its")).to_have_value("2")
+    expect(form.get_by_role("combobox", name="and of this job")).to_have_value("3")
+    expect(form.get_by_role("combobox", name="by", exact=True)).to_have_value("time")
+    expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_contain_text(
+        [re.compile(r"^\+3\d\u2009min"), "new, attempt 3", "old, attempt 2"]
+    )
+    form.get_by_role("combobox", name="Compare with").select_option("nothing")
+    page.wait_for_url("**/#/jobs/new?tab=charts")
+    expect(page.get_by_role("toolbar", name="Time shown by all charts")).to_be_visible()
+
+
+def test_an_earlier_attempt_lies_under_the_present_one(page: Page, monitor_url: str, two: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts")
+    page.get_by_role("combobox", name="Compare with").select_option("attempt 2 of this job")
+    page.wait_for_url("**/#/jobs/new?tab=charts&with=new&with_attempt=2&attempt=3")
+    expect(page.locator(".charts").get_by_role("status")).to_contain_text(
+        re.compile("attempt 3: steps .*; attempt 2 \\(dashed\\): steps")
+    )
+    page.get_by_role("combobox", name="by", exact=True).select_option("time since the start")
+    expect(page.get_by_role("region", name="Speed of both").locator(".key li").first).to_have_text(re.compile("^\\+"))
+    page.reload()
+    expect(page.get_by_role("combobox", name="Compare with")).to_have_value("2")
+    expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(3)
+
+
+def test_a_stretch_is_shown_alone_by_keys_and_back(page: Page, monitor_url: str, two: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
+    chart = page.get_by_role("region", name="Speed of both").locator(".chart")
+    first = page.get_by_role("region", name="loss of both").locator(".key li").first
+    expect(first).to_have_text(re.compile("^step 4,9"))
+    chart.press("+")
+    expect(first).to_have_text(re.compile("^step 3,7"))
+    chart.press("0")
+    expect(first).to_have_text(re.compile("^step 4,9"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "The monitor does not know job nobody."),
+        (trends(0, 1) | {"at": []}, "No trends are kept of nobody."),
+        (trends(9000, 9900), "They have no steps in common."),
+        (trends(0, None), "No steps were counted of nobody."),
+    ],
+    ids=["unknown", "empty", "apart", "uncounted"],
+)
+def test_what_cannot_be_compared_is_stated(
+    page: Page, monitor_url: str, two: Script, answer: dict[str, Any] | None, words: str
+) -> None:
+    if answer is not None:
+        two.answers |= {"/jobs/nobody/trends": answer, "/jobs/nobody/history": {"samples": []}}
+    page.goto(f"{monitor_url}/#/jobs/new?tab=charts&with=nobody")
+    expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
+    if "step" in words.lower():
+        page.get_by_role("button", name="Compare by time since the start").click()
+        expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(3)
+        expect(page.get_by_text(words)).to_be_hidden()
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm ci in the page's source")
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_it_is_accessible_and_fits_the_screen(
+    page: Page, monitor_url: str, two: Script, theme: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
+    expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert broken_rules(page) == []
+    keep(page, f"charts-overlay-{width}-{theme}")
