@@ -135,15 +135,15 @@ def test_what_cannot_be_compared_is_stated(
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm ci in the page's source")
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_it_is_accessible_and_fits_the_screen(
-    page: Page, monitor_url: str, two: Script, theme: str, width: int
-) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+def test_it_is_accessible_and_fits_the_screen(page: Page, monitor_url: str, two: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
-    expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert broken_rules(page) == []
-    keep(page, f"charts-overlay-{width}-{theme}")
+    page.evaluate(AXE.read_text())
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in ("dark", "light"):
+            page.emulate_media(color_scheme=theme)
+            expect(page.locator("html")).to_have_attribute("data-theme", theme)
+            expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert broken_rules(page) == [], (width, theme)
+            keep(page, f"charts-overlay-{width}-{theme}")

@@ -39,7 +39,7 @@ def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], in
         what = effect.message if isinstance(effect, Changed) else f"{effect.directive.id} {effect.directive.kind}"
         reported.append((round(at, 6), what))
 
-    plan = Plan(**{"world": 4, "nodes": 2, "seconds": 150.0, "compilation": 5.0, **habits})
+    plan = Plan(**{"world": 4, "nodes": 2, "seconds": 200.0, "compilation": 5.0, **habits})
     performance = Simulation(Scene(plan), policy, every_tick=every_tick, on_effect=note)
     performance.run()
     return reported, performance.judged

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -99,7 +100,8 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     assert first.run.run_id == second.run.run_id == run_id(job)
     assert (second.run.display_name, second.run.run_group) == (first.run.display_name, job)
     (alert,) = first.alerts
-    assert (alert.text, alert.level) == (f"{incident['reason']}\n{first_url}/#/jobs/team%3Agpt", "ERROR")
+    link = f"{first_url}/#/jobs/team%3Agpt/incidents/{quote(incident['id'], safe='')}"
+    assert (alert.text, alert.level) == (f"{incident['reason']}\n{link}", "ERROR")
     assert second.alerts == [], "none is called twice"
     assert second.rows[0]["_step"] > first.rows[-1]["_step"]
     (row,) = second.tables("incidents")[-1]

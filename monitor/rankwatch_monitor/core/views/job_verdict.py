@@ -50,7 +50,8 @@ def finding(job: Job, now: float) -> Finding:
         return found
     # No age in the reason: it is a label of a metric, and each value would be a new series.
     why = f"the first rank reported at {_clock(since)} UTC" if job.instrumented else "no rank has reported"
-    return Finding(StragglerVerdict.NO_STEP, reason=f"No step has completed yet: {why}.", since=since)
+    what = "No step has completed yet" if job.ended is None else "No step completed"
+    return Finding(StragglerVerdict.NO_STEP, reason=f"{what}: {why}.", since=since)
 
 
 def steps_per_second(job: Job, now: float) -> float | None:
