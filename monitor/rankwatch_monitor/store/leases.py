@@ -244,7 +244,8 @@ class Leases:
     def _request_orphans(self) -> None:
         """Request this monitor's part of the leases that have expired: their monitor is gone.
 
-        Their ranks may report rarely, or be gone with it, which only a monitor can notice.
+        Their ranks may report rarely, or be gone with it, which only a monitor can notice. Jobs that reported last come
+        first: those that ended long ago have no hurry.
         """
         if self._clock() - self._reached_since < self.duration:
             return  # where the database was away, their monitors may be about to renew them
@@ -252,14 +253,16 @@ class Leases:
             now = database_now(connection)
             expired = (_leases.owner != self.name, _leases.ends_at < now, _leases.ends_at > 0.0)
             recent = _leases.ends_at > now - ORPHANED * self.duration
-            job_ids = list(connection.execute(select(_leases.job_id).where(*expired, recent)).scalars())
+            asked = select(_leases.job_id).outerjoin(schema.jobs, schema.jobs.c.id == _leases.job_id)
+            newest_first = schema.jobs.c.last_heard.desc().nulls_last()
+            job_ids = list(connection.execute(asked.where(*expired, recent).order_by(newest_first)).scalars())
             if not job_ids:
                 return
             living = (_leases.owner != self.name, _leases.ends_at > now)
             others = connection.execute(select(func.count(_leases.owner.distinct())).where(*living)).scalar_one()
         part = math.ceil(len(job_ids) / (1 + int(others)))
-        for job_id in random.sample(job_ids, part):
-            self.request(job_id, contact=False, again=True)
+        for place in sorted(random.sample(range(len(job_ids)), part)):
+            self.request(job_ids[place], contact=False, again=True)
 
     def _acquire(self, job_id: str, contact: bool) -> None:
         if self.holds(job_id):

@@ -303,6 +303,23 @@ def test_a_lease_that_was_released_or_expired_long_ago_is_left(start: Start, sto
     assert [job for job, answer in side.answers if answer.acquired] == ["fresh"]
 
 
+def test_jobs_that_reported_last_are_acquired_first(start: Start, store: Repository) -> None:
+    gone = start("gone", SHORT)
+    jobs = ("ended", "running", "never stored")
+    for job in jobs:
+        gone.takes(job)
+    stop(gone)
+    with store.engine.begin() as connection:
+        for job, heard in (("ended", 1.0), ("running", 2.0)):
+            row = {"id": job, "created_at": 0.0, "last_heard": heard, "policy": {}, "learned": {}, "body": {}}
+            connection.execute(schema.jobs.insert().values(**row))
+        late = connection.execute(select(schema.leases.c.ends_at)).scalars().all()
+        connection.execute(update(schema.leases).values(ends_at=min(late)))  # they expire together
+    side = start("a", LONG / 20)
+    wait_for(lambda: len(side.answers) == len(jobs), "all of them are acquired")
+    assert [job for job, _ in side.answers] == ["running", "ended", "never stored"]
+
+
 def stop(side: Side) -> None:
     """End the thread and leave the leases as they are, as a monitor that is killed does."""
     side.leases._held.clear()
