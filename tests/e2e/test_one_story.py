@@ -120,4 +120,4 @@ def test_one_incident_is_reported_the_same_everywhere(
     (alert,) = run.alerts
     about, _, link = alert.text.partition("\n")
     assert about in reported.printed(), "W&B's alert"
-    assert link == f"{PAGE}/#/jobs/{job}", "it leads to the page"
+    assert link == f"{PAGE}/#/jobs/{job}/incidents/{incident['id']}", "it leads to the incident's page"

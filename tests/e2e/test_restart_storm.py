@@ -12,9 +12,9 @@ from support.waiting import wait_for
 
 RANKS = 4
 RESTARTS = 25
-DESCRIPTORS = 3
-"""Descriptors by which a launcher may hold more later on than early: connections come and go. One kept at each restart
-would make twenty."""
+DESCRIPTORS = RANKS + 3
+"""Descriptors by which a launcher may hold more later on than early: connections come and go, and an early look may
+fall between two attempts, when no slots are open. One kept at each restart would make twenty."""
 GROWTH = 8 << 20
 """Bytes by which its memory may grow over a storm, whatever its length."""
 
