@@ -88,8 +88,9 @@ STARTING = {
     "status gpt-sweep-17 --watch": "tests/telemetry/cli/test_status.py",
     "replay trace.parquet --json": "tests/monitor/replay/traces",
     "replay trace.csv.gz --time-unit us": "tests/monitor/replay/traces",
+    "wandb-workspace": "tests/monitor/publish/wandb/test_workspace.py",
 }
-"""Commands that start a job, a browser or a live display, or read what others recorded."""
+"""Commands that start a job, a browser or a live display, read what others recorded, or send to another service."""
 READ_ONLY_AS_FAR_AS_SETTINGS = ("run", "monitor")
 
 TOKEN = "a control token of this test"

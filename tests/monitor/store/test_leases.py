@@ -128,7 +128,7 @@ def test_a_stopped_monitor_notices_and_reports_it(store: Repository, start: Star
     a.takes("j")
     hold = a.leases._renew
     a.leases._renew = lambda: None  # type: ignore[method-assign]
-    b = start("b", SHORT)
+    b = start("b")
     stopped_at.append(time.monotonic())
     b.takes("j")
     assert a.leases.holds("j"), "by its own clock it does"
