@@ -17,8 +17,8 @@ from rankwatch_monitor.store.leases import ORPHANED, Holder, LeaseResult, Leases
 from rankwatch_monitor.store.repository import Repository
 from support.waiting import wait_for
 
-SHORT, LONG = 0.5, 60.0
-"""Seconds of a lease that is to end in a test, and of one that is not."""
+SHORT, MIDDLE, LONG = 0.5, 3.0, 60.0
+"""Seconds of a lease that is to end in a test, whose holder takes over expired ones, and that is to last."""
 
 
 class Side:
@@ -100,7 +100,7 @@ def test_the_monitor_that_is_asked_first_holds_the_job_and_the_other_learns_whos
 
 
 def test_a_lease_is_renewed_for_as_long_as_its_holder_lives(store: Repository, start: Start) -> None:
-    a, b = start("a", SHORT), start("b", SHORT)
+    a, b = start("a", SHORT), start("b")
     a.takes("j")
     ends = row(store, "j")["ends_at"]
     wait_for(lambda: row(store, "j")["ends_at"] > ends + 2 * SHORT, "it is renewed")
@@ -114,7 +114,7 @@ def test_the_job_of_one_that_died_goes_to_the_monitor_that_is_asked_next(store: 
     a.takes("j")
     a.leases._closing = True  # it renews no more, and gives nothing back: as if killed
     a.leases._thread.join()
-    b = start("b", SHORT)
+    b = start("b")
     b.takes("j")
     assert row(store, "j")["generation"] == 2
     assert (owned(store, a, "j"), owned(store, b, "j")) == (False, True)
@@ -197,7 +197,7 @@ def test_a_reader_takes_a_job_that_there_is_and_makes_none(store: Repository, st
 
 
 def test_the_holder_learns_which_monitor_is_asked_instead(start: Start) -> None:
-    a, b = start("a", SHORT), start("b", SHORT)
+    a, b = start("a", SHORT), start("b")
     a.takes("j")
     b.ask("j", contact=False)
     rounds = a.rounds
@@ -270,7 +270,7 @@ def test_held_jobs_are_renewed_while_many_others_take_long_to_load(store: Reposi
 
 def test_expired_leases_are_shared_out_among_the_other_monitors(start: Start) -> None:
     """Nobody asks for the jobs: their ranks may have ended with their monitor."""
-    others = [start(name, SHORT) for name in "ab"]
+    others = [start(name, MIDDLE) for name in "ab"]
     for side in others:
         side.takes(f"its own of {side.leases.name}")
     gone = start("gone", SHORT)
@@ -288,7 +288,7 @@ def test_expired_leases_are_shared_out_among_the_other_monitors(start: Start) ->
 
 
 def test_a_lease_that_was_released_or_expired_long_ago_is_left(start: Start, store: Repository) -> None:
-    side = start("a", SHORT)
+    side = start("a", MIDDLE)
     gone = start("gone", SHORT)
     for job in ("released", "old", "fresh"):
         gone.takes(job)
@@ -296,7 +296,7 @@ def test_a_lease_that_was_released_or_expired_long_ago_is_left(start: Start, sto
     stop(gone)
     with store.engine.begin() as connection:
         expired = update(schema.leases).where(schema.leases.c.job_id == "old")
-        connection.execute(expired.values(ends_at=schema.leases.c.ends_at - (ORPHANED + 1) * SHORT))
+        connection.execute(expired.values(ends_at=schema.leases.c.ends_at - (ORPHANED + 1) * MIDDLE))
     wait_for(lambda: side.leases.holds("fresh"), "the one that has just expired is acquired")
     rounds = side.rounds
     wait_for(lambda: side.rounds > rounds + 3, "it has looked again")
@@ -315,7 +315,7 @@ def test_jobs_that_reported_last_are_acquired_first(start: Start, store: Reposit
             connection.execute(schema.jobs.insert().values(**row))
         late = connection.execute(select(schema.leases.c.ends_at)).scalars().all()
         connection.execute(update(schema.leases).values(ends_at=min(late)))  # they expire together
-    side = start("a", LONG / 20)
+    side = start("a", MIDDLE)
     wait_for(lambda: len(side.answers) == len(jobs), "all of them are acquired")
     assert [job for job, _ in side.answers] == ["running", "ended", "never stored"]
 
