@@ -101,6 +101,8 @@ def test_an_attempt_that_does_not_come_to_a_step_after_others_that_did() -> None
 def test_ranks_that_never_report_are_not_healthy_either() -> None:
     job = Job("job", BEGAN)
     assert finding(job, BEGAN + WHILE).reason == "No step has completed yet: no rank has reported."
+    job.ended = Ending(JobState.FINISHED, "all ranks ended", BEGAN + WHILE)
+    assert finding(job, BEGAN + WHILE).reason == "No step completed: no rank has reported."
 
 
 def test_a_new_monitor_does_not_doubt_a_job_that_has_stepped() -> None:
