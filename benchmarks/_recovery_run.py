@@ -32,6 +32,7 @@ MARK = "RECOVERY_BENCHMARK"
 """The variable by which everything that a run started is found, however deep. A parked interpreter has no variable of
 Rankwatch before it becomes a rank, so this is none."""
 TUNED = "ft_launcher, 0.5 s"
+COLD, PREWARMED = "rankwatch --no-standby", "rankwatch --standby"
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "FT_")
 
 
@@ -277,8 +278,8 @@ def arms(ft_launcher: str) -> list[Arm]:
         theirs = [ft_launcher, "--ft-rank-section-timeouts", f"step:{LIMIT}"]
         found.append(Arm("ft_launcher", theirs, "nvrx"))
         found.append(Arm(TUNED, [*theirs, "--ft-workload-check-interval", "0.5"], "nvrx"))
-    found.append(Arm("rankwatch --no-standby", [*ours, "--no-standby"], "rankwatch"))
+    found.append(Arm(COLD, [*ours, "--no-standby"], "rankwatch"))
     reported = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
     if "--standby" in reported:
-        found.append(Arm("rankwatch --standby", [*ours, "--standby"], "rankwatch", parks=True))
+        found.append(Arm(PREWARMED, [*ours, "--standby"], "rankwatch", parks=True))
     return found

@@ -11,7 +11,8 @@ pss      the same, shared pages divided among those that share them
 private  what would be free if the process ended
 
 ``rank`` is a process that trains, ``launcher`` the one that was started by hand, ``monitor`` Rankwatch's own monitor
-(one for a job, not one for a node), ``beside`` everything else that the launcher started. The lines that begin with
+(one for a job, not one for a node), ``parked`` an interpreter that is prewarmed for a restart (by default while memory
+is plenty; ``--no-standby`` has none), ``beside`` everything else that the launcher started. The lines that begin with
 ``+`` are differences to torchrun in the same environment: of a rank, and of what a node has beyond its ranks, without
 the monitor. ft_launcher forks its rank monitors, so that its own pages count as shared: look at all three figures.
 """
@@ -33,7 +34,9 @@ import _service
 import _table
 from _recovery_run import Arm
 
-RANK, LAUNCHER, MONITOR, BESIDE = "rank", "launcher", "monitor", "beside"
+from rankwatch_launcher.prewarm import child
+
+RANK, LAUNCHER, PARKED, MONITOR, BESIDE = "rank", "launcher", "parked", "monitor", "beside"
 TORCHRUN = "torchrun, own store"
 """What the others are compared with; its own store, since plain restarts of gloo fail too often."""
 THEIR_TORCHRUN = "torchrun beside it"
@@ -54,15 +57,18 @@ class Footprint:
 
 
 def arms(ft_launcher: str) -> list[Arm]:
-    """torchrun, Rankwatch by default and without kernel timings; when named, ft_launcher and the torchrun beside it."""
+    """torchrun; Rankwatch by default, without prewarmed interpreters, and without kernel timings as well; when named,
+    ft_launcher and the torchrun beside it."""
     known = {arm.name: arm for arm in _recovery_run.arms(ft_launcher)}
-    base, ours = known[TORCHRUN], known["rankwatch"]
-    lean = Arm("rankwatch, no kernels", ours.command, ours.instrument, {"RANKWATCH_KERNEL_TIMINGS": "off"})
+    base, cold = known[TORCHRUN], known[_recovery_run.COLD]
+    default = Arm("rankwatch", [word for word in cold.command if word != "--no-standby"], cold.instrument)
+    lean = Arm(f"{cold.name}, no kernels", cold.command, cold.instrument, {"RANKWATCH_KERNEL_TIMINGS": "off"})
+    ours = [default, cold, lean]
     if not ft_launcher:
-        return [base, ours, lean]
+        return [base, *ours]
     python = str(Path(ft_launcher).with_name("python"))
     theirs = Arm(THEIR_TORCHRUN, [python, *base.command[1:]], environment=base.environment)
-    return [base, ours, lean, theirs, known["ft_launcher"]]
+    return [base, *ours, theirs, known["ft_launcher"]]
 
 
 def footprints(arm: Arm, ranks: int, folder: Path, seconds: float) -> list[Footprint]:
@@ -91,7 +97,10 @@ def _read(processes: dict[int, str], launcher: int) -> Iterable[Footprint]:
 def _role(pid: int, command: str, launcher: int) -> str:
     if pid == launcher:
         return LAUNCHER
-    if b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+    environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    if f"\0{child.VARIABLE}=".encode() in environment:  # nothing is restarted here, so it has not become a rank
+        return PARKED
+    if b"\0RANK=" in environment:
         return RANK
     return MONITOR if "rankwatch_monitor" in command else BESIDE
 
@@ -113,7 +122,7 @@ def rows(seen: dict[str, list[list[Footprint]]]) -> dict[str, dict[str, float]]:
     """The table: each launcher's processes by their role, and what it adds to torchrun."""
     found: dict[str, dict[str, float]] = {}
     for name, runs in seen.items():
-        for role in (RANK, LAUNCHER, BESIDE, MONITOR):
+        for role in (RANK, LAUNCHER, PARKED, BESIDE, MONITOR):
             each = [process for run in runs for process in run if process.role == role]
             if each:
                 count = median([sum(process.role == role for process in run) for run in runs])
@@ -122,7 +131,7 @@ def rows(seen: dict[str, list[list[Footprint]]]) -> dict[str, dict[str, float]]:
         if name not in (TORCHRUN, THEIR_TORCHRUN):
             compared = seen[THEIR_TORCHRUN if name == "ft_launcher" else TORCHRUN]
             found[f"+ {name}: a rank"] = _added(runs, compared, (RANK,))
-            found[f"+ {name}: a node"] = _added(runs, compared, (LAUNCHER, BESIDE))
+            found[f"+ {name}: a node"] = _added(runs, compared, (LAUNCHER, PARKED, BESIDE))
     return found
 
 

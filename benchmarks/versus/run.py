@@ -1,7 +1,9 @@
 """Rankwatch and nvidia-resiliency-ext 0.4.1 (its CPU parts), measured in one run, taking turns.
 
     python benchmarks/versus/run.py [--nvrx VENV | --nvrx none] [--parts calls,memory,reports,recovery] [--json FILE]
+                                     [--write docs/versus.md]
 
+``--write`` puts the figures of a run of all parts into the document, in place of those that are there.
 ``--nvrx`` names its virtual environment, which is made there when the place is empty; without it, one is made in a
 temporary folder and removed. ``none`` leaves it out. What cannot be had or needs a GPU is stated in words, and the rest
 is measured.
@@ -23,13 +25,16 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-import _table  # noqa: E402 - the benchmarks are scripts, not a package
+import _recovery_run  # noqa: E402 - the benchmarks are scripts, not a package
+import _table  # noqa: E402
+import document  # noqa: E402
 import environment  # noqa: E402
 import job  # noqa: E402
 import memory  # noqa: E402
@@ -42,7 +47,7 @@ NEEDS_A_GPU = (
     "not compared, since it needs a GPU: how NVRx times kernels (CUPTI); its Detector.generate_report as a whole,\n"
     "which synchronises the device first; its checks of GPU and NIC health"
 )
-RECOVERY_ARMS = "torchrun, own store;ft_launcher;ft_launcher, 0.5 s;rankwatch;rankwatch --standby"
+RECOVERY_ARMS = ("torchrun, own store", "ft_launcher", _recovery_run.TUNED, _recovery_run.COLD, _recovery_run.PREWARMED)
 
 Part = dict[str, dict[str, Any]]
 """Rows with their figures."""
@@ -84,7 +89,14 @@ def recovery(asked: Namespace, peer: Peer, folder: Path) -> Part:
         RuntimeError: it failed.
     """
     target = folder / "recovery.json"
-    command = [sys.executable, str(HERE.parent / "recovery.py"), "--json", str(target), "--only", RECOVERY_ARMS]
+    command = [
+        sys.executable,
+        str(HERE.parent / "recovery.py"),
+        "--json",
+        str(target),
+        "--only",
+        ";".join(RECOVERY_ARMS),
+    ]
     command += ["--runs", str(asked.rounds), "--ranks", str(asked.ranks)]
     command += ["--nvrx", peer.launcher] if peer.launcher else []
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
@@ -119,6 +131,17 @@ def show(name: str, rows: Part) -> None:
                 print(f"{row}, {side}: {value}")
 
 
+def _command() -> str:
+    """This run's command as it is typed in the repository; where an environment lies is of no interest to a reader."""
+    words = sys.argv[1:]
+    folders = [
+        i for i, word in enumerate(words) if i and words[i - 1] in ("--nvrx", "--json") and word != environment.LEFT_OUT
+    ]
+    return " ".join(
+        ["python benchmarks/versus/run.py", *(Path(w).name if i in folders else w for i, w in enumerate(words))]
+    )
+
+
 def _is_words(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -141,6 +164,7 @@ def main() -> None:
         seconds=(20.0, "seconds of training before memory is read"),
         reports=(50, "straggler reports"),
         report_ranks=("8,16", "numbers of ranks that make reports"),
+        write=("", "document that gets the figures"),
     )
     parts = [part for part in asked.parts.split(",") if part]
     if unknown := [part for part in parts if part not in PARTS]:
@@ -160,9 +184,12 @@ def main() -> None:
                 print(f"\n{part} could not be measured: {error}", flush=True)
                 continue
             show(part, figures[part])
+    about = {"machine": _table.machine(), "command": _command(), "peer": peer.words, "not": NEEDS_A_GPU}
+    reported = {**about, "failed": failed, "figures": figures}
     if asked.json is not None:
-        reported = {"machine": _table.machine(), "command": " ".join(sys.argv), "peer": peer.words, "not": NEEDS_A_GPU}
-        asked.json.write_text(json.dumps({**reported, "failed": failed, "figures": figures}, indent=2) + "\n")
+        asked.json.write_text(json.dumps(reported, indent=2) + "\n")
+    if asked.write and figures:
+        document.write(document.figures(reported, datetime.now(UTC).date().isoformat()), Path(asked.write))
     if failed:
         sys.exit(1)
 

@@ -13,9 +13,12 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "versus")]
 
-import environment  # noqa: E402 - the benchmarks are scripts, not a package
+import _recovery_run  # noqa: E402 - the benchmarks are scripts, not a package
+import document  # noqa: E402
+import environment  # noqa: E402
 import memory  # noqa: E402
 import reports  # noqa: E402
+import run  # noqa: E402
 import side_by_side  # noqa: E402
 from memory import BESIDE, LAUNCHER, MONITOR, RANK, Footprint  # noqa: E402
 
@@ -112,3 +115,56 @@ def test_the_monitor_makes_the_report_without_training() -> None:
     figures = reports.ours(ranks=8, rounds=2)
     assert figures["report, ms"] > 0
     assert figures["training waits, ms"] == 0
+
+
+def test_the_figures_of_a_run_replace_those_in_the_document(tmp_path: Path) -> None:
+    target = tmp_path / "versus.md"
+    target.write_text(f"# Title\n\n{document.BEGIN}\n\nold\n\n{document.END}\n\nthe rest\n")
+    rows = {
+        "section p50, us": {"rankwatch": 0.951, "nvrx": 509.4, "times": 535.6},
+        "monitor killed: calls that raised": {"rankwatch": 0, "nvrx": 4085},
+        "monitor killed: said": {"rankwatch": "", "nvrx": "BrokenPipeError"},
+        "monitor killed: watched again": {"rankwatch": True, "nvrx": False},
+        "lost": {"rankwatch": float("nan")},
+    }
+    reported = {
+        "machine": "2 x CPU",
+        "peer": "NVRx",
+        "command": "run",
+        "figures": {"calls": rows},
+        "failed": {"memory": "no"},
+    }
+    document.write(document.figures(reported, "2026-11-25"), target)
+    text = target.read_text()
+    assert text.startswith("# Title\n")
+    assert text.endswith("the rest\n")
+    assert "old" not in text
+    assert "| section p50, us | 0.95 | 509 | 536 |" in text
+    assert "| monitor killed: calls that raised | 0 | 4,085 |  |" in text
+    assert "| monitor killed: watched again | yes | no |  |" in text
+    assert "BrokenPipeError" not in text
+    assert "nan" not in text
+    assert "Could not be measured in this run: no" in text
+
+
+def test_a_document_without_a_place_for_the_figures_is_left_as_it_is(tmp_path: Path) -> None:
+    target = tmp_path / "other.md"
+    target.write_text("text\n")
+    with pytest.raises(ValueError, match="has no place for the figures"):
+        document.write("figures", target)
+    assert target.read_text() == "text\n"
+
+
+def test_the_document_of_the_repository_has_a_place_for_the_figures() -> None:
+    text = (BENCHMARKS.parent / "docs" / "versus.md").read_text()
+    assert text.index(document.BEGIN) < text.index(document.END)
+
+
+def test_every_launcher_that_is_asked_for_is_known() -> None:
+    known = {arm.name for arm in _recovery_run.arms("ft_launcher")}
+    assert set(run.RECOVERY_ARMS) <= known
+    names = [arm.name for arm in memory.arms("/somewhere/ft_launcher")]
+    assert names[:3] == [memory.TORCHRUN, "rankwatch", _recovery_run.COLD]
+    assert names[-1] == "ft_launcher"
+    default = next(arm for arm in memory.arms("") if arm.name == "rankwatch")
+    assert not any("standby" in word for word in default.command)
