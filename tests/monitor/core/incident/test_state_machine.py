@@ -152,3 +152,11 @@ def test_notices_of_other_ranks_join_the_first() -> None:
     transition(one, machine.NoticeReceived(NOTICE), NOW)
     transition(one, machine.NoticeReceived(NOTICE._replace(rank=0)), NOW)
     assert (one.affected, [c.rank for c in one.culprits], one.phase) == ((0, 2), [2], Phase.DETECTED)
+
+
+def test_the_earliest_beginning_that_was_found_counts() -> None:
+    one = incident(Phase.ACTING, action=Action.RESTART)
+    for since, expected in ((40.0, 40.0), (45.0, 40.0), (30.0, 30.0), (None, 30.0)):
+        again = machine.Diagnosis(VerdictKind.NODE_LOST, "Node host-1 is lost.", since=since)
+        transition(one, machine.Rediagnosed(again), NOW)
+        assert one.timeline.since == expected

@@ -90,6 +90,12 @@ def test_the_threshold_is_infinite_while_the_noise_is_unknown() -> None:
     assert lateness.blips(np.full((3, 8), np.nan), 0.01) == -np.inf
 
 
+def test_three_ranks_that_reached_a_signal_are_enough_for_a_blip() -> None:
+    signal_TR = np.array([[0.1, 0.2, 0.3], [0.4, 0.1, 0.2]])
+    assert lateness.blips(signal_TR, 0.0) == 0.2, "the least of the largest values of three ranks"
+    assert lateness.blips(signal_TR[:, :2], 0.0) == -np.inf, "two are too few"
+
+
 def test_the_noise_of_a_large_job_is_measured_from_some_of_its_ranks() -> None:
     signal_TR = np.random.default_rng(0).normal(0.0, 0.02, (5, 50_000))
     some_TR = straggler_detector._surveyed(signal_TR)
