@@ -18,10 +18,11 @@ from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import Ints
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.trouble import trouble_since
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
@@ -103,7 +104,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     return {
         "host": host,
         "summary": _summary([row["state"] for part in parts if not part["over"] for row in part["ranks"]], parts),
-        "jobs": parts,
+        "jobs": sorted(parts, key=lambda part: (part["trouble_since"] is None or part["over"], part["over"])),
         "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
         "named_by": len(named),
     }
@@ -118,7 +119,7 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     if not on_host and not launchers:
         return None
     state, _ = job_view.job_state(job, now)
-    rows = job_view.ranks(job, now, on_host[:MOST_RANKS])
+    rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
         row["groups"] = coordinates_of(job, row["rank"])
@@ -126,6 +127,7 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
         "job": job.id,
         "name": job.name,
         "state": str(state),
+        "trouble_since": trouble_since(job, state, now),
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
@@ -133,6 +135,28 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
         "launchers": launchers,
         "groups": _groups(job, on_host),
     }
+
+
+def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
+    """These ranks: those that the open incident names, then by state, then those for which the others wait longest."""
+    chosen = np.asarray(ranks, dtype=np.intp)
+    codes = job_view.rank_states(job, verdicts_of(job, now), now)[chosen]
+    late = lateness_of(job, chosen)
+    incident = job.open_incident
+    named = incident is not None and incident.attempt == job.attempt
+    culprits = [culprit.rank for culprit in incident.culprits] if incident is not None and named else []
+    order = np.lexsort((chosen, -late, -job_view.SEVERITY[codes].astype(np.int64), ~np.isin(chosen, culprits)))
+    return [int(rank) for rank in chosen[order]]
+
+
+def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
+    """The share of a step for which the others wait for each of these ranks; 0 where it is not known."""
+    late = np.zeros(len(ranks))
+    if (scores := job.performance.scores) is not None:
+        share_R = rankings.lateness_share(scores)
+        known = ranks < len(share_R)
+        late[known] = np.nan_to_num(share_R[ranks[known]])
+    return late
 
 
 def coordinates_of(job: Job, rank: int) -> dict[str, int]:
