@@ -45,9 +45,12 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks 1 is hung, 1 is waiting.")).to_be_visible()
+    expect(page.locator(".place h2")).to_have_text(
+        [re.compile("^Incidents that named it"), re.compile("hung in trouble")]
+    )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text("hung")
-    expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, held down: thermal")
+    expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
     expect(page.get_by_text("Launcher node-1, process 10, active")).to_be_visible()
     incidents = page.get_by_role("region", name="Incidents that named this node")
     incidents.get_by_role("link", name=re.compile("Rank 2")).click()

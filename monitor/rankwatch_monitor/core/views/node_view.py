@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import RankState
+from rankwatch.contract.enums import JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
@@ -31,6 +31,7 @@ MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
+_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
@@ -104,7 +105,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     return {
         "host": host,
         "summary": _summary([row["state"] for part in parts if not part["over"] for row in part["ranks"]], parts),
-        "jobs": sorted(parts, key=lambda part: (part["trouble_since"] is None or part["over"], part["over"])),
+        "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
         "named_by": len(named),
     }
@@ -135,6 +136,12 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
         "launchers": launchers,
         "groups": _groups(job, on_host),
     }
+
+
+def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int]:
+    """Jobs in trouble first, of these what hangs or is lost; then those that run, then those that are over."""
+    calm = part["trouble_since"] is None or part["over"]
+    return calm, part["over"], _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
 
 
 def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:

@@ -25,6 +25,8 @@ export interface JobSummary {
   verdict?: string;
   /** The state in at most 90 characters. Absent with older monitors. */
   headline?: string;
+  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
+  trouble_since?: number | null;
   reason: string;
   restarts: number;
   max_restarts: number;
@@ -432,6 +434,8 @@ export interface NodeDetail {
     name: string;
     state: JobState;
     over: boolean;
+    /** Absent with older monitors. */
+    trouble_since?: number | null;
     attempt: number;
     total_ranks: number;
     ranks: PlacedRank[];
