@@ -13,7 +13,14 @@ from rankwatch_monitor.core.nodes import format_ranks
 from rankwatch_monitor.core.ranks import Ints
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import headline
-from rankwatch_monitor.core.views.node_view import coordinates_of, lateness_of, layout_column, of_states, worst_first
+from rankwatch_monitor.core.views.node_view import (
+    add_stragglers,
+    coordinates_of,
+    lateness_of,
+    layout_column,
+    of_states,
+    worst_first,
+)
 
 SHOWN: Final = 200
 """Ranks of a group in one answer, the worst first."""
@@ -42,6 +49,7 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     rows = job_view.ranks(job, now, shown)
     for row in rows:
         row["groups"] = coordinates_of(job, row["rank"])
+    add_stragglers(job, rows)
     iteration = job.columns.iteration_R[ranks]
     counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
     numbers = sorted(set(column_R[column_R >= 0].tolist()))

@@ -53,6 +53,8 @@ class Glance(NamedTuple):
     jobs: list[RunningJob]
     named: dict[str, int]
     """How many incidents named each host."""
+    slow: dict[str, int]
+    """How many ranks of each host are slow now; only hosts with any."""
 
 
 def glance(jobs: Sequence[Job], now: float) -> Glance:
@@ -62,7 +64,9 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
         for job in jobs
         if job.ended is None and not liveness.all_shut_down(job)
     ]
-    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()})
+    live = {job.id for job in running}
+    slow = Counter(each.host for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host)
+    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()}, dict(slow))
 
 
 def rows(seen: Glance) -> dict[str, Any]:
@@ -88,6 +92,7 @@ def rows(seen: Glance) -> dict[str, Any]:
         "legend": LEGEND,
         "jobs": [{"id": job.id, "name": job.name} for job in seen.jobs],
         "total": len(names),
+        "slow": seen.slow,
         "hosts": [
             [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
             for host in names[:MOST_HOSTS]
@@ -104,7 +109,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
         return None
     return {
         "host": host,
-        "summary": _summary([row["state"] for part in parts if not part["over"] for row in part["ranks"]], parts),
+        "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
         "named_by": len(named),
@@ -124,6 +129,7 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
         row["groups"] = coordinates_of(job, row["rank"])
+    add_stragglers(job, rows)
     return {
         "job": job.id,
         "name": job.name,
@@ -145,15 +151,27 @@ def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int]:
 
 
 def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
-    """These ranks: those that the open incident names, then by state, then those for which the others wait longest."""
+    """These ranks: those that the open incident names, then by state, then those that are slow."""
     chosen = np.asarray(ranks, dtype=np.intp)
     codes = job_view.rank_states(job, verdicts_of(job, now), now)[chosen]
     late = lateness_of(job, chosen)
     incident = job.open_incident
     named = incident is not None and incident.attempt == job.attempt
     culprits = [culprit.rank for culprit in incident.culprits] if incident is not None and named else []
-    order = np.lexsort((chosen, -late, -job_view.SEVERITY[codes].astype(np.int64), ~np.isin(chosen, culprits)))
+    slow = [each.rank for each in job.performance.open_stragglers]
+    severity = job_view.SEVERITY[codes].astype(np.int64)
+    order = np.lexsort((chosen, -late, ~np.isin(chosen, slow), -severity, ~np.isin(chosen, culprits)))
     return [int(rank) for rank in chosen[order]]
+
+
+def add_stragglers(job: Job, rows: Iterable[dict[str, Any]]) -> None:
+    """Add ``straggler`` to rows of ranks: how slow each is now, and why; None: it is not."""
+    slow = {each.rank: each for each in job.performance.open_stragglers}
+    for row in rows:
+        each = slow.get(row["rank"])
+        row["straggler"] = each and {
+            "share": each.share, "score": each.score, "since": each.since, "reason": each.reason
+        }  # fmt: skip
 
 
 def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
@@ -213,12 +231,14 @@ def _incident(incident: Incident) -> dict[str, Any]:
     }
 
 
-def _summary(states: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> str:
+def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]]) -> str:
     """The state of the ranks of a host in a sentence."""
-    if not states:
+    if not ranks:
         spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
         return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
-    return f"{of_states(states)}."
+    slow = sum(row["straggler"] is not None for row in ranks)
+    tail = f"; {slow:,} {'is' if slow == 1 else 'are'} slow" if slow else ""
+    return f"{of_states([row['state'] for row in ranks])}{tail}."
 
 
 def of_states(states: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NodeMap } from "../src/api/types";
-import { blocks, mapLayout } from "../src/logic/nodemap";
+import { blocks, mapLayout, slowNodes } from "../src/logic/nodemap";
 
 /** Hosts of jobs a, b, ... by the codes of their states. */
 function map(...jobs: number[][]): NodeMap {
@@ -32,4 +32,10 @@ test("blocks do not overlap, stay within the width, and have their names above t
     for (const other of boxes.slice(i + 1))
       assert.ok(one.right < other.left || other.right < one.left || one.bottom < other.top || other.bottom < one.top);
   assert.equal(new Set(every.hosts.map((_, at) => `${placed.corners[2 * at]},${placed.corners[2 * at + 1]}`)).size, every.hosts.length);
+});
+
+test("nodes with slow ranks, those with the most first; older monitors report none", () => {
+  const every = map([1, 1, 1], [1]);
+  assert.deepEqual(slowNodes({ ...every, slow: { "a-2": 1, "b-0": 3 } }), [3, 2]);
+  assert.deepEqual(slowNodes(every), []);
 });

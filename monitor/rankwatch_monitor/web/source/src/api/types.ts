@@ -421,6 +421,8 @@ export interface Device {
 export interface PlacedRank extends RankReport {
   device?: Device | null;
   groups: Partial<Record<Dimension, number>>;
+  /** How slow it is now; null: it is not. Absent with older monitors. */
+  straggler?: Pick<Straggler, "share" | "score" | "since" | "reason"> | null;
 }
 
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
@@ -470,6 +472,8 @@ export interface NodeMap {
   legend: string[];
   jobs: { id: string; name: string }[];
   total: number;
+  /** Ranks that are slow now by host; only hosts with any. Absent with older monitors. */
+  slow?: Record<string, number>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }

@@ -36,7 +36,7 @@ export interface MapLayout extends Layout {
 }
 
 /** CSS pixels. */
-const [LARGEST, SMALLEST, LABEL, NARROWEST, BETWEEN] = [22, 3, 18, 92, 20];
+const [LARGEST, SMALLEST, LABEL, NARROWEST, BETWEEN] = [22, 3, 24, 92, 18];
 /** Width of a block in cells for each one of its height. */
 const FLAT = 4;
 
@@ -76,4 +76,9 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
 /** The nodes that incidents have named, the most often named first. */
 export function named(map: NodeMap): number[] {
   return map.hosts.map((_, at) => at).filter((at) => map.hosts[at]![3] > 0).sort((a, b) => map.hosts[b]![3] - map.hosts[a]![3]);
+}
+
+/** The nodes with ranks that are slow now, those with the most first. */
+export function slowNodes({ hosts, slow = {} }: NodeMap): number[] {
+  return hosts.flatMap(([host], at) => (slow[host] ? [at] : [])).sort((a, b) => slow[hosts[b]![0]]! - slow[hosts[a]![0]]!);
 }

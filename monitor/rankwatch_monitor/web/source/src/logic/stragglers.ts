@@ -59,13 +59,13 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
  * How many times as long as the others a slow rank takes for its part of a step: the others wait for the rest of it.
  * From the score where lateness is not known; null: neither is.
  */
-export function slowdown({ share, score: known }: Straggler): number | null {
+export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
   if (share !== null && share > 0 && share < 1) return 1 / (1 - share);
   return known !== null && known > 0 && known < 1 ? 1 / known : null;
 }
 
 /** "slow 1.67×". */
-export function slowTag(straggler: Straggler): string {
+export function slowTag(straggler: Pick<Straggler, "share" | "score">): string {
   const ratio = slowdown(straggler);
   return ratio === null ? "slow" : `slow ${times(ratio)}`;
 }

@@ -6,7 +6,7 @@ import { stale } from "../api/connection";
 import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
 import type { Cell } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
-import { blocks, cells, mapLayout, named } from "../logic/nodemap";
+import { blocks, cells, mapLayout, named, slowNodes } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
 import { count, plural } from "../logic/text";
@@ -53,6 +53,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
     paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
     canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
   }, [placed, codes, legend, only, painted]);
+  const slow = useMemo(() => slowNodes(map), [map]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
   const ill = useMemo(() => map.hosts.flatMap(([, state], node) => (isTrouble(legend[state]!) ? [node] : [])), [map, legend]).slice(0, MOST_NAMED + 1);
   if (ill.length > MOST_NAMED) ill.length = 0;
@@ -68,7 +69,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
   };
   const keys = (event: KeyboardEvent) => {
     if (!placed || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend);
+    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend, slow);
     if (next === undefined) return;
     setAt(next);
     event.preventDefault();
@@ -86,6 +87,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
+        {slow.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank <b>{count(slow.length)}</b></span>}
         {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
       </div>
       <div
@@ -102,6 +104,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
               <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
             {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
+            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
             {ill.map((node) => {
               const at = cell(placed, node);
               return (
@@ -131,6 +134,7 @@ function Words({ map, node, legend }: { map: NodeMap; node: number; legend: read
       <b><NodeLink host={host} /></b>
       <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
       {jobs.length > 0 && <span>{jobs.map((job) => map.jobs[job]!.name).join(", ")}</span>}
+      {map.slow?.[host] !== undefined && <span class="tag slow">{plural(map.slow[host], "slow rank")}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
     </>
   );
@@ -151,14 +155,14 @@ function box(placed: Layout, node: number, scale: number) {
 }
 
 /** Undefined: not a key of the map. */
-function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[]): number | null | undefined {
+function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[], slow: readonly number[]): number | null | undefined {
   const arrow = ARROWS[key];
   if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
   if (key === "Escape") return null;
   if (key.toLowerCase() !== "n") return undefined;
   for (let i = 1; i <= codes.length; i++) {
     const node = ((from ?? -1) + i) % codes.length;
-    if (isTrouble(legend[codes[node]!]!)) return node;
+    if (isTrouble(legend[codes[node]!]!) || slow.includes(node)) return node;
   }
   return from;
 }

@@ -3,7 +3,7 @@
 import type { PlacedRank } from "../api/types";
 import { rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
-import { score } from "../logic/stragglers";
+import { score, slowTag } from "../logic/stragglers";
 import { count, duration, percent } from "../logic/text";
 import { deviceFacts } from "../logic/device";
 import { RankMark } from "./marks";
@@ -46,11 +46,12 @@ export function PlacedRanks({ job, ranks, name, without }: Props) {
             const section = openSection(rank);
             const share = rank.scores?.lateness_share;
             return (
-              <tr key={rank.rank} class={isTrouble(rank.state) ? "troubled" : undefined}>
+              <tr key={rank.rank} class={isTrouble(rank.state) ? "troubled" : undefined} data-slow={rank.straggler != null || undefined}>
                 <th scope="row" class="number"><a href={rankAddress(job, rank.rank)}>{rank.rank}</a></th>
                 {without !== "node" && <td><NodeLink host={rank.host} /></td>}
                 <td>
                   <RankMark state={rank.state} /> {rank.state}
+                  {rank.straggler && <span class="tag slow" title={rank.straggler.reason}>{slowTag(rank.straggler)}</span>}
                   {rank.reason !== "" && <small class="why">{rank.reason}</small>}
                 </td>
                 <td class="code">{section?.name ?? (rank.idle != null ? "outside" : "–")}</td>

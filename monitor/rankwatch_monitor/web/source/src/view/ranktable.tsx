@@ -34,7 +34,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   return (
     <section class="ranks">
       <h2>
-        Ranks <small>{only.value === null ? "worst first" : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
+        Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
       <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
         <table>
