@@ -85,6 +85,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
         expect(rows.locator("th")).to_have_text(["3", "2"])
         expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×"])
+        expect(rows.first).to_contain_text(re.compile(r"Slow input\. Since .*, for "))
         page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
 
 

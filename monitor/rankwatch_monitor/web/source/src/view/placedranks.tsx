@@ -1,10 +1,11 @@
 // The ranks of a node or a group as a table.
 
 import type { PlacedRank } from "../api/types";
+import { asOf } from "../api/connection";
 import { rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
 import { score, slowTag } from "../logic/stragglers";
-import { count, duration, percent } from "../logic/text";
+import { clock, count, duration, percent, roughly } from "../logic/text";
 import { deviceFacts } from "../logic/device";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
@@ -51,7 +52,8 @@ export function PlacedRanks({ job, ranks, name, without }: Props) {
                 {without !== "node" && <td><NodeLink host={rank.host} /></td>}
                 <td>
                   <RankMark state={rank.state} /> {rank.state}
-                  {rank.straggler && <span class="tag slow" title={rank.straggler.reason}>{slowTag(rank.straggler)}</span>}
+                  {rank.straggler && <span class="tag slow">{slowTag(rank.straggler)}</span>}
+                  {rank.straggler && <small class="why">{rank.straggler.reason.replace(/\.$/, "")}. Since {clock(rank.straggler.since, asOf.value)}, for {roughly(asOf.value - rank.straggler.since)}.</small>}
                   {rank.reason !== "" && <small class="why">{rank.reason}</small>}
                 </td>
                 <td class="code">{section?.name ?? (rank.idle != null ? "outside" : "–")}</td>
