@@ -148,7 +148,8 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   time at which it last evaluated its jobs (`judged`). A client that receives no `clock` for 5 s shows a past.
 * An incident has its `reason` (the whole sentence), a `headline` of at most 90 characters, and `next_action`: what a
   person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), and the section
-  of the `runbook` in the manual. A job's `headline` is that of its open incident.
+  of the `runbook` in the manual. A job's `headline` is that of its open incident; its
+  `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds; null: it is not).
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

@@ -149,13 +149,14 @@ def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
     table = page.get_by_role("region", name="Limits").get_by_role("table")
+    expect(table.get_by_role("columnheader")).to_have_text(["What", "In force", "Source", "Learned", "Learned earlier"])
     for name, *cells in (
-        ("step", "12.0 s", "mean of learned and loaded", "–", "10.0 s", "14.0 s"),
-        ("forward", "30.0 s", "configured", "30.0 s", "12.5 s", "–"),
-        ("checkpointing", "4 min", "learned earlier", "–", "–", "4 min"),
-        ("evaluation", "30 min", "first time", "–", "–", "–"),
-        ("between heartbeats", "5 min", "configured", "5 min", "–", "–"),
-        ("outside sections", "–", "no limit", "–", "–", "–"),
+        ("step", "12.0 s", "mean of learned now and earlier", "10.0 s", "14.0 s"),
+        ("forward", "30.0 s", "configured", "12.5 s", "–"),
+        ("checkpointing", "4 min", "learned earlier", "–", "4 min"),
+        ("evaluation", "30 min", "until durations are known", "–", "–"),
+        ("between heartbeats", "5 min", "configured", "–", "–"),
+        ("outside sections", "–", "no limit", "–", "–"),
     ):
         row = table.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name, exact=True))
         expect(row.get_by_role("cell")).to_have_text([thin(cell) for cell in cells])

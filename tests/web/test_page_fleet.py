@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 
 import pytest
@@ -36,6 +37,33 @@ def test_jobs_in_trouble_stand_first_with_their_reason(page: Page, monitor_url: 
     expect(page).to_have_title("hung: ill-name · Rankwatch")
     first.get_by_role("link").click()
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
+    page: Page, monitor_url: str, script: Script, width: int
+) -> None:
+    now = time.time()
+    script.add("healthy", ["running"] * 4, trouble_since=None)
+    script.add("slow", ["running"] * 4, verdict="worker", reason="Rank 1 is slow", trouble_since=now - 2 * 3600 - 60)
+    script.add("ill", ["running"] * 4)
+    script.hang("ill", 2, REASON)
+    script.jobs["ill"]["trouble_since"] = now - 12 * 60 - 20
+    script.add("doubtful", ["running"] * 4)
+    script.suspect("doubtful", 2, REASON)
+    script.jobs["doubtful"] |= {"headline": "Rank 2 on node-0 is behind", "trouble_since": now - 60}
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(monitor_url)
+    rows = page.locator(".jobs li")
+    expect(rows.locator(".id")).to_have_text(["ill", "doubtful", "slow", "healthy"])
+    ages = rows.locator(".age")
+    expect(ages).to_have_text(["in trouble 12\u2009min", re.compile("^suspected 1\u2009min"), "slow for 2\u2009h"])
+    for at in range(3):
+        expect(ages.nth(at)).to_be_visible()
+    expect(rows.nth(1).locator(".why")).to_have_text("Suspected: rank 2 on node-0 is behind")
+    expect(rows.nth(0).locator(".figure", has_text="restarts")).to_have_text(re.compile("0/3"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    keep(page, f"fleet-{width}")
 
 
 def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str, script: Script) -> None:

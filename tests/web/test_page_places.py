@@ -8,7 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from monitor.core.scene import Scene
+from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import Script
@@ -45,15 +47,46 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks 1 is hung, 1 is waiting.")).to_be_visible()
+    expect(page.locator(".place h2")).to_have_text(
+        [re.compile("^Incidents that named it"), re.compile("hung in trouble")]
+    )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text("hung")
-    expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, held down: thermal")
+    expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
     expect(page.get_by_text("Launcher node-1, process 10, active")).to_be_visible()
     incidents = page.get_by_role("region", name="Incidents that named this node")
     incidents.get_by_role("link", name=re.compile("Rank 2")).click()
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
     page.get_by_role("definition").get_by_role("link", name="host-1").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
+
+
+def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scene = Scene(4, hosts=2, job_id="one").run(20)
+    performance = scene.job.performance
+    performance._grow(4)
+    performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
+    performance.stragglers.append(
+        Straggler("s", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Slow input.", scene.now, 0, share=0.4)
+    )
+    stage(script, [scene])
+    page.goto(monitor_url)
+    expect(page.get_by_text("with a slow rank 1")).to_be_visible()
+    expect(page.locator(".heat .ring.slow")).to_have_count(1)
+    page.get_by_role("application", name="2 nodes: 2 running").focus()
+    page.keyboard.press("n")
+    expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*1 slow rank"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("All 2 ranks are running; 1 is slow.")).to_be_visible()
+    expect(page.get_by_text("No incident has named it.")).to_be_visible()
+    for _ in ("node", "group"):
+        rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
+        expect(rows.locator("th")).to_have_text(["3", "2"])
+        expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×"])
+        expect(rows.first).to_contain_text(re.compile(r"Slow input\. Since .*, for "))
+        page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
 
 
 def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:

@@ -315,7 +315,9 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     culprits = {c.rank for c in incident.culprits} if incident else set()
     table = {int(row[1]): row for row in shown["rows"]}
     same(
-        "table", {rank: re.sub("(culprit|suspect)$", "", row[3]) for rank, row in table.items()}, dict(enumerate(ranks))
+        "table",
+        {rank: re.sub(r"(culprit|suspect|slow( [\d.]+×)?)+$", "", row[3]) for rank, row in table.items()},
+        dict(enumerate(ranks)),
     )
     same("named in the table", {rank for rank, row in table.items() if row[0]}, culprits)
     for rank, row in table.items():

@@ -122,6 +122,18 @@ def test_the_largest_job_grouped_and_coloured(page: Page, monitor_url: str, scri
     keep(page, "grid-pipeline-16384")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_slow_rank_of_the_largest_job_is_found_at_once(
+    page: Page, monitor_url: str, script: Script, width: int
+) -> None:
+    scene(script, 16_384, "slow")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".grid .ring.slow em")).to_have_text("rank 5 slow 1.67×")
+    expect(page.locator(".ranks tbody tr").first.locator(".tag.slow")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_sixteen_thousand_ranks_are_drawn_and_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:
     """An element for each rank is what would make the page stand still at every change."""
     scene(script, 16_384, "healthy")

@@ -30,10 +30,10 @@ def test_a_straggler_is_reported_with_cause_cost_and_reason_and_folded_once_it_i
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.get_by_role("region", name="Stragglers 2 now, costliest first")
     expect(section.locator(".finding")).to_contain_text(REASON)
-    expect(section.locator(".finding small")).to_contain_text(thin("slow ranks · data · 40.0 % of each step"))
+    expect(section.locator(".finding small")).to_contain_text(thin("40.0 % of each step is lost · slow input · since"))
     rows = section.get_by_role("region", name="Stragglers now, costliest first").locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["5", "3"])
-    figures = ["node-0", "data", "400 ms", "40.0 %", "0.60", "4.00 GPU-h"]
+    figures = ["node-0", "input", "1.67×", "400 ms", "40.0 %", "0.60", "4.00 GPU-h"]
     expect(rows.first.locator("td")).to_contain_text(
         [*(thin(each) for each in figures), re.compile(r"\d\d:\d\d"), "5 of 5"]
     )
@@ -58,7 +58,7 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.get_by_role("region", name="Stragglers 1 now, costliest first")
     expect(section.locator("tbody tr")).to_have_count(1)
-    expect(section.locator(".finding")).to_contain_text("slow ranks")
+    expect(section.locator(".finding")).to_contain_text("slow input")
     expect(page.locator("main").get_by_text(REASON)).to_have_count(1)
     expect(section.get_by_role("columnheader", name="Why")).to_have_count(0)
 
@@ -68,6 +68,47 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
     page.reload()
     expect(section.or_(page.get_by_role("region", name="Stragglers 2 now")).locator("tbody tr")).to_have_count(2)
     expect(page.locator(".stragglers tbody td.why")).to_contain_text(["see above", "5 of 5 windows"])
+
+
+def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_url: str, script: Script) -> None:
+    """Its state is "running", as that of all others."""
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5, 3), verdict="worker", reason=REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    rows = page.get_by_role("region", name="Ranks, worst first").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["5", "3", "0", "1", "2", "4", "6", "7"])
+    expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×", "slow 1.25×"])
+    expect(page.locator(".grid .ringed")).to_have_text("slow 2")
+    rings = page.locator(".grid .ring.slow")
+    expect(rings).to_have_text(["slow", "slow"])
+    expect(rings.first).to_have_css("outline-style", "dashed")  # not by colour alone
+    page.get_by_role("application", name=re.compile("^8 ranks")).focus()
+    page.keyboard.press("n")
+    expect(page.locator(".readout")).to_contain_text(re.compile("Rank 3.*slow 1.25×"))
+
+    script.speed_up("j")
+    expect(rings).to_have_count(0)
+    expect(rows.locator("th").first).to_have_text("0")
+
+
+def test_scores_that_no_rank_has_are_left_out(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5,), verdict="worker", reason=REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    spread = page.get_by_role("region", name="GPU scores over all ranks")
+    expect(spread.locator("tbody th")).to_have_text(["robust", "relative"])
+    worst = page.get_by_role("region", name="The worst ranks")
+    expect(worst.get_by_role("columnheader")).to_have_text(["Rank", "Node", "Others wait", "Robust", "Relative"])
+    expect(worst.locator("tbody tr").first.locator(".tag.slow")).to_have_text("slow 1.67×")
+
+
+def test_a_lost_job_has_no_sentence_about_slow_ranks(page: Page, monitor_url: str, script: Script) -> None:
+    """What was measured before it was lost is no longer known."""
+    script.add("j", ["silent"] * 8, state="lost", ranks_reporting=0, reason="nothing was received for 90 s")
+    script.score("j")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".scores")).to_be_visible()
+    expect(page.locator(".stragglers")).to_have_count(0)
 
 
 def test_a_job_without_kernel_timings_reports_it_instead_of_showing_dashes(
@@ -88,10 +129,9 @@ def test_a_healthy_job_shows_its_scores_and_no_straggler(page: Page, monitor_url
     section = page.get_by_role("region", name="Stragglers none now")
     expect(section.get_by_role("region")).to_have_count(0)
     spread = page.get_by_role("region", name="GPU scores over all ranks")
-    for name, figures in (("robust", ["0.99", "1.00", "1.00"]), ("individual", ["–", "–", "–"])):
-        row = spread.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))
-        expect(row.locator("td.number")).to_have_text(figures)
-    expect(page.get_by_role("region", name="The worst ranks").locator("tbody tr")).to_have_count(8)
+    row = spread.get_by_role("row").filter(has=page.get_by_role("rowheader", name="robust"))
+    expect(row.locator("td.number")).to_have_text(["0.99", "1.00", "1.00"])
+    expect(page.get_by_role("region", name="The worst ranks").locator("tbody tr")).to_have_count(5)
 
 
 def test_a_job_that_has_no_scores_has_no_section_and_no_choice(page: Page, monitor_url: str, script: Script) -> None:

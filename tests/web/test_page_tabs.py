@@ -184,6 +184,10 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     page.get_by_role("link", name="Kernels").click()
     page.wait_for_url("**tab=kernels")
     expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
+    sentence = page.locator(".finding.uneven")
+    expect(sentence).to_contain_text(re.compile(r"^Rank 5's \w+… kernel takes 1\.12 times the median of all ranks\."))
+    expect(sentence.locator("small")).to_contain_text("on node-0. It is the slowest in all 4 kernels below")
+    expect(page.locator("td.uneven", has_text="0.87")).to_have_count(4)
     rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
     expect(rows).to_have_count(4)
     first = rows.first

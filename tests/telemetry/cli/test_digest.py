@@ -62,7 +62,7 @@ def test_a_monitor_is_asked_for_the_last_hours(
 ) -> None:
     assert digest(["--monitor", monitor.url]) == 0
     printed = capsys.readouterr().out
-    assert "1 incident of kind section overrun, it is still open." in printed
+    assert "1 hang, not over yet: a section took longer than its limit." in printed
     assert f"{hung}: " in printed
 
     assert digest(["--since", "-3h", "--json", "--monitor", monitor.url]) == 0

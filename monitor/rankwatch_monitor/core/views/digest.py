@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RESTARTS, JobState
+from rankwatch.contract.enums import RESTARTS, Cause, JobState, VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
@@ -20,6 +20,25 @@ from rankwatch_monitor.core.views.named_hosts import hosts_named
 
 LINKS: Final = 8
 """Links of one line; ``more`` counts the others."""
+_HANG: Final = ("hang", "hangs")
+_KINDS: Final[dict[VerdictKind, tuple[tuple[str, str], str]]] = {
+    VerdictKind.NEVER_STARTED: (("failed start", "failed starts"), "a rank did not report in time"),
+    VerdictKind.HEARTBEAT_OVERRUN: (_HANG, "a rank sent no heartbeat within the limit"),
+    VerdictKind.SECTION_OVERRUN: (_HANG, "a section took longer than its limit"),
+    VerdictKind.OUT_OF_SECTION_OVERRUN: (_HANG, "a rank was outside all sections for longer than the limit"),
+    VerdictKind.SILENT: (("silent rank", "silent ranks"), "no report came within the limit"),
+    VerdictKind.PROCESS_EXITED: (("crash", "crashes"), "the process of a rank ended"),
+    VerdictKind.NODE_LOST: (("lost node", "lost nodes"), "its launcher and all its ranks stopped reporting"),
+    VerdictKind.STALLED: (("stall", "stalls"), "the ranks were alive and completed no step"),
+}
+"""What an incident that is no order or report of a rank is called, one and several, and what happened."""
+_SLOW_IN: Final = {
+    Cause.DATA: "slow input",
+    Cause.HOST: "slow host-side work",
+    Cause.COMPUTE: "slow computation",
+    Cause.COMMUNICATION: "slow communication",
+    Cause.UNEXPLAINED: "slow, cause unknown",
+}
 _OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 
 
@@ -81,14 +100,15 @@ def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now:
 
 def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[dict[str, Any]]:
     """One line a kind, the most frequent first."""
-    kinds: dict[str, list[Incident]] = {}
+    kinds: dict[VerdictKind, list[Incident]] = {}
     for each in faults:
-        kinds.setdefault(str(each.kind).replace("_", " "), []).append(each)
+        kinds.setdefault(each.kind, []).append(each)
     lines = []
     for kind, found in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0])):
+        (one, many), what = _KINDS[kind]
         still = sum(incident.open for incident in found)
-        tail = f", {'it is' if len(found) == 1 else f'{still:,} of them'} still open" if still else ""
-        text = f"{_count(len(found), 'incident')} of kind {kind}{tail}."
+        now = f", {'not over yet' if len(found) == 1 else f'{still:,} not over yet'}" if still else ""
+        text = f"{len(found):,} {one if len(found) == 1 else many}{now}: {what}."
         lines.append(_line("incidents", text, _links(found, names)))
     return lines
 
@@ -99,15 +119,16 @@ def _others(opened: Sequence[Incident], names: dict[str, str]) -> list[dict[str,
     orders = [each for each in opened if each.confirmed and each.elective and not each.self_reported]
     reported = [each for each in opened if each.confirmed and each.self_reported]
     open_now = sum(each.open for each in suspicions)
-    tail = f"; {open_now:,} still open" if open_now else ", none of which was confirmed"
+    none = "not confirmed" if len(suspicions) == 1 else "none of which was confirmed"
+    tail = f", {open_now:,} of which may still be confirmed" if open_now else f", {none}"
     lines = []
     if suspicions:
         lines.append(_line("suspicions", f"{_count(len(suspicions), 'suspicion')}{tail}.", _links(suspicions, names)))
     if orders:
-        text = f"{_count(len(orders), 'action')} of persons, or on stragglers."
+        text = f"{_count(len(orders), 'action')} ordered by a person or taken on a slow rank."
         lines.append(_line("orders", text, _links(orders, names)))
     if reported:
-        text = f"{_count(len(reported), 'report')} of ranks about themselves."
+        text = f"{_count(len(reported), 'problem')} that ranks reported themselves."
         lines.append(_line("reports", text, _links(reported, names)))
     return lines
 
@@ -155,8 +176,8 @@ def _nodes(opened: Iterable[Incident]) -> list[dict[str, Any]]:
     if not again:
         return []
     verb = "was" if len(again) == 1 else "were"
-    links = [Link(f"{host}: {number} times", host=host) for host, number in again]
-    return [_line("nodes", f"{_count(len(again), 'node')} {verb} named more than once.", links)]
+    links = [Link(f"{host}: {number} incidents", host=host) for host, number in again]
+    return [_line("nodes", f"{_count(len(again), 'node')} {verb} named by more than one incident.", links)]
 
 
 def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
@@ -173,7 +194,7 @@ def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
 
 def _straggler(job: Job, each: Straggler) -> str:
     where = f" on {each.host}" if each.host else ""
-    return f"{job.name}: rank {each.rank}{where}, {each.cause}, {each.cost_gpu_hours:.2f} GPU-hours"
+    return f"{job.name}: rank {each.rank}{where}, {_SLOW_IN[each.cause]}, cost {each.cost_gpu_hours:.2f} GPU-hours"
 
 
 def _notes(jobs: Sequence[Job], since: float, started_at: float, *, stored: bool) -> list[dict[str, Any]]:

@@ -11,9 +11,16 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.nodes import format_ranks
 from rankwatch_monitor.core.ranks import Ints
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import headline
-from rankwatch_monitor.core.views.node_view import coordinates_of, layout_column, of_states
+from rankwatch_monitor.core.views.node_view import (
+    add_stragglers,
+    coordinates_of,
+    lateness_of,
+    layout_column,
+    of_states,
+    worst_first,
+)
 
 SHOWN: Final = 200
 """Ranks of a group in one answer, the worst first."""
@@ -37,17 +44,12 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
         return None
     codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     codes = codes_R[ranks]
-    scores = job.performance.scores
-    share_R = None if scores is None else rankings.lateness_share(scores)
-    late = np.zeros(len(ranks))
-    if share_R is not None:
-        known = ranks < len(share_R)
-        late[known] = np.nan_to_num(share_R[ranks[known]])
-    order = np.lexsort((ranks, -late, -job_view.SEVERITY[codes].astype(np.int64)))
-    shown = [int(rank) for rank in ranks[order][:SHOWN]]
+    late, known = lateness_of(job, ranks), job.performance.scores is not None
+    shown = worst_first(job, ranks.tolist(), now)[:SHOWN]
     rows = job_view.ranks(job, now, shown)
     for row in rows:
         row["groups"] = coordinates_of(job, row["rank"])
+    add_stragglers(job, rows)
     iteration = job.columns.iteration_R[ranks]
     counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
     numbers = sorted(set(column_R[column_R >= 0].tolist()))
@@ -67,7 +69,7 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
             "min": int(iteration[iteration >= 0].min()) if (iteration >= 0).any() else None,
             "max": int(iteration.max()) if (iteration >= 0).any() else None,
         },
-        "sentences": [f"{of_states(states)}.", *_standing(incident, ranks, late, known_late=share_R is not None)],
+        "sentences": [f"{of_states(states)}.", *_standing(incident, ranks, late, known_late=known)],
         "incident": None if incident is None else {"id": incident.id, "headline": headline(incident)},
         "ranks": rows,
         "collectives": _collectives(job, ranks),

@@ -22,6 +22,7 @@ from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
+from rankwatch_monitor.core.views.trouble import trouble_since
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
@@ -114,6 +115,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "state": str(state),
         "reason": reason,
         "headline": headline.of_job(job.open_incident, reason),
+        "trouble_since": trouble_since(job, state, now),
         "world_size": job.world_size,
         "ranks_reporting": _reporting(job, now),
         "attempt": job.attempt,

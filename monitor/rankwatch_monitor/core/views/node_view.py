@@ -12,16 +12,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import RankState
+from rankwatch.contract.enums import JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import Ints
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.trouble import trouble_since
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
@@ -30,6 +31,7 @@ MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
+_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
@@ -51,6 +53,8 @@ class Glance(NamedTuple):
     jobs: list[RunningJob]
     named: dict[str, int]
     """How many incidents named each host."""
+    slow: dict[str, int]
+    """How many ranks of each host are slow now; only hosts with any."""
 
 
 def glance(jobs: Sequence[Job], now: float) -> Glance:
@@ -60,7 +64,9 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
         for job in jobs
         if job.ended is None and not liveness.all_shut_down(job)
     ]
-    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()})
+    live = {job.id for job in running}
+    slow = Counter(each.host for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host)
+    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()}, dict(slow))
 
 
 def rows(seen: Glance) -> dict[str, Any]:
@@ -86,6 +92,7 @@ def rows(seen: Glance) -> dict[str, Any]:
         "legend": LEGEND,
         "jobs": [{"id": job.id, "name": job.name} for job in seen.jobs],
         "total": len(names),
+        "slow": seen.slow,
         "hosts": [
             [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
             for host in names[:MOST_HOSTS]
@@ -102,8 +109,8 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
         return None
     return {
         "host": host,
-        "summary": _summary([row["state"] for part in parts if not part["over"] for row in part["ranks"]], parts),
-        "jobs": parts,
+        "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
+        "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
         "named_by": len(named),
     }
@@ -118,14 +125,16 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     if not on_host and not launchers:
         return None
     state, _ = job_view.job_state(job, now)
-    rows = job_view.ranks(job, now, on_host[:MOST_RANKS])
+    rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
         row["groups"] = coordinates_of(job, row["rank"])
+    add_stragglers(job, rows)
     return {
         "job": job.id,
         "name": job.name,
         "state": str(state),
+        "trouble_since": trouble_since(job, state, now),
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
@@ -133,6 +142,46 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
         "launchers": launchers,
         "groups": _groups(job, on_host),
     }
+
+
+def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int]:
+    """Jobs in trouble first, of these what hangs or is lost; then those that run, then those that are over."""
+    calm = part["trouble_since"] is None or part["over"]
+    return calm, part["over"], _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
+
+
+def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
+    """These ranks: those that the open incident names, then by state, then those that are slow."""
+    chosen = np.asarray(ranks, dtype=np.intp)
+    codes = job_view.rank_states(job, verdicts_of(job, now), now)[chosen]
+    late = lateness_of(job, chosen)
+    incident = job.open_incident
+    named = incident is not None and incident.attempt == job.attempt
+    culprits = [culprit.rank for culprit in incident.culprits] if incident is not None and named else []
+    slow = [each.rank for each in job.performance.open_stragglers]
+    severity = job_view.SEVERITY[codes].astype(np.int64)
+    order = np.lexsort((chosen, -late, ~np.isin(chosen, slow), -severity, ~np.isin(chosen, culprits)))
+    return [int(rank) for rank in chosen[order]]
+
+
+def add_stragglers(job: Job, rows: Iterable[dict[str, Any]]) -> None:
+    """Add ``straggler`` to rows of ranks: how slow each is now, and why; None: it is not."""
+    slow = {each.rank: each for each in job.performance.open_stragglers}
+    for row in rows:
+        each = slow.get(row["rank"])
+        row["straggler"] = each and {
+            "share": each.share, "score": each.score, "since": each.since, "reason": each.reason
+        }  # fmt: skip
+
+
+def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
+    """The share of a step for which the others wait for each of these ranks; 0 where it is not known."""
+    late = np.zeros(len(ranks))
+    if (scores := job.performance.scores) is not None:
+        share_R = rankings.lateness_share(scores)
+        known = ranks < len(share_R)
+        late[known] = np.nan_to_num(share_R[ranks[known]])
+    return late
 
 
 def coordinates_of(job: Job, rank: int) -> dict[str, int]:
@@ -182,12 +231,14 @@ def _incident(incident: Incident) -> dict[str, Any]:
     }
 
 
-def _summary(states: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> str:
+def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]]) -> str:
     """The state of the ranks of a host in a sentence."""
-    if not states:
+    if not ranks:
         spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
         return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
-    return f"{of_states(states)}."
+    slow = sum(row["straggler"] is not None for row in ranks)
+    tail = f"; {slow:,} {'is' if slow == 1 else 'are'} slow" if slow else ""
+    return f"{of_states([row['state'] for row in ranks])}{tail}."
 
 
 def of_states(states: Sequence[str]) -> str:

@@ -8,10 +8,19 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Cause, JobState, ScoreReference
+from rankwatch.contract.enums import Cause, JobState, ScoreReference, VerdictKind
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Ending, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.digest import LINKS, digest
+
+ELECTIVE = {
+    VerdictKind.ORDERED,
+    VerdictKind.STRAGGLER,
+    VerdictKind.WRONG_RESULT,
+    VerdictKind.RESTARTED_IN_PROCESS,
+}
+"""Counted in lines of their own."""
 
 
 def told(jobs: list[Job], since: float, now: float, started_at: float = 0.0, stored: bool = True) -> dict[str, str]:
@@ -41,8 +50,8 @@ def test_a_quiet_night_is_stated() -> None:
 def test_incidents_time_and_nodes_are_told() -> None:
     scene = hung(2, on_hang="log")
     found = told([scene.job], 0.0, scene.now)
-    assert found["incidents"] == "2 incidents of kind section overrun."
-    assert found["nodes"] == "1 node was named more than once."
+    assert found["incidents"] == "2 hangs: a section took longer than its limit."
+    assert found["nodes"] == "1 node was named by more than one incident."
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
     assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} rank-hours."
     assert found["summary"] == f"2 incidents in 1 job, jobs held up for {lost:.0f} s"
@@ -53,9 +62,32 @@ def test_only_what_lies_in_the_time_counts() -> None:
     scene = hung(2, on_hang="log")
     between = scene.job.incidents[1].opened_at
     found = told([scene.job], between, scene.now)
-    assert found["incidents"] == "1 incident of kind section overrun."
+    assert found["incidents"] == "1 hang: a section took longer than its limit."
     assert "nodes" not in found
     assert told([scene.job], scene.now, scene.now)["summary"] == "No incident, no restart, and no job ended"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VerdictKind if kind not in ELECTIVE])
+def test_each_kind_of_incident_has_plain_words(kind: VerdictKind) -> None:
+    """The names of the enumeration are no words for a reader."""
+    scene = hung(1, on_hang="log")
+    scene.job.incidents[0] = replace(scene.job.incidents[0], kind=kind, phase=Phase.ACTING)
+    found = told([scene.job], 0.0, scene.now)["incidents"]
+    assert found.startswith("1 ")
+    assert ", not over yet: " in found
+    assert not {"kind", "overrun", "(open)"} & set(found.split())
+    assert "_" not in found
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_each_straggler_has_a_cause_in_plain_words(cause: Cause) -> None:
+    scene = Scene(4).run(20)
+    scene.job.performance.stragglers += [
+        Straggler("s1", 2, "host-0", "0", cause, ScoreReference.ROBUST, "", scene.now, scene.now, cost_gpu_hours=1.5)
+    ]
+    [line] = digest([scene.job], scene.now - 1, scene.now, 0.0, stored=True)["lines"]
+    assert ": rank 2 on host-0, slow" in line["links"][0]["text"]
+    assert line["links"][0]["text"].endswith(", cost 1.50 GPU-hours")
 
 
 def test_restarts_are_counted_with_the_steps_they_cost() -> None:
@@ -69,7 +101,7 @@ def test_suspicions_are_told_apart_from_incidents() -> None:
     scene = hung(1, on_hang="log")
     scene.job.incidents[0] = replace(scene.job.incidents[0], confirmed=False)
     found = told([scene.job], 0.0, scene.now)
-    assert found["suspicions"] == "1 suspicion, none of which was confirmed."
+    assert found["suspicions"] == "1 suspicion, not confirmed."
     assert "incidents" not in found
     assert "time" not in found
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import JobState
+from rankwatch.contract.enums import Cause, JobState, ScoreReference
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.job import Ending
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import group_view, job_view, node_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import of_states
@@ -34,6 +36,29 @@ def test_every_host_has_a_row_with_the_state_of_its_worst_rank(hung: Scene) -> N
     states = {host: (found["legend"][code], ranks, named, jobs) for host, code, ranks, named, jobs in found["hosts"]}
     assert states == {"host-0": ("waiting", 4, 0, [0, 1]), "host-1": ("hung", 2, 1, [0])}
     assert [job["id"] for job in found["jobs"]] == ["one", "two"]
+
+
+def test_a_slow_rank_is_marked_on_its_node_in_its_group_and_on_the_map(hung: Scene) -> None:
+    """Its state is running, as that of all others."""
+    scene = Scene(4, hosts=2, job_id="two").run(20)
+    scene.job.performance._grow(4)
+    scene.job.performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
+    slow = Straggler(
+        "s1", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Its input is slow.", 5.0, 6.0, share=0.4
+    )
+    scene.job.performance.stragglers += [slow, replace(slow, id="s2", rank=2, ended=6.0)]
+    shown = node_view.one_node([scene.job], "host-1", scene.now)
+    group = group_view.group(scene.job, "pipeline", 1, scene.now)
+    assert shown is not None
+    assert group is not None
+    assert shown["summary"] == "All 2 ranks are running; 1 is slow."
+    facts = {"share": 0.4, "score": None, "since": 5.0, "reason": "Its input is slow."}
+    for rows in (shown["jobs"][0]["ranks"], group["ranks"]):
+        assert [(row["rank"], row["straggler"]) for row in rows] == [(3, facts), (2, None)]
+    found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))
+    assert found["slow"] == {"host-1": 1}
+    scene.job.ended = Ending(JobState.FAILED, "stopped", scene.now)
+    assert node_view.rows(node_view.glance([scene.job], scene.now))["slow"] == {}
 
 
 def test_no_rank_of_a_lost_job_is_shown_as_running() -> None:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { headline, matching, sorted } from "../src/logic/fleet";
+import { alarm, headline, matching, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
@@ -25,8 +25,8 @@ test("the list is sorted as chosen", () => {
 });
 
 test("suspicions and recent failures are counted in the headline", () => {
-  assert.equal(headline(fleet, NOW), "1 of 4 active jobs in trouble, 1 suspected, 1 failed in the last 24 h");
-  assert.equal(headline([job("sus", "running", { open_incidents: 1 })], NOW), "1 of 1 active job with a suspected hang");
+  assert.equal(headline(fleet, NOW), "1 of 4 active jobs in trouble, 1 suspected, 1 slow, 1 failed in the last 24 h");
+  assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW), "1 of 1 active job with a suspected hang");
   assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW), "One job, no trouble, 1 failed in the last 24 h");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW), "No job is running");
 });
@@ -35,4 +35,25 @@ test("jobs are found by words of name, id or reason, and by state", () => {
   assert.equal(ids(matching(fleet, "RANK suspected", "")), "sus");
   assert.equal(ids(matching(fleet, "", "failed")), "old failed");
   assert.equal(ids(matching(fleet, "old", "running")), "");
+});
+
+test("a job in trouble has its age, in words that fit its state", () => {
+  const age = (state: string, facts: Partial<JobSummary> = {}) => troubleAge(job("a", state, { trouble_since: NOW - 725, ...facts }), NOW).replaceAll("\u2009", " ");
+  assert.equal(age("hung"), "in trouble 12 min");
+  assert.equal(age("recovering", { trouble_since: NOW - 45 }), "in trouble 45 s");
+  assert.equal(age("running", { open_incidents: 1, reason: "suspected: rank 3 is behind" }), "suspected 12 min");
+  assert.equal(age("running", { verdict: "worker" }), "slow for 12 min");
+  assert.equal(age("running", { verdict: "no_step" }), "no step for 12 min");
+  assert.equal(age("failed", { ended_at: NOW - 725 }), "12 min ago");
+  assert.equal(age("running", { trouble_since: null }), "");
+  assert.equal(troubleAge(job("a", "hung"), NOW), "", "an older monitor does not state it");
+});
+
+test("a suspicion is marked as one, an order that is carried out is none", () => {
+  const suspected = job("a", "running", { open_incidents: 1, reason: "suspected: Rank 3 is behind.", headline: "Rank 3 is behind" });
+  assert.deepEqual([whyOf(suspected), alarm(suspected)], ["Suspected: rank 3 is behind", "suspected"]);
+  assert.equal(whyOf(job("a", "running", { open_incidents: 1, reason: "Suspected: rank 3" })), "Suspected: rank 3");
+  const ordered = job("a", "running", { open_incidents: 1, reason: "a capture was ordered", headline: "A capture was ordered" });
+  assert.deepEqual([whyOf(ordered), alarm(ordered)], ["A capture was ordered", ""]);
+  assert.equal(headline([ordered], NOW), "One job, no trouble");
 });

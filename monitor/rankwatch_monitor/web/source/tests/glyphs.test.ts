@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WORST_FIRST } from "../src/logic/severity";
-import { paint, type Palette, readableOn, glyph, abgr } from "../src/logic/glyphs";
+import { abgr, glyph, paint, type Palette, readableOn, silentFrame } from "../src/logic/glyphs";
 
 // One colour for all: cells are distinguished by shape alone.
 const one = Object.fromEntries(WORST_FIRST.map((state) => [state, 7])) as Palette["fill"];
@@ -11,6 +11,15 @@ for (const size of [9, 13, 20, 36]) {
   test(`at ${size} pixels every state has a shape of its own`, () => {
     const shapes = new Set(WORST_FIRST.map((state) => glyph(state, size, grey).join()));
     assert.equal(shapes.size, WORST_FIRST.length);
+  });
+}
+
+for (const size of [24, 36, 54, 108]) {
+  test(`the frame of a silent rank leaves room for its number at ${size} pixels`, () => {
+    const row = glyph("silent", size, grey).subarray(size * (size >> 1), size * ((size >> 1) + 1));
+    const frame = row.indexOf(grey.mark);
+    assert.equal(frame, silentFrame(size));
+    assert.ok(frame >= 2 && frame <= size / 8, `${frame}`);
   });
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { nameAndShape, slowerFirst, spark, trendWords } from "../src/logic/kernels";
+import { isUneven, nameAndShape, ratioOfSlowest, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, trendWords } from "../src/logic/kernels";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
@@ -43,4 +43,27 @@ test("names are shown without their shapes, of kernels and of operators", () => 
 test("short durations", () => {
   const found = [1.25, 0.00124, 0.0009998, 95.04e-6, 320e-9, 0.4567, null].map((seconds) => fine(seconds).replace("\u2009", " "));
   assert.deepEqual(found, ["1.25 s", "1.24 ms", "1 ms", "95 µs", "320 ns", "457 ms", "–"]);
+});
+
+test("the rank that loses most is named, with its kernel and how many times the median that takes", () => {
+  const kernel = (name: string, slowest_rank: number, share: number, slowest: number, relative: number | null) =>
+    ({ ...KERNEL, name, slowest_rank, share, slowest, relative, ranks: 8, median: 0.005 });
+  const even = kernel("memset", 2, 0.1, 0.0052, 0.95);
+  const found = slowRanksOf([kernel("gemm<float>", 3, 0.5, 0.0055, 0.88), kernel("all_gather<<<1>>>", 3, 0.3, 0.009, 0.5), kernel("copy", 6, 0.1, 0.006, 0.8), even]);
+  assert.deepEqual(found.map(({ rank, kernels }) => [rank, kernels]), [[3, 2], [6, 1]]);
+  assert.equal(slowRankWords(found[0]!), "Rank 3's all_gather kernel takes 1.80 times the median of all ranks");
+  assert.deepEqual(slowRanksOf([even, { ...even, relative: null }]), []);
+  assert.deepEqual([isUneven(even), isUneven({ ...even, relative: 0.89 })], [false, true]);
+});
+
+test("of two ranks the other one is the reference: a median over both would contain the slow one", () => {
+  const two = { ...KERNEL, relative: 0.5, slowest: 0.004, median: 0.003 };
+  assert.equal(ratioOfSlowest(two), 2);
+  assert.match(slowRankWords(slowRanksOf([two])[0]!), /takes 2\.00 times that of the other rank$/);
+});
+
+test("the short name of a kernel has no namespace, template arguments or shapes", () => {
+  assert.equal(shortName("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor<float>>(int)<<<8,1,1 128,1,1>>>"), "vectorized_elementwise_kernel");
+  assert.equal(shortName("aten::addmm[64,32x64]"), "addmm");
+  assert.equal(shortName("a".repeat(50)).length, 32);
 });

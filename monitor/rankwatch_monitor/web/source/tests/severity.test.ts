@@ -13,6 +13,12 @@ test("culprits come first, then the worst states, then the furthest behind", () 
   assert.deepEqual(worstFirst(states, reports, new Set([2])), [2, 3, 4, 0, 1]);
 });
 
+test("slow ranks stand below states of trouble and above all others, the costliest first", () => {
+  const states: RankState[] = ["running", "dead", "unseen", "running", "running", "waiting"];
+  assert.deepEqual(worstFirst(states, [], new Set(), [4, 3]), [1, 4, 3, 2, 5, 0]);
+  assert.deepEqual(worstFirst(["running", "hung"], [], new Set(), [1]), [1, 0], "a slow rank that hangs keeps its place");
+});
+
 test("ranks that run keep their rows, whichever of them has reported last", () => {
   assert.deepEqual(worstFirst(["running", "running", "running"], [report(0, 9), report(1, 7), report(2, 8)], new Set()), [0, 1, 2]);
 });

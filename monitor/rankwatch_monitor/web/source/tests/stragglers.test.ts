@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Finding, Performance } from "../src/api/types";
-import { findingFacts, findingWords, gpuHours, isLoud, isShown, score } from "../src/logic/stragglers";
+import type { Finding, Performance, Straggler } from "../src/api/types";
+import { findingFacts, findingWords, gpuHours, isLoud, isShown, score, slowdown, slowTag } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -16,7 +16,8 @@ test("the finding is the monitor's sentence, else a default", () => {
 
 test("facts of a finding are cause, share and ranks, as far as known", () => {
   const found = finding({ verdict: "worker", cause: "compute", share: 0.174, ranks: [8, 9, 10] });
-  assert.equal(plain(findingFacts(found)), "slow ranks · compute · 17.4 % of each step · 3 ranks (8–10)");
+  assert.equal(plain(findingFacts(found)), "17.4 % of each step is lost · slow computation");
+  assert.equal(plain(findingFacts({ ...found, verdict: "stage" })), "17.4 % of each step is lost · unbalanced stages · slow computation · 3 ranks (8–10)");
   assert.equal(findingFacts(finding({ verdict: "unexplained" })), "unexplained");
   assert.equal(findingFacts(finding({})), "");
 });
@@ -34,4 +35,12 @@ test("costs keep three digits, and scores two decimals", () => {
 test("a sentence of the headline is recognised", () => {
   assert.equal(isShown("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
   assert.deepEqual([isShown("Rank 3 is slow.", "Rank 33 is slow."), isShown("", "Rank 3 is slow.")], [false, false]);
+});
+
+test("how slow a rank is comes from what the others wait, else from its score", () => {
+  const straggler = (share: number | null, score: number | null) => ({ share, score }) as Straggler;
+  assert.equal(slowdown(straggler(0.4, 1)), 1 / 0.6);
+  assert.equal(slowdown(straggler(null, 0.5)), 2);
+  assert.deepEqual([slowdown(straggler(null, null)), slowdown(straggler(1, null)), slowdown(straggler(-0.1, 1))], [null, null, null]);
+  assert.deepEqual([slowTag(straggler(0.4, 1)), slowTag(straggler(null, null))], ["slow 1.67×", "slow"]);
 });

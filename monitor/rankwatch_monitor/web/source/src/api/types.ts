@@ -25,6 +25,8 @@ export interface JobSummary {
   verdict?: string;
   /** The state in at most 90 characters. Absent with older monitors. */
   headline?: string;
+  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
+  trouble_since?: number | null;
   reason: string;
   restarts: number;
   max_restarts: number;
@@ -419,6 +421,8 @@ export interface Device {
 export interface PlacedRank extends RankReport {
   device?: Device | null;
   groups: Partial<Record<Dimension, number>>;
+  /** How slow it is now; null: it is not. Absent with older monitors. */
+  straggler?: Pick<Straggler, "share" | "score" | "since" | "reason"> | null;
 }
 
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
@@ -432,6 +436,8 @@ export interface NodeDetail {
     name: string;
     state: JobState;
     over: boolean;
+    /** Absent with older monitors. */
+    trouble_since?: number | null;
     attempt: number;
     total_ranks: number;
     ranks: PlacedRank[];
@@ -466,6 +472,8 @@ export interface NodeMap {
   legend: string[];
   jobs: { id: string; name: string }[];
   total: number;
+  /** Ranks that are slow now by host; only hosts with any. Absent with older monitors. */
+  slow?: Record<string, number>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }

@@ -5,7 +5,7 @@ import { words } from "./text";
 
 const GIB = 2 ** 30;
 
-/** "62 °C, 98 % busy, 71.2 of 79.6 GiB, 640 W, held down: thermal"; empty if nothing was reported. */
+/** "62 °C, 98 % busy, 71.2 of 79.6 GiB, 640 W, throttled: thermal"; empty if nothing was reported. */
 export function deviceFacts(device: Device | null | undefined): string {
   if (!device) return "";
   const { temperature, utilization, memory_used: used, memory_total: total, power, throttled, errors } = device;
@@ -14,7 +14,7 @@ export function deviceFacts(device: Device | null | undefined): string {
     utilization === null ? "" : `${Math.round(utilization * 100)} % busy`,
     used === null ? "" : `${(used / GIB).toFixed(1)}${total === null ? "" : ` of ${(total / GIB).toFixed(1)}`} GiB`,
     power === null ? "" : `${Math.round(power)} W`,
-    throttled.length === 0 ? "" : `held down: ${throttled.map(words).join(", ")}`,
+    throttled.length === 0 ? "" : `throttled: ${throttled.map(words).join(", ")}`,
     ...Object.entries(errors).filter(([, number]) => number > 0).map(([name, number]) => `${words(name)} ${number}`),
   ].filter(Boolean).join(", ");
 }

@@ -1,6 +1,7 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
 import type { JobElsewhere, JobState, JobSummary } from "../api/types";
+import { roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
 
@@ -16,11 +17,32 @@ export const isTroubled = ({ state }: Listed): boolean => STATES.indexOf(state) 
 const isActive = ({ state }: Listed): boolean => STATES.indexOf(state) < 5;
 const hasNoStep = (job: Listed): boolean => !isElsewhere(job) && job.state === "running" && job.verdict === "no_step";
 const isSlow = (job: Listed): boolean =>
-  !isElsewhere(job) && job.state === "running" && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job);
+  !isElsewhere(job) && job.state === "running" && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job) && !isSuspected(job);
 
-/** It runs, with an incident that is not confirmed. */
-export const isSuspected = (job: Listed): boolean => !isElsewhere(job) && job.state === "running" && job.open_incidents > 0;
+/** It runs, with an incident that is not confirmed; an order that is being carried out is none. */
+export const isSuspected = (job: Listed): boolean =>
+  !isElsewhere(job) && job.state === "running" && job.open_incidents > 0 && SUSPECTED.test(job.reason);
+const SUSPECTED = /^suspected\b/i;
 const hasFailed = (job: Listed, now: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) < DAY;
+
+/** What is wrong with the job, or why it ended; a suspicion is marked as one. */
+export function whyOf(job: JobSummary): string {
+  const text = job.headline || job.reason;
+  return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
+}
+
+/** How long the job has been in trouble: "in trouble 12 min"; empty: it is not, or that is not known. */
+export function troubleAge(job: Listed, now: number): string {
+  if (isElsewhere(job) || job.trouble_since == null) return "";
+  const age = roughly(now - job.trouble_since);
+  if (job.state === "failed") return `${age} ago`;
+  return `${isTroubled(job) ? "in trouble" : isSuspected(job) ? "suspected" : isSlow(job) ? "slow for" : "no step for"} ${age}`;
+}
+
+/** How urgent a row is, for its colour; empty: it is not. */
+export function alarm(job: Listed): "suspected" | "slow" | "" {
+  return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
+}
 
 /** Trouble, suspicions, recent failures, slow jobs, then by state. */
 function urgency(job: Listed, now: number): number {
@@ -61,7 +83,9 @@ export function headline(jobs: readonly Listed[], now: number): string {
   const failed = number((job) => hasFailed(job, now));
   const of = `of ${active} active ${active === 1 ? "job" : "jobs"}`;
   const lead = troubled > 0 ? `${troubled} ${of} in trouble` : suspected > 0 ? `${suspected} ${of} with a suspected hang` : calm(active, number(hasNoStep), number(isSlow));
-  return [lead, troubled > 0 && suspected > 0 && `${suspected} suspected`, failed > 0 && `${failed} failed in the last 24 h`].filter(Boolean).join(", ");
+  const slow = number(isSlow);
+  const beside = troubled + suspected > 0 && slow > 0 && `${slow} slow`;
+  return [lead, troubled > 0 && suspected > 0 && `${suspected} suspected`, beside, failed > 0 && `${failed} failed in the last 24 h`].filter(Boolean).join(", ");
 }
 
 function calm(active: number, unproven: number, slow: number): string {

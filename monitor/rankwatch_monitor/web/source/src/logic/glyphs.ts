@@ -62,7 +62,7 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
     case "hung": // a diamond
       return cx + cy < size * 0.3 ? MARK : FILL;
     case "silent": // an empty frame
-      return inset < line * 1.5 ? FILL : MARK;
+      return inset < silentFrame(size) ? FILL : MARK;
     case "stopped": // the two bars of a pause
       return cy < size * 0.28 && cx > size * 0.06 && cx < size * 0.06 + line * 1.8 ? MARK : FILL;
     case "dead": // a cross
@@ -70,6 +70,12 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
     case "finished": // half of a cell
       return x + y < size - 1 ? NONE : FILL;
   }
+}
+
+/** Pixels of the frame of a silent rank; in large cells it leaves room for the rank's number. */
+export function silentFrame(size: number): number {
+  const line = Math.max(1, Math.round(size / 9));
+  return Math.round(Math.min(line * 1.5, Math.max(2, size / 10)));
 }
 
 /** As many as the level: as on a die, or side by side below a number. */

@@ -48,6 +48,65 @@ export function times(ratio: number | null): string {
   return ratio === null ? "–" : `${ratio.toFixed(ratio < 10 ? 2 : 0)}×`;
 }
 
+/** Relative scores below this are marked: the slowest rank takes 1.1 times as long as the fastest. */
+export const SLOW_BELOW = 0.9;
+
+/** A rank that is the slowest in some kernels, and by how much. */
+export interface SlowRank {
+  rank: number;
+  host: string;
+  kernels: number;
+  /** Of the time that all ranks spend in kernels. */
+  share: number;
+  /** The kernel in which it loses most. */
+  worst: Kernel;
+  ratio: number;
+}
+
+export function isUneven(kernel: Kernel): boolean {
+  return kernel.relative !== null && kernel.relative < SLOW_BELOW;
+}
+
+/** The slowest rank's median divided by that over all ranks; of two ranks, by that of the other. */
+export function ratioOfSlowest({ ranks, relative, slowest, median }: Kernel): number {
+  return ranks === 2 && relative ? 1 / relative : median > 0 ? slowest / median : 1;
+}
+
+/** The ranks that are slow in the kernels that take the most time, the costliest first. */
+export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
+  const found = new Map<number, SlowRank>();
+  for (const kernel of kernels.filter(isUneven)) {
+    const ratio = ratioOfSlowest(kernel);
+    const known = found.get(kernel.slowest_rank);
+    if (known === undefined) {
+      found.set(kernel.slowest_rank, { rank: kernel.slowest_rank, host: kernel.slowest_host, kernels: 1, share: kernel.share, worst: kernel, ratio });
+      continue;
+    }
+    known.kernels += 1;
+    known.share += kernel.share;
+    if (excess(kernel) > excess(known.worst)) [known.worst, known.ratio] = [kernel, ratio];
+  }
+  return [...found.values()].sort((a, b) => b.share - a.share);
+}
+
+/** How much longer the slowest rank takes, as a share of the kernel time. */
+const excess = (kernel: Kernel) => (ratioOfSlowest(kernel) - 1) * kernel.share;
+
+/** "Rank 3's all_gather kernel takes 1.80 times the median of all ranks". */
+export function slowRankWords({ rank, worst, ratio }: SlowRank): string {
+  const than = worst.ranks === 2 ? "that of the other rank" : "the median of all ranks";
+  return `Rank ${rank}'s ${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
+}
+
+const LONGEST = 32;
+
+/** Without shapes, template arguments and namespaces. */
+export function shortName(name: string): string {
+  const [plain] = nameAndShape(name);
+  const short = plain.replace(/^void\s+/, "").replace(/[<(].*$/s, "").split("::").at(-1)!.trim() || plain;
+  return short.length > LONGEST ? `${short.slice(0, LONGEST - 1)}…` : short;
+}
+
 /** Those that became slower first, then by total time. */
 export function slowerFirst(kernels: readonly Kernel[]): Kernel[] {
   return [...kernels].sort((a, b) => Number(b.slower_since !== null) - Number(a.slower_since !== null));

@@ -15,7 +15,7 @@ const SOURCES: Record<string, string> = {
   configured: "configured",
   learned: "learned",
   loaded: "learned earlier",
-  first_time: "first time",
+  first_time: "until durations are known",
 };
 
 /** Label of what is limited: a section by its own name, anything else in words. */
@@ -26,8 +26,16 @@ export function limited(timeout: Timeout): string {
 /** Where the limit in force comes from. */
 export function origin(timeout: Timeout): string {
   if (timeout.source === null) return "no limit";
-  if (timeout.source === "learned" && timeout.loaded !== null) return "mean of learned and loaded";
+  if (timeout.source === "learned" && timeout.loaded !== null) return "mean of learned now and earlier";
   return SOURCES[timeout.source] ?? words(timeout.source);
+}
+
+/** Columns beside the limit in force. */
+export const COLUMNS = [["configured", "Configured"], ["learned", "Learned"], ["loaded", "Learned earlier"]] as const;
+
+/** Those of the columns in which a row has a value that is not the one in force: others are empty, or repeat it. */
+export function columns(timeouts: readonly Timeout[]): readonly (typeof COLUMNS)[number][] {
+  return COLUMNS.filter(([name]) => timeouts.some((timeout) => timeout[name] !== null && timeout[name] !== timeout.in_force));
 }
 
 /** Sections first, those with a limit of their own before those that are new; the rest as the monitor lists it. */

@@ -34,19 +34,27 @@ export function standing(states: Uint8Array, legend: readonly RankState[]): stri
 }
 
 /**
- * Rank numbers ordered for the table: culprits, then by state, then the furthest behind, then by number. Running ranks
- * are ordered by number alone: differences of a step between reports are noise, and rows should not move.
+ * Rank numbers ordered for the table: culprits, then states of trouble, then slow ranks in the order of `slow`, then by
+ * state, then the furthest behind, then by number. Running ranks are ordered by number alone: differences of a step
+ * between reports are noise, and rows should not move.
  */
 export function worstFirst(
   states: readonly RankState[],
   reports: readonly (RankReport | undefined)[],
   culprits: ReadonlySet<number>,
+  slow: Iterable<number> = [],
 ): number[] {
+  const slowness = new Map(Array.from(slow, (rank, place) => [rank, place]));
+  const calm = ORDER.get("unseen")!;
+  const place = (rank: number) => {
+    const state = ORDER.get(states[rank]!)!;
+    return state < calm ? state : slowness.has(rank) ? calm - 1 + (1 + slowness.get(rank)!) / (2 + slowness.size) : state;
+  };
   const iteration = (rank: number) => reports[rank]?.iteration ?? Number.POSITIVE_INFINITY;
   return Array.from(states.keys()).sort((a, b) => {
     const blame = Number(culprits.has(b)) - Number(culprits.has(a));
     if (blame !== 0) return blame;
-    const state = ORDER.get(states[a]!)! - ORDER.get(states[b]!)!;
+    const state = place(a) - place(b);
     if (state !== 0) return state;
     const [x, y] = states[a] === "running" ? [0, 0] : [iteration(a), iteration(b)];
     return x === y ? a - b : x - y;

@@ -1,6 +1,7 @@
 // Texts about performance: findings, costs, scores.
 
 import type { Finding, Performance, Straggler } from "../api/types";
+import { times } from "./kernels";
 import { percent, plural, runs } from "./text";
 
 const VERDICTS: Record<string, string> = {
@@ -14,7 +15,7 @@ const VERDICTS: Record<string, string> = {
 };
 
 const ORIGINS: Record<string, string> = {
-  worker: "slow ranks", stage: "unbalanced stages", workload: "uneven workload", link: "slow network", unexplained: "unexplained",
+  stage: "unbalanced stages", workload: "uneven workload", link: "slow network", unexplained: "unexplained",
 };
 
 /** The finding in one sentence: the monitor's own, if it sent one. */
@@ -22,14 +23,15 @@ export function findingWords(finding: Finding): string {
   return finding.reason || VERDICTS[finding.verdict] || finding.verdict;
 }
 
-/** Cause, share and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
+/** Share, origin, cause and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
 export function findingFacts(finding: Finding): string {
   if (isUnremarkable(finding)) return "";
+  const ranks = finding.verdict === "worker"; // they have a table of their own
   return [
-    ORIGINS[finding.verdict] ?? finding.verdict,
-    finding.cause === "unexplained" ? null : finding.cause,
-    finding.share > 0 ? `${percent(finding.share)} of each step` : null,
-    finding.ranks.length > 0 ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
+    finding.share > 0 ? `${percent(finding.share)} of each step is lost` : null,
+    ranks ? null : ORIGINS[finding.verdict] ?? finding.verdict,
+    finding.cause === "unexplained" ? null : `slow ${slowIn(finding.cause)}`,
+    finding.ranks.length > 0 && !ranks ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
   ].filter(Boolean).join(" · ");
 }
 
@@ -47,6 +49,35 @@ function isUnremarkable(finding: Finding): boolean {
 export function isLoud(performance: Performance | null): boolean {
   return performance !== null && (performance.open > 0 || !isUnremarkable(performance.finding));
 }
+
+/** Open stragglers by rank, the costliest first. */
+export function slowRanks(performance: Performance | null): ReadonlyMap<number, Straggler> {
+  return new Map(performance?.stragglers.map((each) => [each.rank, each]));
+}
+
+/**
+ * How many times as long as the others a slow rank takes for its part of a step: the others wait for the rest of it.
+ * From the score where lateness is not known; null: neither is.
+ */
+export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
+  if (share !== null && share > 0 && share < 1) return 1 / (1 - share);
+  return known !== null && known > 0 && known < 1 ? 1 / known : null;
+}
+
+/** "slow 1.67×". */
+export function slowTag(straggler: Pick<Straggler, "share" | "score">): string {
+  const ratio = slowdown(straggler);
+  return ratio === null ? "slow" : `slow ${times(ratio)}`;
+}
+
+/** What a straggler is slow in. */
+export function slowIn(cause: string): string {
+  return CAUSES[cause] ?? cause;
+}
+
+const CAUSES: Record<string, string> = {
+  data: "input", host: "host-side work", compute: "computation", communication: "communication", unexplained: "unknown",
+};
 
 /** "0.42 GPU-h"; three digits are enough to order by. */
 export function gpuHours(hours: number): string {

@@ -33,6 +33,11 @@ export function wholeDuration(seconds: number): string {
   return rest === 0 ? whole : `${whole} ${rest}${THIN}${small}`;
 }
 
+/** The larger unit alone: "12 min", "3 h". */
+export function roughly(seconds: number): string {
+  return wholeDuration(seconds).replace(/ .*/, "");
+}
+
 /** "12 min ago", from unix seconds. */
 export function ago(then: number | null, now: number): string {
   if (then === null) return "–";

@@ -23,14 +23,12 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
       <summary>
         <h2>The last {lengthWords(hours)}</h2> <span class="sum">{digest.summary}.</span>
       </summary>
-      <p class="span">
-        Since {clock(digest.since, asOf.value)}, as of {clock(digest.until, asOf.value)}.
-      </p>
       <label class="span">
         Digest of{" "}
         <select value={hours} onChange={(event) => (location.hash = fleetAddress(Number(event.currentTarget.value)))}>
           {[...HOURS].sort((a, b) => a - b).map((each) => <option key={each} value={each}>the last {lengthWords(each)}</option>)}
-        </select>
+        </select>{" "}
+        since {clock(digest.since, asOf.value)}, as of {clock(digest.until, asOf.value)}
       </label>
       {digest.notes.map((note) => <p key={note.text} class="note">{note.text} (From {clock(note.at, asOf.value)} on.)</p>)}
       {digest.lines.length > 0 && (
@@ -40,7 +38,7 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
               {line.text}
               <ul>
                 {line.links.map((link) => (
-                  <li key={`${link.text} ${link.at}`}>{link.at !== null && <time>{clock(link.at, asOf.value)}</time>} <a href={address(link)}>{link.text}</a></li>
+                  <li key={`${link.text} ${link.at}`} class="dated">{link.at !== null && <time>{clock(link.at, asOf.value)}</time>} <a href={address(link)}>{link.text}</a></li>
                 ))}
                 {line.more > 0 && <li class="note">and {count(line.more)} more</li>}
               </ul>

@@ -7,10 +7,10 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { headline, isElsewhere, isSuspected, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
 import { incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { ago, clock, count, percent, rate } from "../logic/text";
+import { clock, count, percent, rate, roughly } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -46,6 +46,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       <DigestSection hours={hours} />
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && <p class="note">No job matches.</p>}
+      <Heads speeds={watch.sparklines.value !== null} />
       <ul class="jobs">
         {visible.map((job) => (
           <JobRow key={job.id} job={job} sparklines={watch.sparklines.value} />
@@ -109,16 +110,29 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
 }
 
 function coarse(then: number | null): string {
-  // Only the larger unit.
-  return ago(then, asOf.value).replace(/ .* ago/, " ago");
+  return then === null ? "–" : asOf.value - then < 1 ? "just now" : `${roughly(asOf.value - then)} ago`;
+}
+
+/** Names of the columns, on wide screens; each figure also carries its name for narrow ones and screen readers. */
+function Heads({ speeds }: { speeds: boolean }) {
+  return (
+    <p class="heads" aria-hidden="true">
+      <span>State</span><span>Job</span><span>{speeds && "Speed, last 4 h"}</span>
+      {["Speed now", "Step", "Ranks", "Restarts", "Goodput", "Began"].map((name) => <span key={name} class="figure">{name}</span>)}
+    </p>
+  );
 }
 
 function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | null }) {
-  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : (job.headline || job.reason);
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
+  const age = stale.value === null ? troubleAge(job, asOf.value) : "";
   return (
-    <li data-state={job.state} class={isSuspected(job) ? "suspected" : undefined}>
+    <li data-state={job.state} class={alarm(job) || undefined}>
       <a href={jobAddress(job.id)}>
-        <JobMark state={job.state} />
+        <span class="standing">
+          <JobMark state={job.state} />
+          {age !== "" && <small class="age">{age}</small>}
+        </span>
         <span class="what">
           <b>{job.name}</b>
           {job.name !== job.id && <small class="id">{job.id}</small>}
@@ -139,23 +153,26 @@ function Figures({ job }: { job: JobSummary }) {
   const perSecond = speed(job);
   const { value, unit } = rate(perSecond);
   const over = job.ended_at !== null;
+  const all = job.ranks_reporting === job.world_size || over;
+  const known = stale.value === null && !over && perSecond !== null;
   return (
     <>
-      <Figure label={over ? "last step" : stale.value !== null ? "speed unknown" : perSecond === null ? "step" : `${value} ${unit}`}>{count(job.iteration)}</Figure>
-      <Figure label={job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}>{count(job.world_size)}</Figure>
+      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : stale.value !== null && !over ? "unknown" : "–"}</Figure>
+      <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration)}</Figure>
+      <Figure label={all ? "ranks" : "report"} name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
       <Figure label="restarts">
         {job.restarts}
         <i>/{job.max_restarts}</i>
       </Figure>
       <Figure label="goodput">{percent(job.goodput)}</Figure>
-      <Figure label={over ? "ended" : "started"} name="figure when">{coarse(over ? job.ended_at : job.started_at)}</Figure>
+      <Figure label={over ? "ended" : "began"} name="when">{over && <i>ended </i>}{coarse(over ? job.ended_at : job.started_at)}</Figure>
     </>
   );
 }
 
-function Figure({ label, name = "figure", children }: { label: string; name?: string; children: ComponentChildren }) {
+function Figure({ label, name = "", children }: { label: string; name?: string; children: ComponentChildren }) {
   return (
-    <span class={name}>
+    <span class={`figure ${name}`}>
       <b>{children}</b>
       <small>{label}</small>
     </span>

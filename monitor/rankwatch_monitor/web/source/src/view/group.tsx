@@ -21,19 +21,20 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   if (group === null) return <p class="loading">Loading group {dimension} {number}.</p>;
   const { min, max } = group.iterations;
   const [first, ...others] = group.sentences;
+  const named = group.incident && `${group.incident.headline.replace(/\.$/, "")}.`; // the link to the incident has the same words
   const { collectives } = group;
   return (
     <article class="place">
       <h1>Group {dimension} {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
+      <Siblings group={group} />
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{first}</p>
-      {others.map((sentence) => <p key={sentence}>{sentence}</p>)}
-      {group.incident && <p><a href={incidentAddress(job, group.incident.id)}>The open incident</a></p>}
+      {others.filter((sentence) => sentence !== named).map((sentence) => <p key={sentence}>{sentence}</p>)}
+      {group.incident && <p>Open incident: <a href={incidentAddress(job, group.incident.id)}>{group.incident.headline}</a></p>}
       <Facts kind="facts" facts={[
         { label: "Ranks", value: count(group.total_ranks), note: `on ${plural(group.hosts, "node")}` },
         { label: "Steps, as last reported", value: min === null ? "–" : min === max ? count(min) : `${count(min)} to ${count(max)}` },
         { label: "Attempt", value: group.attempt },
       ]} />
-      <Siblings group={group} />
       <section>
         <h2>Ranks <small>worst first</small></h2>
         <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" />

@@ -99,7 +99,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             <Launchers launchers={over ? [] : launchers.value} />
             <Limits timeouts={timeouts.value} />
           </div>
-          {!loud && stragglers}
+          {!loud && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && <Scores performance={performance} />}
           <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
         </div>

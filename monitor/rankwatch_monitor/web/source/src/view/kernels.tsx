@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { nameAndShape, slowerFirst, spark, times, trendWords } from "../logic/kernels";
+import { isUneven, nameAndShape, ratioOfSlowest, slowerFirst, slowRanksOf, slowRankWords, spark, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { score } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -22,10 +22,11 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
-        Kernels <small>{table.at === null ? "none reported" : `the costliest first; reported ${ago(table.at, asOf.value)}${over ? ", before the job ended" : ""}`}</small>
+        Kernels <small>{table.at === null ? "none reported" : `${slower.length > 0 ? "" : "the costliest first; "}reported ${ago(table.at, asOf.value)}${over ? ", before the job ended" : ""}`}</small>
       </h2>
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
+          <Uneven table={table} />
           <p class="finding">
             {slower.length === 0 ? "No kernel takes longer than usual." : (
               <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b>, shown first.</>
@@ -43,8 +44,8 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
                   <th scope="col">Median since {clock(table.since, asOf.value)}</th>
                   <th scope="col" class="number">Slowest rank</th>
                   <th scope="col">Node</th>
-                  <th scope="col" class="number">Its median</th>
-                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest; 1 is equally fast">Relative</th>
+                  <th scope="col" class="number" title="Median of the slowest rank, and how many times the median over all ranks that is">Its median</th>
+                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest; 1 is equally fast, below 0.90 is marked">Relative score</th>
                 </tr>
               </thead>
               <tbody>
@@ -64,9 +65,31 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
   );
 }
 
+const NAMED = 2;
+
+/** Which ranks are slow in the kernels, in sentences; the costliest first. */
+function Uneven({ table }: { table: Table }) {
+  const slow = slowRanksOf(table.kernels);
+  if (slow.length === 0) return table.kernels.some(({ ranks }) => ranks > 1) ? <p class="finding">No rank is much slower than the others in these kernels.</p> : null;
+  return (
+    <>
+      {slow.slice(0, NAMED).map((each) => (
+        <p key={each.rank} class="finding uneven">
+          {slowRankWords(each)}.
+          <small>
+            {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}. It is the slowest in {each.kernels === table.kernels.length ? (each.kernels === 1 ? "the only kernel" : `all ${count(each.kernels)} kernels`) : plural(each.kernels, "kernel")} below, {percent(each.share)} of the kernel time.
+          </small>
+        </p>
+      ))}
+      {slow.length > NAMED && <p class="note">{plural(slow.length - NAMED, "more rank is", "more ranks are")} the slowest in a kernel by 10 % or more: see the column "Slowest rank".</p>}
+    </>
+  );
+}
+
 function Row({ job, kernel, points }: { job: string; kernel: Kernel; points: readonly number[] }) {
   const slower = kernel.slower_since !== null;
   const [name, shape] = nameAndShape(kernel.name);
+  const uneven = isUneven(kernel) ? "number uneven" : "number";
   return (
     <tr class={slower ? "slower" : undefined}>
       <th scope="row" class="code" title={kernel.name}>
@@ -81,12 +104,12 @@ function Row({ job, kernel, points }: { job: string; kernel: Kernel; points: rea
         {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
       </td>
       <td><Sparkline kernel={kernel} points={points} /></td>
-      <td class="number">
+      <td class={uneven}>
         {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}
       </td>
       <td><NodeLink host={kernel.slowest_host} /></td>
-      <td class="number">{fine(kernel.slowest)}</td>
-      <td class="number">{score(kernel.relative)}</td>
+      <td class="number">{fine(kernel.slowest)}{isUneven(kernel) && <small>{times(ratioOfSlowest(kernel))} the median</small>}</td>
+      <td class={uneven}>{score(kernel.relative)}</td>
     </tr>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { Timeout } from "../api/types";
-import { limited, ordered, origin } from "../logic/limits";
+import { columns, limited, ordered, origin } from "../logic/limits";
 import { duration } from "../logic/text";
 
 const FEW = 14;
@@ -12,6 +12,7 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
   if (timeouts === null || timeouts.length === 0) return null;
   const rows = ordered(timeouts);
   const visible = all ? rows : rows.slice(0, FEW);
+  const further = columns(timeouts);
   return (
     <section class="limits">
       <h2>Limits</h2>
@@ -22,9 +23,7 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
               <th scope="col">What</th>
               <th scope="col" class="number">In force</th>
               <th scope="col">Source</th>
-              <th scope="col" class="number">Configured</th>
-              <th scope="col" class="number">Learned</th>
-              <th scope="col" class="number">Loaded</th>
+              {further.map(([name, title]) => <th key={name} scope="col" class="number">{title}</th>)}
             </tr>
           </thead>
           <tbody>
@@ -33,9 +32,7 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
                 <th scope="row" class={timeout.section === null ? undefined : "code"}>{limited(timeout)}</th>
                 <td class="number force">{duration(timeout.in_force)}</td>
                 <td class="source">{origin(timeout)}</td>
-                <td class="number">{duration(timeout.configured)}</td>
-                <td class="number">{duration(timeout.learned)}</td>
-                <td class="number">{duration(timeout.loaded)}</td>
+                {further.map(([name]) => <td key={name} class="number">{duration(timeout[name])}</td>)}
               </tr>
             ))}
           </tbody>
@@ -47,8 +44,7 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
         </button>
       )}
       <p class="note">
-        Configured limits act at once, others raise a suspicion first. "Loaded": learned in an earlier run; "first time": until
-        durations are known.
+        Configured limits act at once, others raise a suspicion first. "Learned earlier": in an earlier run of the job.
       </p>
     </section>
   );

@@ -5,7 +5,7 @@ import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
 import { groupAddress, incidentAddress, jobAddress } from "../logic/route";
-import { clock, count, duration, plural, words } from "../logic/text";
+import { clock, count, duration, plural, roughly, words } from "../logic/text";
 import { JobMark } from "./marks";
 import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
@@ -23,11 +23,13 @@ export function NodePage({ host }: { host: string }) {
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.summary}</p>
+      {node.named_by === 0 ? <p class="note">No incident has named it.</p> : (
+        <section>
+          <h2>Incidents that named it <small>{count(node.named_by)}, over all jobs</small></h2>
+          <Incidents node={node} />
+        </section>
+      )}
       {node.jobs.map((part) => <OfJob key={part.job} part={part} host={host} />)}
-      <section>
-        <h2>Incidents that named it <small>{node.named_by === 0 ? "none" : `${count(node.named_by)}, over all jobs`}</small></h2>
-        {node.incidents.length > 0 && <Incidents node={node} />}
-      </section>
     </article>
   );
 }
@@ -43,18 +45,19 @@ export function NoPlace({ title, detail }: { title: string; detail: string }) {
 }
 
 function OfJob({ part, host }: { part: Part; host: string }) {
+  const shared = part.groups.filter(({ ranks }) => ranks > 1); // each rank's own groups are in its row
   return (
     <section>
       <h2>
-        <a href={jobAddress(part.job)}>{part.name}</a> <JobMark state={part.state} />{" "}
-        <small>{part.total_ranks === 0 ? "runs no rank here" : `${plural(part.total_ranks, "rank")} here`}{part.attempt > 0 && `, attempt ${part.attempt}`}</small>
+        <a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>} <JobMark state={part.state} />{" "}
+        <small>{part.trouble_since != null && <b>in trouble {roughly(asOf.value - part.trouble_since)}, </b>}{part.total_ranks === 0 ? "runs no rank here" : `${plural(part.total_ranks, "rank")} here`}{part.attempt > 0 && `, attempt ${part.attempt}`}</small>
       </h2>
       {part.ranks.length > 0 && <PlacedRanks job={part.job} ranks={part.ranks} name={`Ranks of ${part.name} on ${host}`} without="node" />}
       {part.ranks.length < part.total_ranks && <p class="more">{count(part.ranks.length)} of {count(part.total_ranks)}</p>}
-      {part.groups.length > 0 && (
+      {shared.length > 0 && (
         <p class="links">
-          Part of{" "}
-          {part.groups.map(({ dimension, number, ranks }) => (
+          Shared groups{" "}
+          {shared.map(({ dimension, number, ranks }) => (
             <span key={`${dimension}${number}`}><a href={groupAddress(part.job, dimension, number)}>{dimension} {number}</a> <small>{plural(ranks, "rank")}</small></span>
           ))}
         </p>
@@ -80,16 +83,15 @@ function Incidents({ node }: { node: NodeDetail }) {
     <div class="scroll" role="region" aria-label="Incidents that named this node" tabIndex={0}>
       <table>
         <thead>
-          <tr><th scope="col">Opened</th><th scope="col">Job</th><th scope="col">Incident</th><th scope="col">Kind</th><th scope="col">Outcome</th></tr>
+          <tr><th scope="col">Opened</th><th scope="col">Incident</th><th scope="col">Outcome</th><th scope="col">Job</th></tr>
         </thead>
         <tbody>
           {node.incidents.map((each) => (
-            <tr key={`${each.job} ${each.incident}`}>
+            <tr key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
               <td>{clock(each.opened_at, asOf.value)}</td>
+              <td class="what"><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></td>
+              <td class="why">{each.closed_at === null ? `not over, ${roughly(asOf.value - each.opened_at)} so far` : each.outcome || "closed"}</td>
               <td><a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a></td>
-              <td><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></td>
-              <td>{words(each.kind)}</td>
-              <td class="why">{each.closed_at === null ? "open" : each.outcome || "closed"}</td>
             </tr>
           ))}
         </tbody>

@@ -3,10 +3,10 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
-import { cell, type Direction, layout, type Layout, neighbour, rankAt } from "../logic/layout";
+import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
 import type { Cell } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
-import { blocks, cells, named } from "../logic/nodemap";
+import { blocks, cells, mapLayout, named, slowNodes } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
 import { count, plural } from "../logic/text";
@@ -16,7 +16,11 @@ import { NodeLink } from "./placelinks";
 import { repaint } from "./theme";
 
 const TALLEST = 220;
+/** A screen that is narrower has more lines of blocks. */
+const NARROW = 600;
 const MOST_RINGS = 200;
+/** If so many nodes are in trouble, or fewer, their names stand beside them. */
+const MOST_NAMED = 3;
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
 const ORDER: readonly Cell[] = [...WORST_FIRST, "level-unknown"];
 
@@ -32,7 +36,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
   const codes = useMemo(() => Uint8Array.from(map.hosts, ([, state]) => state), [map]);
   const size = map.hosts.length;
   const placed = useMemo(
-    () => (width > 0 && size > 0 ? layout(groups, size, { width: Math.floor(width * scale), maxHeight: Math.round(TALLEST * scale), scale }, 22) : null),
+    () => (width > 0 && size > 0 ? mapLayout(groups, size, { width: Math.floor(width * scale), maxHeight: Math.round((width < NARROW ? 1.6 : 1) * TALLEST * scale), scale }) : null),
     [groups, size, width, scale],
   );
   useEffect(() => {
@@ -49,7 +53,10 @@ export function HeatMap({ map }: { map: NodeMap }) {
     paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
     canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
   }, [placed, codes, legend, only, painted]);
+  const slow = useMemo(() => slowNodes(map), [map]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
+  const ill = useMemo(() => map.hosts.flatMap(([, state], node) => (isTrouble(legend[state]!) ? [node] : [])), [map, legend]).slice(0, MOST_NAMED + 1);
+  if (ill.length > MOST_NAMED) ill.length = 0;
   const counts = tally(codes, legend);
   const present = ORDER.filter((state) => (counts.get(state) ?? 0) > 0);
   const under = (event: PointerEvent) => {
@@ -62,7 +69,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
   };
   const keys = (event: KeyboardEvent) => {
     if (!placed || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend);
+    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend, slow);
     if (next === undefined) return;
     setAt(next);
     event.preventDefault();
@@ -71,7 +78,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
     <section class="heat" aria-labelledby="heat">
       <h2 id="heat">
         {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
-        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; each by its worst rank, in blocks by job</small>
+        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; each by its worst rank, by job</small>
       </h2>
       <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
         {present.map((state) => (
@@ -80,6 +87,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
+        {slow.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank <b>{count(slow.length)}</b></span>}
         {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
       </div>
       <div
@@ -92,10 +100,21 @@ export function HeatMap({ map }: { map: NodeMap }) {
         {placed && (
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
-            {placed.lines && placed.nodes.map((block) => (
-              <span key={block.host} class="node" title={block.host} style={{ top: `${block.y / scale}px`, lineHeight: `${placed.cell / scale}px` }}>{block.host}</span>
+            {placed.labels.map((block) => (
+              <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
             {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
+            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
+            {ill.map((node) => {
+              const at = cell(placed, node);
+              return (
+                <span key={`ill ${map.hosts[node]![0]}`} class="ring" style={box(placed, node, scale)}>
+                  {!ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
+                    <em class={at.x > placed.width / 2 ? "before" : "after"}>{map.hosts[node]![0]}</em>
+                  )}
+                </span>
+              );
+            })}
             {at !== null && at < size && <span class="cursor" style={box(placed, at, scale)} />}
           </div>
         )}
@@ -115,9 +134,15 @@ function Words({ map, node, legend }: { map: NodeMap; node: number; legend: read
       <b><NodeLink host={host} /></b>
       <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
       {jobs.length > 0 && <span>{jobs.map((job) => map.jobs[job]!.name).join(", ")}</span>}
+      {map.slow?.[host] !== undefined && <span class="tag slow">{plural(map.slow[host], "slow rank")}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
     </>
   );
+}
+
+/** Whether two names would overlap. */
+function near(one: { x: number; y: number }, other: { x: number; y: number }, scale: number): boolean {
+  return Math.abs(one.y - other.y) < 22 * scale && Math.abs(one.x - other.x) < 140 * scale;
 }
 
 function word(state: Cell): string {
@@ -130,14 +155,14 @@ function box(placed: Layout, node: number, scale: number) {
 }
 
 /** Undefined: not a key of the map. */
-function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[]): number | null | undefined {
+function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[], slow: readonly number[]): number | null | undefined {
   const arrow = ARROWS[key];
   if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
   if (key === "Escape") return null;
   if (key.toLowerCase() !== "n") return undefined;
   for (let i = 1; i <= codes.length; i++) {
     const node = ((from ?? -1) + i) % codes.length;
-    if (isTrouble(legend[codes[node]!]!)) return node;
+    if (isTrouble(legend[codes[node]!]!) || slow.includes(node)) return node;
   }
   return from;
 }

@@ -1,7 +1,7 @@
 // The rank grid: all ranks on a canvas, with keyboard navigation and a text readout.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Incident } from "../api/types";
+import type { Incident, Straggler } from "../api/types";
 import { stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
@@ -9,8 +9,8 @@ import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } f
 import { type Cell, cellWords, type Look } from "../logic/levels";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { isTrouble, openSection, tally } from "../logic/severity";
-import { NUMBERED, paint, readableOn, glyph } from "../logic/glyphs";
-import { score } from "../logic/stragglers";
+import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
+import { score, slowRanks, slowTag } from "../logic/stragglers";
 import { count, duration, percent, plural } from "../logic/text";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
@@ -24,6 +24,12 @@ const TALLEST = 440;
 /** In smaller cells, ranks in trouble get a ring. */
 const EASILY_SEEN = 8;
 const MOST_TROUBLED = 48;
+/** In larger cells there is room for the tag of a slow rank. */
+const ROOMY = 46;
+/** Slow ranks whose names stand beside their rings where cells have no numbers. */
+const NAMED_SLOW = 1;
+/** Open stragglers by rank. */
+type Slow = ReadonlyMap<number, Straggler>;
 
 /** Drawn as a frame: the number is drawn on the background, not on the fill. */
 const HOLLOW: ReadonlySet<string> = new Set(["unseen", "silent", "finished", "level-unknown"]);
@@ -44,6 +50,8 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
   const bytes = watch.looks.value;
+  const performance = watch.performance.value;
+  const slow = useMemo(() => slowRanks(performance), [performance]);
   const grid = useMemo(() => shownBy(snapshot, chosen, bytes), [snapshot, chosen, bytes]);
   const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
@@ -79,7 +87,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   };
   const keys = (event: KeyboardEvent) => {
     if (!placed || !grid || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = moved(event, placed, grid, selected.value);
+    const next = moved(event, placed, grid, selected.value, slow);
     if (next === undefined) return;
     selected.value = next;
     event.preventDefault();
@@ -103,6 +111,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
             {words(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
+        {slow.size > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />slow <b>{count(performance!.open)}</b></span>}
       </div>
       <div
         ref={holder}
@@ -120,12 +129,12 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
             {placed.lines && <NodeNames placed={placed} scale={scale} />}
-            <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={incident} />
+            <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={incident} slow={slow} />
             {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
           </div>
         )}
       </div>
-      <Readout watch={watch} shown={grid} coordinates={extras.coordinates.value} />
+      <Readout watch={watch} shown={grid} coordinates={extras.coordinates.value} slow={slow} />
     </section>
   );
 }
@@ -155,12 +164,12 @@ function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: st
   for (let rank = 0; rank < grid.codes.length; rank++) {
     const state = grid.legend[grid.codes[rank]!]!;
     context.fillStyle = numbers.get(state)!;
-    const inset = (state === "silent" ? 8 : 4) * scale;
+    const inset = state === "silent" ? silentFrame(placed.cell) + 3 * scale : 4 * scale;
     context.fillText(String(rank), placed.corners[2 * rank]! + inset, placed.corners[2 * rank + 1]! + inset);
   }
 }
 
-function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number | null): number | null | undefined {
+function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number | null, slow: Slow): number | null | undefined {
   const last = grid.codes.length - 1;
   const arrow = ARROWS[event.key];
   if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
@@ -171,7 +180,7 @@ function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number |
   const step = event.shiftKey ? last : 1; // one step back, modulo the number of ranks
   for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.codes.length; i++) {
     rank = (rank + step) % grid.codes.length;
-    if (isTrouble(grid.legend[grid.codes[rank]!]!)) return rank;
+    if (isTrouble(grid.legend[grid.codes[rank]!]!) || slow.has(rank)) return rank;
   }
   return from;
 }
@@ -188,19 +197,39 @@ function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
   );
 }
 
-/** Rings around culprits, with their name, and around other ranks in trouble: a few among 16,384 cells are hard to see. */
-function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; groups: NodeGroup[]; scale: number; grid: Shown; incident: Incident | null }) {
+interface Ringed {
+  placed: Layout;
+  groups: NodeGroup[];
+  scale: number;
+  grid: Shown;
+  incident: Incident | null;
+  slow: Slow;
+}
+
+/** Rings around culprits and slow ranks, with their names, and around others in trouble: few of 16,384 cells are hard to see. */
+function Rings({ placed, groups, scale, grid, incident, slow }: Ringed) {
   const culprits = incident !== null && incident.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : [];
-  const named = placed.cell / scale < NUMBERED;
-  const others = placed.cell / scale < EASILY_SEEN ? troubled(grid).filter((rank) => !culprits.includes(rank)) : [];
+  const size = placed.cell / scale;
+  const others = size < EASILY_SEEN ? troubled(grid).filter((rank) => !culprits.includes(rank) && !slow.has(rank)) : [];
+  const stragglers = [...slow.values()].filter(({ rank }) => rank < grid.codes.length && !culprits.includes(rank));
+  const side = (x: number) => (x > placed.width / 2 ? "before" : "after");
   return (
     <>
+      {stragglers.map((each, place) => {
+        const at = cell(placed, each.rank);
+        return (
+          <span key={`slow ${each.rank}`} class="ring slow" style={cssBox(at, scale)}>
+            {size >= ROOMY && <em class="within">slow</em>}
+            {size < NUMBERED && place < NAMED_SLOW && <em class={side(at.x)}>rank {each.rank} {slowTag(each)}</em>}
+          </span>
+        );
+      })}
       {others.map((rank) => (
         <span key={rank} class="ring thin" style={cssBox(cell(placed, rank), scale)} />
       ))}
       {rings(placed, groups, culprits).map((ring) => (
         <span key={ring.label} class="ring" style={cssBox(ring, scale)}>
-          {named && <em class={ring.x > placed.width / 2 ? "before" : "after"}>{ring.label}</em>}
+          {size < NUMBERED && <em class={side(ring.x)}>{ring.label}</em>}
         </span>
       ))}
     </>
@@ -224,7 +253,7 @@ function Cursor({ placed, scale, rank }: { placed: Layout; scale: number; rank: 
   return <span class="cursor" style={cssBox(cell(placed, rank), scale)} />;
 }
 
-function Readout({ watch, shown, coordinates }: { watch: JobWatch; shown: Shown | null; coordinates: Record<string, Uint16Array> }) {
+function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: Shown | null; coordinates: Record<string, Uint16Array>; slow: Slow }) {
   const rank = selected.value;
   const grid = watch.grid.value;
   const byte = rank === null ? undefined : grid?.states[rank];
@@ -245,6 +274,7 @@ function Readout({ watch, shown, coordinates }: { watch: JobWatch; shown: Shown 
       {report?.host && <span><NodeLink host={report.host} /></span>}
       <GroupLinks job={watch.id} groups={coordinatesOf(coordinates, rank)} />
       <span>{state}</span>
+      {slow.has(rank) && <span class="tag slow">{slowTag(slow.get(rank)!)}</span>}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
       {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {percent(report!.scores!.lateness_share!)} of a step</span>}

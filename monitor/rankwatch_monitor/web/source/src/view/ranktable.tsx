@@ -6,7 +6,7 @@ import type { JobWatch } from "../live/job";
 import { cellWords, slowestFirst } from "../logic/levels";
 import { openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
-import { score } from "../logic/stragglers";
+import { score, slowRanks, slowTag } from "../logic/stragglers";
 import { count, duration, percent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
@@ -22,7 +22,9 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const { byRank } = watch.reports.value;
   const culprits = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
-  const order = useMemo(() => worstFirst(states, byRank, culprits), [states, byRank, culprits]);
+  const performance = watch.performance.value;
+  const slow = useMemo(() => slowRanks(performance), [performance]);
+  const order = useMemo(() => worstFirst(states, byRank, culprits, slow.keys()), [states, byRank, culprits, slow]);
   const shown = shownBy(grid, look.value, watch.looks.value);
   const slowest = shown === null || shown.look === "state" ? order : slowestFirst(order, shown.codes);
   const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
@@ -32,7 +34,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   return (
     <section class="ranks">
       <h2>
-        Ranks <small>{only.value === null ? "worst first" : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
+        Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
       <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
         <table>
@@ -54,13 +56,15 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
             {rows.map((rank) => {
               const report = byRank[rank];
               const section = openSection(report);
+              const straggler = slow.get(rank);
               return (
-                <tr key={rank} class={incident && culprits.has(rank) ? blame(incident) : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
+                <tr key={rank} data-slow={straggler && true} class={incident && culprits.has(rank) ? blame(incident) : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
                   <th scope="row" class="number">{rank}</th>
                   <td><NodeLink host={report?.host} /></td>
                   <td>
                     <RankMark state={states[rank]!} /> {states[rank]}
                     {incident && culprits.has(rank) && <span class="tag">{blame(incident)}</span>}
+                    {straggler && <span class="tag slow" title={straggler.reason}>{slowTag(straggler)}</span>}
                   </td>
                   {shown?.look === "lateness" && <td class="number">{percent(report?.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report?.scores?.gpu_robust)}</td>}

@@ -2,14 +2,16 @@
 // not repeated.
 
 import { useState } from "preact/hooks";
-import type { Performance, RankScores, Straggler } from "../api/types";
+import type { Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
-import { findingFacts, findingWords, foundBy, gpuHours, isShown, score, SCORES } from "../logic/stragglers";
-import { ago, clock, count, duration, percent, words } from "../logic/text";
+import { times } from "../logic/kernels";
+import { findingFacts, findingWords, foundBy, gpuHours, isShown, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
+import { ago, clock, count, duration, percent, roughly, words } from "../logic/text";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
 
 const FEW = 8;
+const WORST = 5;
 
 /** `headline`: the text at the top of the page. */
 export function Stragglers({ performance, headline }: { performance: Performance; headline: string }) {
@@ -25,7 +27,7 @@ export function Stragglers({ performance, headline }: { performance: Performance
       {(!shown || facts !== "") && (
         <p class="finding" data-verdict={finding.verdict}>
           {!shown && sentence}
-          {facts && <small>{facts}{finding.since !== null && `, since ${clock(finding.since, asOf.value)}`}</small>}
+          {facts && <small>{facts}{finding.since !== null && ` · since ${clock(finding.since, asOf.value)}, for ${roughly(asOf.value - finding.since)}`}</small>}
         </p>
       )}
       {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} />}
@@ -53,7 +55,7 @@ export function Scores({ performance }: { performance: Performance }) {
       </h2>
       <div class="pair">
         <Distribution performance={performance} />
-        <Worst rows={performance.ranks} />
+        <Worst performance={performance} />
       </div>
     </section>
   );
@@ -80,10 +82,11 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
             <tr>
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
-              <th scope="col">Cause</th>
+              <th scope="col">Slow in</th>
+              <th scope="col" class="number" title="How many times as long as the others it takes for its part of a step">Takes</th>
               <th scope="col" class="number">Others wait</th>
               <th scope="col" class="number">Of a step</th>
-              <th scope="col" class="number">Score</th>
+              <th scope="col" class="number">GPU score</th>
               <th scope="col" class="number">Cost</th>
               <th scope="col">Since</th>
               {over && <th scope="col">Ended</th>}
@@ -95,12 +98,13 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
               <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
                 <td><NodeLink host={each.host} /></td>
-                <td>{each.cause}</td>
+                <td>{slowIn(each.cause)}</td>
+                <td class="number force">{times(slowdown(each))}</td>
                 <td class="number">{duration(each.lateness)}</td>
                 <td class="number">{percent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
-                <td class="number force">{gpuHours(each.cost_gpu_hours)}</td>
-                <td>{clock(each.since, asOf.value)}</td>
+                <td class="number">{gpuHours(each.cost_gpu_hours)}</td>
+                <td>{clock(each.since, asOf.value)}{!over && <small> {ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
                 {why && (
                   <td class="why">
@@ -142,11 +146,11 @@ function Distribution({ performance }: { performance: Performance }) {
               <th scope="col" class="number">Worst</th>
               <th scope="col" class="number">Median</th>
               <th scope="col" class="number">Best</th>
-              <th scope="col">Reference</th>
+              <th scope="col">Compared with</th>
             </tr>
           </thead>
           <tbody>
-            {SCORES.map(([name, title, against]) => {
+            {SCORES.filter(([name]) => performance.overall[name] != null).map(([name, title, against]) => {
               const found = performance.overall[name];
               return (
                 <tr key={name}>
@@ -165,8 +169,10 @@ function Distribution({ performance }: { performance: Performance }) {
   );
 }
 
-function Worst({ rows }: { rows: readonly RankScores[] }) {
-  const visible = rows.slice(0, FEW);
+function Worst({ performance }: { performance: Performance }) {
+  const visible = performance.ranks.slice(0, WORST);
+  const slow = slowRanks(performance);
+  const known = SCORES.filter(([name]) => visible.some((each) => each[name] !== null));
   if (visible.length === 0) return null;
   return (
     <div>
@@ -178,20 +184,16 @@ function Worst({ rows }: { rows: readonly RankScores[] }) {
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               <th scope="col" class="number">Others wait</th>
-              <th scope="col" class="number">Robust</th>
-              <th scope="col" class="number">Relative</th>
-              <th scope="col" class="number">Individual</th>
+              {known.map(([name, title]) => <th key={name} scope="col" class="number">{`${title[0]!.toUpperCase()}${title.slice(1)}`}</th>)}
             </tr>
           </thead>
           <tbody>
             {visible.map((each) => (
               <tr key={each.rank} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
-                <td><NodeLink host={each.host} /></td>
+                <td><NodeLink host={each.host} />{slow.has(each.rank) && <span class="tag slow">{slowTag(slow.get(each.rank)!)}</span>}</td>
                 <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : duration(each.lateness)}</td>
-                <td class="number">{score(each.gpu_robust)}</td>
-                <td class="number">{score(each.gpu_relative)}</td>
-                <td class="number">{score(each.gpu_individual)}</td>
+                {known.map(([name]) => <td key={name} class="number">{score(each[name])}</td>)}
               </tr>
             ))}
           </tbody>

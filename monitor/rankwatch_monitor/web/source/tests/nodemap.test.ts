@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { NodeMap } from "../src/api/types";
+import { blocks, mapLayout, slowNodes } from "../src/logic/nodemap";
+
+/** Hosts of jobs a, b, ... by the codes of their states. */
+function map(...jobs: number[][]): NodeMap {
+  const hosts = jobs.flatMap((states, job) => states.map((state, i) => [`${"abcdefgh"[job]}-${i}`, state, 8, 0, [job]] as NodeMap["hosts"][number]));
+  return { legend: ["unseen", "running", "hung", "no ranks"], jobs: jobs.map((_, i) => ({ id: `${i}`, name: `job-${"abcdefgh"[i]}` })), total: hosts.length, hosts };
+}
+
+test("the job with the worst node has the first block", () => {
+  const found = blocks({ ...map([1, 1], [1, 2], [1]), hosts: [...map([1, 1], [1, 2], [1]).hosts, ["spare", 3, 0, 1, []]] });
+  assert.deepEqual(found.map(({ host }) => host), ["job-b", "job-a", "job-c", "no job"]);
+});
+
+test("blocks do not overlap, stay within the width, and have their names above them", () => {
+  const jobs = [64, 128, 8, 1, 32, 256].map((size) => Array.from({ length: size }, () => 1));
+  const every = map(...jobs);
+  const groups = blocks(every);
+  const placed = mapLayout(groups, every.hosts.length, { width: 900, maxHeight: 220, scale: 1 });
+  assert.ok(placed.width <= 900);
+  assert.ok(placed.height <= 220, `${placed.height}`);
+  const boxes = groups.map(({ ranks }, i) => {
+    const xs = ranks.map((at) => placed.corners[2 * at]!);
+    const ys = ranks.map((at) => placed.corners[2 * at + 1]!);
+    const { x, y, width } = placed.labels[i]!;
+    assert.ok(Math.min(...ys) > y && Math.min(...xs) >= x && Math.max(...xs) + placed.cell <= x + width + 1);
+    return { left: x, right: x + width, top: y, bottom: Math.max(...ys) + placed.cell };
+  });
+  for (const [i, one] of boxes.entries())
+    for (const other of boxes.slice(i + 1))
+      assert.ok(one.right < other.left || other.right < one.left || one.bottom < other.top || other.bottom < one.top);
+  assert.equal(new Set(every.hosts.map((_, at) => `${placed.corners[2 * at]},${placed.corners[2 * at + 1]}`)).size, every.hosts.length);
+});
+
+test("nodes with slow ranks, those with the most first; older monitors report none", () => {
+  const every = map([1, 1, 1], [1]);
+  assert.deepEqual(slowNodes({ ...every, slow: { "a-2": 1, "b-0": 3 } }), [3, 2]);
+  assert.deepEqual(slowNodes(every), []);
+});
