@@ -63,6 +63,12 @@ export function rate(perSecond: number | null): { value: string; unit: string } 
   return { value: perSecond >= 100 ? perSecond.toFixed(0) : perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toFixed(2), unit: "steps/s" };
 }
 
+/** "2.38 steps/s", "12.5 s/step". */
+export function speedText(perSecond: number | null): string {
+  const { value, unit } = rate(perSecond);
+  return perSecond === null ? value : `${value}${THIN}${unit}`;
+}
+
 export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
 }
