@@ -276,3 +276,20 @@ def test_slow_steps_have_the_unit_in_which_they_are_read(page: Page, monitor_url
     script.answers["/jobs/j/trends"] = past.trends(None, 0.0, 1e12) | {"speed": [0.05] * 240, "scores": {}}
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.get_by_role("region", name="Speed").locator(".key")).to_contain_text("speed 20.0\u2009s/step")
+
+
+def test_a_job_that_has_ended_has_the_charts_of_its_last_hour_and_nothing_later(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    """Its loss was NaN at the end, which stands beside the chart; no chart claims to end now."""
+    script.add("j", ["finished"] * 8, state="finished", ended_at=time.time(), iterations_per_second=0.0)
+    script.logged, script.broken = ("loss",), (300.0, -60.0)
+    opened(page, f"{monitor_url}/#/jobs/j")
+    course = page.get_by_role("region", name="The last hour of the run")
+    expect(course.get_by_text("NaN or infinite since")).to_be_visible()
+    speed = course.locator(".key").first
+    expect(speed).to_contain_text("2.38")
+    expect(speed).not_to_contain_text("now")
+    page.goto(f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    expect(page.locator(".charts .key").first).to_be_visible()
+    expect(page.locator(".charts .key").filter(has_text="now")).to_have_count(0)

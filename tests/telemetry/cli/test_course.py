@@ -16,11 +16,11 @@ def trends(**columns: Any) -> dict[str, Any]:
 
 def test_each_part_of_the_hour_has_a_character_and_time_without_values_is_blank() -> None:
     begin = AT[-1] - HOUR
-    assert course(AT, [float(i) for i in range(121)], begin, 8) == "▁▂▃▄▅▆▇█"
-    assert course(AT, [None] * 60 + [1.0] * 61, begin, 8, floor=0.0) == "    ████"
-    assert course(AT, [2.0] * 60 + [1.0] * 61, begin, 8, floor=0.0) == "████▅▅▅▅"
-    assert course(AT, [None] * 121, begin, 8) == ""
-    assert course([0.0, *AT], [9.0, *[1.0] * 121], begin, 4, floor=0.0) == "████", "older points have no place"
+    assert course(AT, [float(i) for i in range(121)], begin, AT[-1], 8) == "▁▂▃▄▅▆▇█"
+    assert course(AT, [None] * 60 + [1.0] * 61, begin, AT[-1], 8, floor=0.0) == "    ████"
+    assert course(AT, [2.0] * 60 + [1.0] * 61, begin, AT[-1], 8, floor=0.0) == "████▅▅▅▅"
+    assert course(AT, [None] * 121, begin, AT[-1], 8) == ""
+    assert course([0.0, *AT], [9.0, *[1.0] * 121], begin, AT[-1], 4, floor=0.0) == "████", "older points have no place"
 
 
 def test_speed_and_loss_with_the_last_value_and_the_extremes() -> None:
@@ -34,6 +34,14 @@ def test_speed_and_loss_with_the_last_value_and_the_extremes() -> None:
     assert lines[2].startswith("  train_loss        █")
     assert lines[2].endswith("  2, 2 to 4")
     assert lines[3].split() == ["lr", "▁" * 40, "0.001"]
+
+
+def test_a_young_job_is_shown_since_its_first_point_without_blanks() -> None:
+    young = {"at": [100.0, 115.0, 130.2, 145.1, 160.0, 175.3, 190.0], "speed": [0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]}
+    lines = course_lines(young, Terminal())
+    assert lines[0] == "LAST 90.0 s"
+    assert lines[1].split()[1] == "▃████"
+    assert course_lines({"at": [100.0], "speed": [2.0]}, Terminal())[1].split()[1:] == ["█", "2.00", "steps/s"]
 
 
 def test_a_value_that_is_nan_stands_first_and_in_words_until_it_is_finite_again() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any, Final
 
-from rankwatch.cli.formatting import count, pace, printable
+from rankwatch.cli.formatting import count, duration, pace, printable
 from rankwatch.cli.terminal import Terminal
 
 HOUR: Final = 3600.0
@@ -33,7 +35,11 @@ def course_lines(trends: Trends | None, terminal: Terminal) -> list[str]:
         return []
     at = trends["at"]
     width = max(8, min(WIDEST, terminal.width - 2 - _NAME - 2 - _FIGURES))
-    where = (at[-1] - HOUR, width, terminal.width - 2)
+    begin = max(at[0], at[-1] - HOUR)
+    span = at[-1] - begin
+    if len(at) > 2:  # no finer than the points, or there would be blanks between them
+        width = max(1, min(width, int(span / (1.2 * median(b - a for a, b in pairwise(at))))))
+    where = (begin, at[-1], width, terminal.width - 2)
     rows = [_row("speed", at, trends.get("speed") or (), where, pace, floor=0.0)]
     logged, broken = trends.get("logged") or {}, trends.get("non_finite") or {}
     for name in sorted(logged, key=lambda name: (name not in broken, "loss" not in name.lower()))[:LOGGED]:
@@ -42,17 +48,20 @@ def course_lines(trends: Trends | None, terminal: Terminal) -> list[str]:
         else:
             rows.append(_row(name, at, logged[name], where, _figure))
     rows = [row for row in rows if row]
-    return ["LAST HOUR", *(f"  {row}" for row in rows)] if rows else []
+    title = "LAST HOUR" if span > HOUR - 120 else f"LAST {duration(round(span))}"
+    return [title, *(f"  {row}" for row in rows)] if rows else []
 
 
-def course(at: Sequence[float], values: Values, begin: float, width: int, floor: float | None = None) -> str:
-    """The hour's values as one character for each part of it, blank where none is known; empty if there are none.
+def course(
+    at: Sequence[float], values: Values, begin: float, end: float, width: int, floor: float | None = None
+) -> str:
+    """The values as one character for each part of the time, blank where none is known; empty if there are none.
 
     The lowest block is the least value, or ``floor``.
     """
     sums: list[list[float]] = [[] for _ in range(width)]
     for time, value in zip(at, values, strict=False):
-        place = int((time - begin) / HOUR * width)
+        place = int((time - begin) / max(1.0, end - begin) * width)
         if value is not None and 0 <= place <= width:
             sums[min(place, width - 1)].append(value)
     means = [sum(each) / len(each) if each else None for each in sums]
@@ -68,13 +77,13 @@ def _row(
     name: str,
     at: Sequence[float],
     values: Values,
-    where: tuple[float, int, int],
+    where: tuple[float, float, int, int],
     words: Callable[[float], str],
     floor: float | None = None,
 ) -> str:
     known = [value for value in values if value is not None]
-    begin, width, most = where
-    drawn = course(at, values, begin, width, floor)
+    begin, end, width, most = where
+    drawn = course(at, values, begin, end, width, floor)
     if not drawn:
         return ""
     low, high = min(known), max(known)

@@ -82,5 +82,6 @@ test("of the logged values a loss is shown, else the first that has a value", ()
   assert.equal(mainValue({ lr: [1], "train/loss": [2], loss: [null] }), "train/loss");
   assert.equal(mainValue({ lr: [1], val_loss: [2], Loss: [3] }), "Loss");
   assert.equal(mainValue({ a: [null], b: [1] }), "b");
+  assert.equal(mainValue({ a: [1], loss: [null] }, { loss: [3] }), "loss", "it is NaN, which is to be seen");
   assert.equal(mainValue({}), null);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Trends } from "../src/api/types";
-import { addSample, samplesOf, seed } from "../src/live/samples";
+import type { JobSummary, Trends } from "../src/api/types";
+import { addSample, sample, samplesOf, seed } from "../src/live/samples";
 
 test("times without a sample are a gap in the line", () => {
   const samples = samplesOf("gaps");
@@ -34,4 +34,12 @@ test("an hour of samples is kept", () => {
   const samples = samplesOf("long");
   for (let at = 0; at <= 4000; at++) addSample(samples, at, 1);
   assert.deepEqual([samples.time[0], samples.time.length], [400, 3601]);
+});
+
+test("a job that has ended has no speed", () => {
+  const job = { id: "over", ended_at: 1000, iterations_per_second: 0 } as JobSummary;
+  sample(job);
+  assert.deepEqual(samplesOf("over").time, []);
+  sample({ ...job, ended_at: null });
+  assert.equal(samplesOf("over").time.length, 1);
 });

@@ -32,7 +32,9 @@ export function speed(job: JobSummary): number | null {
   return stale.value === null ? job.iterations_per_second : null;
 }
 
+/** A job that has ended has no speed any more. */
 export function sample(job: JobSummary): void {
+  if (job.ended_at !== null) return;
   addSample(samplesOf(job.id), now.peek(), stale.peek() === null ? job.iterations_per_second : null);
 }
 

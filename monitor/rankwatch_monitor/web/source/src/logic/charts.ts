@@ -50,9 +50,9 @@ export function fitted(low: number | null, high: number | null, least = 0, top =
   return [first, first + least];
 }
 
-/** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value. */
-export function mainValue(logged: Readonly<Record<string, readonly (number | null)[]>>): string | null {
-  const known = Object.keys(logged).filter((name) => logged[name]!.some((value) => value !== null));
+/** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value, be it NaN. */
+export function mainValue(logged: Readonly<Record<string, readonly (number | null)[]>>, non_finite: Readonly<Record<string, unknown>> = {}): string | null {
+  const known = Object.keys(logged).filter((name) => non_finite[name] !== undefined || logged[name]!.some((value) => value !== null));
   return known.find((name) => name.toLowerCase() === "loss") ?? known.find((name) => /loss/i.test(name)) ?? known[0] ?? null;
 }
 

@@ -73,11 +73,11 @@ export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
 }
 
-/** Any number in four digits: "2.184", "125.4k", "3.2e-5". */
+/** Any number in four digits: "2.184", "125.4k", "3.25e-5". */
 export function figure(value: number | null): string {
   if (value === null) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 1e15)) return value.toExponential(1);
+  if (size !== 0 && (size < 0.001 || size >= 1e15)) return value.toExponential(2).replace(/\.?0+e/, "e");
   const [unit, name] = ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]] as const).find(([each]) => size >= each) ?? [1, ""];
   const scaled = value / (name === "k" ? 1e3 : unit);
   return `${Number(scaled.toPrecision(4))}${name}`;

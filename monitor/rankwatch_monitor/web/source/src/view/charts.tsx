@@ -45,11 +45,11 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to), [points, job.started_at, to]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
-    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value),
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
   };
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
-  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; crosses?: readonly number[]; label?: (value: number | null) => string } = {}) => (
+  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; broken?: readonly NonFinite[]; label?: (value: number | null) => string } = {}) => (
     <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
   );
   return (
@@ -76,14 +76,14 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         </section>
       )}
       {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
-        const counts = points.non_finite?.[name] ?? [];
+        const found = nonFinite(points.at, points.non_finite?.[name] ?? [], values);
         return (
           <section key={name} aria-label={`Logged value ${name}`}>
             <h2>
               {name} <small>logged by the training script</small>
             </h2>
-            <Broken found={nonFinite(points.at, counts, values)} />
-            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, crosses: points.at.filter((_, at) => (counts[at] ?? 0) > 0) })}
+            <Broken found={found} />
+            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, broken: found })}
           </section>
         );
       })}
@@ -115,7 +115,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
 }
 
 /** When values of a name were NaN or infinite. */
-function Broken({ found }: { found: readonly NonFinite[] }) {
+export function Broken({ found }: { found: readonly NonFinite[] }) {
   const last = found.at(-1);
   if (last === undefined) return null;
   const when = (at: number) => clock(at, asOf.value);

@@ -6,9 +6,10 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { mainValue, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
+import { mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
 import { bounds } from "../logic/range";
 import { figure, percent, speedText } from "../logic/text";
+import { Broken } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
@@ -33,7 +34,8 @@ export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: job.ended_at === null, height: HEIGHT };
-  const logged = trends === null ? null : mainValue(trends.logged ?? {});
+  const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
+  const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
   const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
   if (!hasSpeed && logged === null && !hasGoodput) return null;
@@ -43,7 +45,8 @@ export function Glance({ job, incidents }: Course) {
       {trends !== null && logged !== null && (
         <div>
           <h2>{logged} <small>logged by the training script</small></h2>
-          <Plot name={logged} time={trends.at} format={figure} fit lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
+          <Broken found={broken} />
+          <Plot name={logged} time={trends.at} format={figure} fit broken={broken} lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
         </div>
       )}
       {trends !== null && hasGoodput && (

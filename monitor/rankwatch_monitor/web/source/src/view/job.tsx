@@ -123,14 +123,14 @@ function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
         <h1>{job.name}</h1>
         {since !== undefined && <span class="tag">last known</span>}
         {job.observe_only && <span class="tag">observe only</span>}
-        {!job.instrumented && <span class="tag">not instrumented</span>}
+        {!job.instrumented && !over && <span class="tag">not instrumented</span>}
       </div>
       <Facts
         kind="facts"
         facts={[
           { label: "Step", value: count(job.iteration) },
           ...(over ? [] : [since === undefined ? { label: "Speed", value, note: unit } : { label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }]),
-          { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
+          over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
           { label: "Goodput", value: percent(wholeRatio(job, goodput)) },

@@ -47,8 +47,8 @@ export interface Plotted {
   live?: boolean;
   /** Unix seconds at which attempts began. */
   attempts?: readonly number[];
-  /** Unix seconds at which values were not finite. */
-  crosses?: readonly number[];
+  /** Unix seconds in which values were not finite. */
+  broken?: readonly { from: number; to: number }[];
   /** The axis is not one of time: the words for a place on it. */
   across?: (place: number) => string;
   /** A label of such an axis, if it is shorter. */
@@ -102,7 +102,7 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.mark, props.attempts, props.crosses, range?.[0], range?.[1]]);
+  useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.mark, props.attempts, props.broken, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
   const moment = at === null && live ? "now" : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
@@ -230,7 +230,7 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       draw: [
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
         (chart) => rule(chart, shown.current.mark ?? null),
-        (chart) => strips(chart, shown.current.crosses ?? []).forEach(([from, to]) => cross(chart, from, to)),
+        (chart) => shown.current.broken?.forEach(({ from, to }) => cross(chart, chart.valToPos(from, "x", true), chart.valToPos(to, "x", true))),
       ],
       setSelect: [
         (chart) => {
@@ -243,21 +243,6 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       setCursor: [(chart) => moved(chart.cursor.idx ?? null)],
     },
   };
-}
-
-/** Pixels between two crosses that are one strip. */
-const STRIP = 10;
-
-/** The crosses as strips, in pixels of the canvas. */
-function strips(chart: uPlot, times: readonly number[]): [from: number, to: number][] {
-  const found: [number, number][] = [];
-  for (const time of times) {
-    const x = Math.round(chart.valToPos(time, "x", true));
-    const last = found.at(-1);
-    if (last && x - last[1] < STRIP * devicePixelRatio) last[1] = x;
-    else found.push([x, x]);
-  }
-  return found;
 }
 
 function span(time: readonly number[]): [number, number] {
@@ -310,7 +295,7 @@ function cross(chart: uPlot, from: number, to: number): void {
   const { left, top, width } = chart.bbox;
   if (to < left || from > left + width) return;
   const { ctx } = chart;
-  const x = Math.max(left, from);
+  const x = Math.round(Math.max(left, from));
   ctx.fillStyle = colour("chart-band");
   ctx.fillRect(x, top, Math.min(left + width, to) - x, chart.bbox.height);
   const half = 3.5 * devicePixelRatio;
