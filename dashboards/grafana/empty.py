@@ -16,6 +16,7 @@ REASONS: Final = {
     names.JOB_REASON: "the state has no reason: nothing is wrong",
     names.JOB_ITERATION: "no step has completed yet",
     names.JOB_LOGGED: "the script logs no value by rankwatch.log()",
+    names.JOB_LOGGED_NON_FINITE: "the script logs no value by rankwatch.log()",
     names.GOODPUT: "no step has been counted yet",
     names.JOB_TIME: "no time is counted yet: it takes about 30 s",
     names.INCIDENTS: "no incident since the monitor watches the job",

@@ -277,7 +277,13 @@ def _steps() -> Row:
         [query(f"max by (name) ({of_job(names.JOB_LOGGED)})", "{{name}}")],
         low=None,
     )
-    return Row("Steps", 8, [(6, total), (6, parts), (6, verdicts), (6, logged)])
+    broken = lines(
+        "Logged values that were NaN or infinite",
+        "How many a minute, by name. They are in no mean, and the panel beside keeps the last finite value.",
+        [query(f"sum by (name) (60 * rate({of_job(names.JOB_LOGGED_NON_FINITE)}[$__rate_interval]))", "{{name}}")],
+        unit="cpm",
+    )
+    return Row("Steps", 8, [(5, total), (5, parts), (4, verdicts), (5, logged), (5, broken)])
 
 
 def _stragglers() -> Row:

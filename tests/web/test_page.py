@@ -375,6 +375,6 @@ def test_everything_works_under_the_content_security_policy(page: Page, monitor_
     script.add("j", ["running"] * 4)
     script.account("j", 0.9, productive=90.0, hang=10.0)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".u-wrap")).to_be_visible()
+    expect(page.locator(".u-wrap").first).to_be_visible()
     expect(page.locator(".goodput .track i")).to_have_count(2)
     assert refused == []

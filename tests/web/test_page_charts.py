@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from web import scripted_history as past
 from web.scripted_monitor import Script
 
 pytestmark = pytest.mark.skipif(
@@ -219,3 +220,76 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, days: Sc
     expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     keep(page, f"charts-{width}-{theme}")
+
+
+def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    """Of what is stored, not only of what has come since the page was opened."""
+    script.add("j", ["running"] * 8)
+    script.logged = ("lr", "train_loss")
+    opened(page, f"{monitor_url}/#/jobs/j")
+    course = page.get_by_role("region", name="The last hour")
+    expect(course.get_by_role("heading")).to_have_text(
+        [re.compile("^Speed"), re.compile("^train_loss"), "Goodput of the hour before"]
+    )
+    charts = course.get_by_role("img")
+    expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
+    top = [page.locator(each).first.bounding_box() for each in (".course", ".grid, .rank-grid, table")]
+    assert top[0] is not None
+    assert top[1] is not None
+    assert top[0]["y"] < top[1]["y"]
+    keep(page, "healthy")
+    charts.first.press("ArrowLeft")
+    for _ in range(30):
+        charts.first.press("ArrowLeft")
+    expect(course.locator(".key").first).to_contain_text(re.compile(r"^\d\d:\d\d:\d\d"))
+    expect(course.locator(".key").first).to_contain_text("2.38")
+
+
+def test_an_open_incident_stands_before_the_charts(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.hang("j", 3, "Rank 3 did not enter all_reduce #7.")
+    opened(page, f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("region", name="The last hour")).to_have_count(0)
+    expect(page.locator(".right .course .chart")).to_have_count(1)
+
+
+def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, monitor_url: str, days: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    steps = page.get_by_role("region", name="Step time")
+    box = steps.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
+    expect(steps.locator(".tip li")).to_have_count(7)
+    expect(page.locator(".tip")).to_have_count(1), "the other charts have the cursor only"
+    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).click()
+    expect(steps.locator(".key [aria-pressed=false]")).to_have_count(1)
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20)
+    expect(steps.locator(".tip li")).to_have_count(6)
+    page.mouse.move(0, 0)
+    expect(page.locator(".tip")).to_have_count(0)
+
+
+def test_slow_steps_have_the_unit_in_which_they_are_read(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8, iterations_per_second=0.05)
+    script.answers["/jobs/j/trends"] = past.trends(None, 0.0, 1e12) | {"speed": [0.05] * 240, "scores": {}}
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    expect(page.get_by_role("region", name="Speed").locator(".key")).to_contain_text("speed 20.0\u2009s/step")
+
+
+def test_a_job_that_has_ended_has_the_charts_of_its_last_hour_and_nothing_later(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    """Its loss was NaN at the end, which stands beside the chart; no chart claims to end now."""
+    script.add("j", ["finished"] * 8, state="finished", ended_at=time.time(), iterations_per_second=0.0)
+    script.logged, script.broken = ("loss",), (300.0, -60.0)
+    opened(page, f"{monitor_url}/#/jobs/j")
+    course = page.get_by_role("region", name="The last hour of the run")
+    expect(course.get_by_text("NaN or infinite since")).to_be_visible()
+    speed = course.locator(".key").first
+    expect(speed).to_contain_text("2.38")
+    expect(speed).not_to_contain_text("now")
+    page.goto(f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    expect(page.locator(".charts .key").first).to_be_visible()
+    expect(page.locator(".charts .key").filter(has_text="now")).to_have_count(0)

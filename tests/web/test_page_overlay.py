@@ -53,9 +53,9 @@ def test_two_jobs_are_chosen_drawn_and_read_at_one_cursor(page: Page, monitor_ur
     field.press("Enter")
     page.wait_for_url("**/#/jobs/new?tab=charts&with=old")
     for figure in ("Step time", "Speed", "loss", "mfu", "Goodput", "GPU score, robust"):
-        expect(page.get_by_role("region", name=f"{figure} of both").locator(".key li")).to_have_count(3)
+        expect(page.get_by_role("region", name=f"{figure} of both").locator(".key li")).to_have_count(4)
     speed = page.get_by_role("region", name="Speed of both")
-    expect(speed.locator(".key")).to_contain_text(re.compile(r"new\s*1.27\s*old\s*2.38"))
+    expect(speed.locator(".key")).to_contain_text(re.compile(r"new\s*1.27.*old\s*2.38.*ratio\s*0.53×"))
     expect(speed.locator(".key i.dashed")).to_have_count(1)
     box = speed.locator(".u-over").bounding_box()
     assert box is not None
@@ -64,9 +64,9 @@ def test_two_jobs_are_chosen_drawn_and_read_at_one_cursor(page: Page, monitor_ur
         expect(page.get_by_role("region", name=f"{figure} of both").locator(".key li").first).to_have_text(
             re.compile(r"^step 1,2\d\d$")
         )
-    assert [re.sub(r"\D*", "", text, count=1) for text in keys(page, "Speed")[1:]] == ["2.38", "2.38"], (
-        "before it was slow"
-    )
+    assert [re.sub(r"\D*", "", text, count=1) for text in keys(page, "Speed")[1:]] == [
+        "2.38\u2009steps/s", "2.38\u2009steps/s", "1.00×",
+    ], "before it was slow"  # fmt: skip
     keep(page, "charts-overlay")
 
 
@@ -97,7 +97,7 @@ def test_an_earlier_attempt_lies_under_the_present_one(page: Page, monitor_url: 
     expect(page.get_by_role("region", name="Speed of both").locator(".key li").first).to_have_text(re.compile("^\\+"))
     page.reload()
     expect(page.get_by_role("combobox", name="Compare with")).to_have_value("2")
-    expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(3)
+    expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(4)
 
 
 def test_a_stretch_is_shown_alone_by_keys_and_back(page: Page, monitor_url: str, two: Script) -> None:
@@ -109,6 +109,63 @@ def test_a_stretch_is_shown_alone_by_keys_and_back(page: Page, monitor_url: str,
     expect(first).to_have_text(re.compile("^step 3,7"))
     chart.press("0")
     expect(first).to_have_text(re.compile("^step 4,9"))
+
+
+def test_the_current_run_is_the_strong_line_and_the_other_lies_behind_it(
+    page: Page, monitor_url: str, two: Script
+) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
+    own, other = page.get_by_role("region", name="Speed of both").locator(".key i").all()
+    assert [each.get_attribute("class") for each in (own, other)] == [None, "dashed behind"]
+    contrast = """(mark) => {
+        const light = (text) => {
+            const [r, g, b] = text.match(/[0-9.]+/g).map(Number).map((each) => (each / 255) ** 2.2);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const ground = getComputedStyle(document.body).backgroundColor;
+        const [one, two] = [light(getComputedStyle(mark).color), light(ground)];
+        return (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    }"""
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        assert own.evaluate(contrast) > 1.25 * other.evaluate(contrast), theme
+
+
+def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monitor_url: str, two: Script) -> None:
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
+    table = page.get_by_role("region", name="Means of both")
+    row = table.get_by_role("row", name=re.compile("^Speed"))
+    expect(row).to_contain_text("0.88×")
+    expect(table.get_by_role("row", name=re.compile("^loss"))).to_contain_text("1.00×")
+    toolbar = page.get_by_role("toolbar", name="Part of both that is shown")
+    for _ in range(2):
+        toolbar.get_by_role("button", name="Zoom in").click()
+        toolbar.get_by_role("button", name="Later").click()
+    for _ in range(3):
+        toolbar.get_by_role("button", name="Later").click()
+    expect(row).to_contain_text(re.compile("0.5[34]×"))
+    toolbar.get_by_role("button", name="All of both").click()
+    expect(row).to_contain_text("0.88×")
+
+
+def test_only_the_part_that_is_shown_is_read_and_never_more_points_than_a_chart_has_pixels(
+    page: Page, monitor_url: str, two: Script
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "since=" in request.url else None)
+    opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old&axis=time")
+    figures = [url for url in asked if "attempt=9007199254740991" not in url and "with=" not in url]
+    assert figures
+    asked.clear()
+    with page.expect_response(lambda answer: "/old/history" in answer.url):
+        page.get_by_role("toolbar", name="Part of both that is shown").get_by_role("button", name="Zoom in").click()
+    part = [url for url in asked if "/trends" in url]
+    assert {url.split("/jobs/")[1].split("/")[0] for url in part} == {"new", "old"}
+    for url in part:
+        since, until = (float(re.findall(rf"{name}=(\d+)", url)[0]) for name in ("since", "until"))
+        assert until - since == pytest.approx(RUN / 2, abs=60)
+    assert all("points=800" in url for url in part)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +187,7 @@ def test_what_cannot_be_compared_is_stated(
     expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
     if "step" in words.lower():
         page.get_by_role("button", name="Compare by time since the start").click()
-        expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(3)
+        expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_have_count(4)
         expect(page.get_by_text(words)).to_be_hidden()
 
 

@@ -298,7 +298,10 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.policy.max_restarts}"])
     reporting = len(ranks) - sum(counts[each] for each in ("unseen", "silent", "dead", "finished"))
     reporting = 0 if state == "lost" else reporting
-    same("ranks reporting", facts["Ranks reporting"], [str(reporting), f"of {job.world_size}"])
+    if over:
+        same("ranks", facts["Ranks"][0], str(job.world_size))
+    else:
+        same("ranks reporting", facts["Ranks reporting"], [str(reporting), f"of {job.world_size}"])
     early = not over and job.ledger.until - job.created_at < 60
     same_share("goodput", facts["Goodput"][0], None if early else ratio(job))
     age = facts["Ran for" if over else "Up"][0]

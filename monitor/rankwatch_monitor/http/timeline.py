@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from rankwatch.contract.policy import Ranks, parse_ranks
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.http.why import Moment, check_order
+from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
 from rankwatch_monitor.service import span_store, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -81,17 +81,18 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
     @routes.get(
         "/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values; the last six hours by default"
     )
-    async def points(
+    async def trends(
         job_id: str,
         since: Moment = None,
         until: Moment = None,
-        attempt: Annotated[int | None, Query(ge=0, lt=2**63, description="only the points of this attempt")] = None,
+        attempt: OfAttempt = None,
+        points: Points = trend.SHOWN,
     ) -> dict[str, Any]:
         kept = monitor.job(job_id).trends.copy()
         check_order(since, until)
         last = kept.latest_at if until is None else until
         begin = last - SIX_HOURS if since is None else since
-        return await run_in_threadpool(trend.to_json, kept, begin, last, attempt)
+        return await run_in_threadpool(trend.to_json, kept, begin, last, attempt, points)
 
     return routes
 

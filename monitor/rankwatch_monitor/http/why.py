@@ -22,6 +22,10 @@ LATEST = 253_402_300_799.0
 """The end of the year 9999, the last that datetime supports."""
 
 Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False, description="unix seconds")]
+OfAttempt = Annotated[int | None, Query(ge=0, lt=2**63, description="only of this attempt")]
+Points = Annotated[int, Query(ge=1, le=SHOWN, description="at most so many; neighbouring ones are merged")]
+CHARTED = ("at", "attempt", "iteration", "seconds", "step", "step_max", "parts")
+"""Fields of a sample that a chart of step times needs."""
 
 
 def why_routes(monitor: Monitor) -> APIRouter:
@@ -43,12 +47,19 @@ def why_routes(monitor: Monitor) -> APIRouter:
         return explanation.to_json()
 
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
-    async def history(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
+    async def history(
+        job_id: str,
+        since: Moment = None,
+        until: Moment = None,
+        attempt: OfAttempt = None,
+        points: Points = SHOWN,
+        brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
+    ) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
         check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
-        return {"samples": await run_in_threadpool(_samples, kept, since, until)}
+        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, brief)}
 
     return routes
 
@@ -69,13 +80,17 @@ def check_order(since: float | None, until: float | None) -> None:
         raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
 
 
-def _samples(history: History, since: float | None, until: float | None) -> list[dict[str, Any]]:
-    found = history.window(since, until)
-    each = -(-len(found) // SHOWN) if found else 1
-    return [_shown(merged(found[i : i + each])) for i in range(0, len(found), each)]
+def _samples(
+    history: History, since: float | None, until: float | None, attempt: int | None, points: int, brief: bool
+) -> list[dict[str, Any]]:
+    found = [each for each in history.window(since, until) if attempt in (None, each.attempt)]
+    each = -(-len(found) // points) if found else 1
+    return [_shown(merged(found[i : i + each]), brief) for i in range(0, len(found), each)]
 
 
-def _shown(sample: Sample) -> dict[str, Any]:
+def _shown(sample: Sample, brief: bool) -> dict[str, Any]:
+    if brief:
+        return {name: getattr(sample, name) for name in CHARTED}
     return {
         **sample._asdict(),
         "sections": {name: section._asdict() for name, section in sample.sections.items()},

@@ -45,7 +45,9 @@ def _values(job: Job) -> dict[str, float]:
     return finite({**values, **job.logged.take_point()})
 
 
-def to_json(history: TrendHistory, since: float, until: float, attempt: int | None = None) -> dict[str, Any]:
+def to_json(
+    history: TrendHistory, since: float, until: float, attempt: int | None = None, most: int = SHOWN
+) -> dict[str, Any]:
     """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name.
 
     ``non_finite`` has how many logged values were NaN or infinite, ``attempts`` those with points in that time.
@@ -54,7 +56,7 @@ def to_json(history: TrendHistory, since: float, until: float, attempt: int | No
     attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
     if attempt is not None:
         found = [point for point in found if point.attempt == attempt]
-    each = -(-len(found) // SHOWN) if found else 1
+    each = -(-len(found) // most) if found else 1
     points = [mean(found[i : i + each]) for i in range(0, len(found), each)]
     names = {name for point in points for name in point.values}
     non_finite = sorted(name.removeprefix(NON_FINITE) for name in names if name.startswith(NON_FINITE))

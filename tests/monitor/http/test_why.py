@@ -120,3 +120,17 @@ def test_the_command_passes_on_why_a_question_is_wrong(url: str, capsys: pytest.
     assert "does not cover" in capsys.readouterr().err
     assert why(["nobody", "--monitor", url]) == 2
     assert "there is no job 'nobody'" in capsys.readouterr().err
+
+
+def test_a_chart_reads_as_many_points_as_it_has_room_for_and_nothing_else(api: httpx.Client) -> None:
+    whole = api.get("/jobs/slowed/history?since=0").json()["samples"]
+    few = api.get("/jobs/slowed/history?since=0&points=7&brief=true").json()["samples"]
+    assert 3 < len(few) <= 7 < len(whole)
+    assert few[-1]["at"] == whole[-1]["at"], "the whole range, more coarsely"
+    assert set(few[0]) == {"at", "attempt", "iteration", "seconds", "step", "step_max", "parts"}
+    brief = api.get("/jobs/slowed/history?since=0&brief=true")
+    assert brief.json()["samples"] == [{name: sample[name] for name in few[0]} for sample in whole]
+    attempt = whole[0]["attempt"]
+    assert api.get(f"/jobs/slowed/history?since=0&attempt={attempt}").json()["samples"] == whole
+    assert api.get(f"/jobs/slowed/history?since=0&attempt={attempt + 1}").json()["samples"] == []
+    assert api.get("/jobs/slowed/history?points=1501").status_code == 422

@@ -52,6 +52,7 @@ def test_values_that_were_not_finite_stand_in_the_trends(api: Api, job: str) -> 
     assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
     trends = wait_for(lambda: (found := api.read(f"/jobs/{job}/trends"))["non_finite"] and found, "a point with them")
     assert (trends["non_finite"]["loss"][0], trends["logged"]["loss"][0]) == (3.0, None)
+    assert f'rankwatch_job_logged_non_finite_total{{job="{job}",name="loss"}} 3.0' in api.get("/metrics").text
 
 
 def test_the_same_scope_again_has_its_new_values(api: Api, job: str) -> None:

@@ -29,6 +29,10 @@ class LoggedValues:
     def __init__(self) -> None:
         self.latest: dict[str, Value] = {}
         self.step: int | None = None
+        self.non_finite: dict[str, int] = {}
+        """How many values were NaN or infinite since this monitor watches the job, by name; it never decreases."""
+        self._counted_by: dict[str, tuple[int, float]] = {}
+        """The rank whose values are counted there, and when it last had any."""
         self._pending: dict[str, list[float]] = {}
         self._counts: dict[tuple[str, int], int] = {}
         """How many values were NaN or infinite, by name and rank, as its process counts them."""
@@ -52,6 +56,8 @@ class LoggedValues:
             if known is not None and known.rank != rank:
                 self._pending.pop(name, None)
             self.latest[name] = Value(value, rank, now)
+            if len(self.non_finite) < MAX_NAMES:
+                self.non_finite.setdefault(name, 0)
             self._pending.setdefault(name, []).append(value)
             del self._pending[name][:-MAX_NAMES]
         for name, count in report.logged_non_finite.items():
@@ -61,7 +67,7 @@ class LoggedValues:
 
     def begin_attempt(self) -> None:
         """Other processes log from now on."""
-        for each in (self.latest, self._pending, self._counts, self._new):
+        for each in (self.latest, self._pending, self._counts, self._new, self._counted_by):
             each.clear()
         self.step, self._resumed = None, False
 
@@ -84,3 +90,13 @@ class LoggedValues:
         if (new := count - before if count >= before else count) > 0:
             by_rank = self._new.setdefault(name, {})
             by_rank[rank] = by_rank.get(rank, 0) + new
+            self._add(name, rank, new, now)
+
+    def _add(self, name: str, rank: int, new: int, now: float) -> None:
+        """Count for the job as a whole: of ranks with the same name, the lowest counts."""
+        counted = self._counted_by.get(name)
+        if counted is not None and counted[0] < rank and now - counted[1] < OWNED:
+            return
+        if name in self.non_finite or len(self.non_finite) < MAX_NAMES:
+            self._counted_by[name] = (rank, now)
+            self.non_finite[name] = self.non_finite.get(name, 0) + new

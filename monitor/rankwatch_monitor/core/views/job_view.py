@@ -121,7 +121,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
-        "goodput": goodput_ratio(job),
+        "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
         "iteration": _iteration(job),
         "iterations_per_second": steps_per_second(job, now),
         "instrumented": job.instrumented,
@@ -209,10 +209,13 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
 
 
 def goodput_ratio(job: Job) -> float | None:
-    """The effective-time ratio for lists and the page; None before the first step, and in a job's first minute."""
+    """The effective-time ratio for lists and charts; None before the first step, and in a job's first minute.
+
+    Summaries have it in three digits, which are those that page and terminal show: rounded once, all of them agree.
+    """
     known = goodput_accounting.ratio(job)
     too_early = job.ended is None and job.ledger.until - job.created_at < TOO_EARLY
-    return None if known is None or too_early else round(known, 4)
+    return None if too_early else known
 
 
 def goodput(job: Job) -> dict[str, Any]:

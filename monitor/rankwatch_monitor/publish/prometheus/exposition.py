@@ -110,6 +110,8 @@ class _Snapshot(Collector):
             self._add(names.JOB_TIME, seconds, job.id, bucket)
         for name, logged in job.logged.latest.items():
             self._add(names.JOB_LOGGED, logged.value, job.id, name)
+        for name, non_finite in job.logged.non_finite.items():  # also zeros, as increase() needs a first value
+            self._add(names.JOB_LOGGED_NON_FINITE, non_finite, job.id, name)
         self._incidents(job)
         self._performance(job, now)
         for reason, lost in job.dropped.items():

@@ -71,6 +71,13 @@ JOB_TIME: Final = Family(
 JOB_LOGGED: Final = Family(
     "rankwatch_job_logged_value", "gauge", ("job", "name"), "the last value of a name the training script logs"
 )
+JOB_LOGGED_NON_FINITE: Final = Family(
+    "rankwatch_job_logged_non_finite_total",
+    "counter",
+    ("job", "name"),
+    "values of a name the training script logs that were NaN or infinite, which rankwatch_job_logged_value leaves "
+    "out; at most 32 names of a job, 0 for those that were always finite",
+)
 INCIDENTS: Final = Family(
     "rankwatch_incidents_total", "counter", ("job", "kind"), "incidents opened, by kind of verdict"
 )
@@ -256,6 +263,7 @@ FAMILIES: Final = (
     GOODPUT,
     JOB_TIME,
     JOB_LOGGED,
+    JOB_LOGGED_NON_FINITE,
     INCIDENTS,
     INCIDENT_OPEN,
     INCIDENT_OPENED,

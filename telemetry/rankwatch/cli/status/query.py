@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rankwatch.monitor_client import MonitorClient, path_of
+from rankwatch.cli.status.course import HOUR, POINTS
+from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
 RECENT_FAILURE: Final = 3600.0
@@ -63,6 +65,8 @@ class JobSnapshot:
     """Open ones, the costliest first."""
     goodput: Json
     passed: Sequence[PassedLimit]
+    trends: Json | None = None
+    """The last hour as columns; None with a monitor that has none."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -113,9 +117,20 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
             stragglers=[each for each in stragglers if each["ended"] is None],
             goodput=goodput,
             passed=limits_passed(rows, job["timeouts"]),
+            trends=_last_hour(client, path, job["ended_at"]),
         )
 
     return _validated(client, build)
+
+
+def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json | None:
+    # A minute more, as the clocks of two hosts differ.
+    since = (time.time() if ended is None else ended) - HOUR - 60
+    try:
+        found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
+    except MonitorError:
+        return None  # an older monitor, and the rest stands without it
+    return found
 
 
 def in_trouble(job: Json, now: float, *, alone: bool) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, spaced, when
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
+from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 
@@ -43,7 +44,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
-    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, goodput, nodes."""
+    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, last hour, goodput, nodes."""
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
@@ -52,6 +53,7 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
         _passed(snapshot, terminal),
+        course_lines(snapshot.trends, terminal),
         _goodput(snapshot, terminal),
         _nodes(snapshot.job, terminal) + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
     )

@@ -80,3 +80,20 @@ def test_of_two_ranks_that_count_the_lowest_is_shown() -> None:
     logged.take(report(0, loss=1.0), 1.0)
     logged.take(counted(7, loss=9), 1.0)
     assert logged.take_point() == {"log.loss": 1.0}, "the loss of rank 0 counts, and is finite"
+
+
+def test_the_total_of_a_job_never_decreases_is_of_the_lowest_rank_and_is_bounded() -> None:
+    logged = LoggedValues()
+    logged.take(report(0, loss=1.0), 0.0)
+    assert logged.non_finite == {"loss": 0}, "a counter of Prometheus needs a value before its first increase"
+    for rank in (0, 7):
+        logged.take(counted(rank, grad_norm=3), 1.0)
+    assert logged.non_finite == {"loss": 0, "grad_norm": 3}
+    logged.take_point()
+    logged.begin_attempt()
+    logged.take(counted(0, grad_norm=2), 2.0)
+    assert logged.non_finite == {"loss": 0, "grad_norm": 5}, "processes of a new attempt count from zero"
+    logged.take(counted(7, grad_norm=9), 2.0 + OWNED)
+    assert logged.non_finite["grad_norm"] == 14, "the lowest rank has not reported it for long"
+    logged.take(counted(0, **{f"n{i}": 1 for i in range(100)}), 3.0)
+    assert len(logged.non_finite) == MAX_NAMES

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { fitted, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -68,4 +68,20 @@ test("counts and steps keep their rows where there are gaps", () => {
 
 test("nothing yet is no chart that fails", () => {
   assert.deepEqual(stepChart([]).time, []);
+});
+
+test("an axis that fits its values has a least length and ends at the top", () => {
+  assert.deepEqual(fitted(0.97, 0.98, 0.1, 1), [0.9, 1], "goodput near its end");
+  assert.deepEqual(fitted(0, 0, 0.1, 1), [0, 1]);
+  assert.deepEqual(fitted(0.5, 0.5, 0.1, 1).map((end) => Number(end.toFixed(6))), [0.45, 0.55]);
+  assert.deepEqual(fitted(2, 12), [1, 13]);
+  assert.deepEqual(fitted(null, null, 0.1, 1), [0, 1]);
+});
+
+test("of the logged values a loss is shown, else the first that has a value", () => {
+  assert.equal(mainValue({ lr: [1], "train/loss": [2], loss: [null] }), "train/loss");
+  assert.equal(mainValue({ lr: [1], val_loss: [2], Loss: [3] }), "Loss");
+  assert.equal(mainValue({ a: [null], b: [1] }), "b");
+  assert.equal(mainValue({ a: [1], loss: [null] }, { loss: [3] }), "loss", "it is NaN, which is to be seen");
+  assert.equal(mainValue({}), null);
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inWords, slices, windowName, windowDiffers } from "../src/logic/goodput";
+import { inWords, slices, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import { percent } from "../src/logic/text";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -34,4 +35,10 @@ test("the sliding window is shown once the run is longer than it", () => {
   assert.equal(windowDiffers(run(1200, 1200)), false);
   assert.equal(windowDiffers(run(0, 0)), false);
   assert.equal(windowDiffers(run(7200, 3600)), true);
+});
+
+test("every place shows the same share of the whole run", () => {
+  assert.equal(percent(wholeRatio({ goodput: 0.9665 }, { ratio: 0.96649 })), percent(0.96649));
+  assert.equal(wholeRatio({ goodput: 0.966 }, null), 0.966);
+  assert.equal(wholeRatio({ goodput: null }, { ratio: 0.1 }), null, "too early for one");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
-import { cells, curves, extent, onCells, type Overlay, overlap, parseOverlay, writeOverlay } from "../src/logic/overlay";
+import { cells, curves, extent, inside, means, onCells, type Overlay, overlap, parseOverlay, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -64,4 +64,30 @@ test("a long run has as many cells as a chart has pixels, each with the mean of 
 test("runs that share no step are told from those that do", () => {
   assert.equal(overlap([0, 500], [500, 900]), true);
   assert.equal(overlap([0, 499], [500, 900]), false);
+});
+
+test("a part of the axis is read as the seconds in which the run was there", () => {
+  const run = trends([[0, 1, null, 1], [15, 1, 10, 1], [30, 1, 20, 2], [45, 1, 30, 3], [60, 2, 20, 5], [75, 2, 40, 6]]);
+  assert.deepEqual(secondsOf(run, "step", [15, 25]), [15, 75], "with a point beyond each end, and the steps that were done again");
+  assert.deepEqual(secondsOf(run, "time", [0, 10]), [0, 15]);
+  assert.deepEqual(secondsOf(run, "step", [12, 14]), [15, 30], "between two points");
+  assert.equal(secondsOf(run, "step", [50, 90]), null);
+  assert.equal(secondsOf(trends([]), "step", [0, 1]), null);
+});
+
+test("one run is a multiple of the other where both have a value", () => {
+  assert.deepEqual(means([1, 2, null, 9], [2, 4, 6, null]), [1.5, 3]);
+  assert.equal(means([null], [1]), null);
+  assert.deepEqual([times(ratio(1.27, 2.38)), times(ratio(48, 2)), times(ratio(1, 0)), times(ratio(-1, 2)), times(ratio(null, 2))], ["0.53×", "24×", "–", "–", "–"]);
+});
+
+test("a part that is read again stands where it stood in the whole run", () => {
+  const part = trends([[1030, 1, 3, 4], [1045, 1, 4, 4]]);
+  assert.deepEqual(curves(part, [], "time", 1000).get("speed")!.across, [30, 45]);
+});
+
+test("a part stays on the axis", () => {
+  assert.deepEqual(inside([80, 120], [0, 100]), [60, 100]);
+  assert.deepEqual(inside([-20, 20], [0, 100]), [0, 40]);
+  assert.equal(inside([-20, 120], [0, 100]), null);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, percent, rate, runs } from "../src/logic/text";
+import { ago, duration, figure, percent, rate, runs } from "../src/logic/text";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -31,4 +31,8 @@ test("ranks are grouped into runs", () => {
   assert.equal(runs([3, 0, 1]), "0, 1, 3");
   assert.equal(runs([0, 1, 2, 5]), "0–2, 5");
   assert.equal(runs([0, 2, 4, 6], 2), "0, 2, …");
+});
+
+test("neighbouring labels of small numbers differ", () => {
+  assert.deepEqual([1.05e-4, 1.1e-4, 1e-4, 1e-10].map(figure), ["1.05e-4", "1.1e-4", "1e-4", "1e-10"]);
 });

@@ -1,4 +1,4 @@
-// The trends of one run, a job or one attempt of it, for a comparison.
+// The trends of one run, a job or one attempt of it, for a comparison: coarsely as a whole, and the part that is looked at.
 
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -7,6 +7,8 @@ import type { HistorySample, Trends } from "../api/types";
 import { poll } from "./poll";
 
 const EVERY_MS = 60_000;
+/** Points of a range; a chart has about as many pixels. */
+const POINTS = 800;
 
 export interface Run {
   trends: Trends;
@@ -20,22 +22,49 @@ export interface RunRead {
   problem: Signal<Problem | null>;
 }
 
+/** `range`: first and last second; null: the whole run. */
+async function read(job: string, attempt: number | null, range: readonly [number, number] | null, ended: AbortSignal): Promise<Run> {
+  const path = `/jobs/${encodeURIComponent(job)}`;
+  const only = `&points=${POINTS}${attempt === null ? "" : `&attempt=${attempt}`}`;
+  const trends = await get<Trends>(`${path}/trends?${query(range ?? [0, null])}${only}`, ended);
+  const [from, to] = range ?? [trends.at[0], trends.at.at(-1)];
+  if (from === undefined || to === undefined) return { trends, samples: [] };
+  const { samples } = await get<{ samples: HistorySample[] }>(`${path}/history?${query([from, to])}${only}&brief=true`, ended);
+  // Older monitors send those of all attempts.
+  return { trends, samples: attempt === null ? samples : samples.filter((sample) => sample.attempt === attempt) };
+}
+
+const query = ([from, to]: readonly [number, number | null]) => `since=${Math.floor(from)}${to === null ? "" : `&until=${Math.ceil(to)}`}`;
+
+/** The whole run. */
 export function useRun(job: string, attempt: number | null): RunRead {
-  const read: RunRead = useMemo(() => ({ run: signal(null), problem: signal(null) }), [job, attempt]);
+  const found: RunRead = useMemo(() => ({ run: signal(null), problem: signal(null) }), [job, attempt]);
+  useEffect(
+    () =>
+      poll(EVERY_MS, async (ended) => {
+        try {
+          found.run.value = await read(job, attempt, null, ended);
+          found.problem.value = null;
+        } catch (problem) {
+          if (!(problem instanceof Problem)) throw problem;
+          found.problem.value = problem;
+        }
+      }),
+    [found],
+  );
+  return found;
+}
+
+/** Its part between two moments; null: none was asked for, or it is not read yet. */
+export function usePart(job: string, attempt: number | null, range: readonly [number, number] | null): Run | null {
+  const [from, to] = range ?? [null, null];
+  const part = useMemo(() => signal<Run | null>(null), [job, attempt, from, to]);
   useEffect(() => {
-    const path = `/jobs/${encodeURIComponent(job)}`;
-    return poll(EVERY_MS, async (ended) => {
-      try {
-        const trends = await get<Trends>(`${path}/trends?since=0${attempt === null ? "" : `&attempt=${attempt}`}`, ended);
-        const [from, to] = [trends.at[0], trends.at.at(-1)];
-        const samples = from === undefined ? [] : (await get<{ samples: HistorySample[] }>(`${path}/history?since=${Math.floor(from)}&until=${Math.ceil(to!)}`, ended)).samples;
-        read.run.value = { trends, samples: attempt === null ? samples : samples.filter((sample) => sample.attempt === attempt) };
-        read.problem.value = null;
-      } catch (problem) {
-        if (!(problem instanceof Problem)) throw problem;
-        read.problem.value = problem;
-      }
-    });
-  }, [read]);
-  return read;
+    if (range === null) return;
+    const ended = new AbortController();
+    // Without it the part of the whole run is drawn, which is coarser.
+    read(job, attempt, range, ended.signal).then((run) => (part.value = run), () => undefined);
+    return () => ended.abort();
+  }, [part]);
+  return part.value;
 }

@@ -14,6 +14,8 @@ export interface Line {
   dashed?: boolean;
   /** The name of a colour to fill the ground under it with. */
   fill?: string;
+  /** It lies behind the others, and is broader, so that both are seen where they are the same. */
+  behind?: boolean;
 }
 
 /** The parts of a step, from the lowest area up. */
@@ -31,6 +33,27 @@ export function stacked(lines: readonly Line[]): (number | null)[][] {
     drawn[i] = drawn[i]!.map((value, at) => (value === null ? null : value + (drawn[i + 1]![at] ?? 0)));
   }
   return drawn;
+}
+
+/** An axis of shares reaches over a tenth at least, so that small changes remain small. */
+export const SHORTEST_SHARE = 0.1;
+
+/** A value axis from the least to the largest value with some room, and of a least length; a constant has its value in the middle. */
+export function fitted(low: number | null, high: number | null, least = 0, top = Number.POSITIVE_INFINITY): [number, number] {
+  if (low === null || high === null) return [0, Number.isFinite(top) ? top : 1];
+  const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
+  const end = Math.max(high, Math.min(top, high + room));
+  const begin = low >= 0 && low < room ? 0 : low - room;
+  if (end - begin >= least) return [begin, end];
+  const last = Math.min(Math.max(high, top), (begin + end + least) / 2);
+  const first = low >= 0 ? Math.max(0, last - least) : last - least;
+  return [first, first + least];
+}
+
+/** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value, be it NaN. */
+export function mainValue(logged: Readonly<Record<string, readonly (number | null)[]>>, non_finite: Readonly<Record<string, unknown>> = {}): string | null {
+  const known = Object.keys(logged).filter((name) => non_finite[name] !== undefined || logged[name]!.some((value) => value !== null));
+  return known.find((name) => name.toLowerCase() === "loss") ?? known.find((name) => /loss/i.test(name)) ?? known[0] ?? null;
 }
 
 /** The points without a neighbour, which no line reaches; null: there are none. */

@@ -1,6 +1,6 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
-import type { Goodput } from "../api/types";
+import type { Goodput, JobSummary } from "../api/types";
 import { percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
@@ -50,6 +50,11 @@ export function slices(buckets: Readonly<Record<string, number>>): Slice[] {
 /** The bar as text, for screen readers. */
 export function inWords(found: readonly Slice[]): string {
   return found.map(({ name, share }) => `${name} ${percent(share)}`).join("; ");
+}
+
+/** The share of the whole run, as every place on the page shows it: null while a run is too short for one. */
+export function wholeRatio(job: Pick<JobSummary, "goodput">, goodput: Pick<Goodput, "ratio"> | null): number | null {
+  return job.goodput === null ? null : goodput?.ratio ?? job.goodput;
 }
 
 const HOUR = 3600;

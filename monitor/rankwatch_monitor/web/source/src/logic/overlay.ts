@@ -56,9 +56,8 @@ function places(rows: readonly Row[], axis: Axis, began: number): [row: number, 
   return found;
 }
 
-/** `samples` are those of the step times. Figures without any value are left out. */
-export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis): Curves {
-  const began = points.at[0] ?? 0;
+/** `samples` are those of the step times, `began` is when the run did. Figures without any value are left out. */
+export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis, began = points.at[0] ?? 0): Curves {
   const trends = axis === "time" ? withTrendGaps(points) : points;
   const rows = trends.at.map((at, i) => ({ at, iteration: trends.iteration?.[i] ?? null }));
   const placed = places(rows, axis, began);
@@ -74,6 +73,49 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   add("goodput", trends.goodput_window);
   for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min);
   return found;
+}
+
+/** The seconds in which a run was between two places of the axis, with a point beyond each end; null: it never was. */
+export function secondsOf({ at, iteration }: Trends, axis: Axis, [from, to]: readonly [number, number]): [number, number] | null {
+  const began = at[0] ?? 0;
+  const across = at.map((time, i) => (axis === "time" ? time - began : iteration?.[i] ?? -1));
+  const within = across.map((place) => place >= from && place <= to);
+  const [first, last] = [within.indexOf(true), within.lastIndexOf(true)];
+  if (first >= 0) return [at[Math.max(0, first - 1)]!, at[Math.min(at.length - 1, last + 1)]!];
+  // Between two points.
+  const after = across.findIndex((place) => place > to);
+  return after > 0 ? [at[after - 1]!, at[after]!] : null;
+}
+
+/** A part of an axis moved to where there is any of it; null: it is the whole. */
+export function inside([from, to]: readonly [number, number], [first, last]: readonly [number, number]): [number, number] | null {
+  const length = to - from;
+  if (length >= last - first) return null;
+  const begin = Math.min(Math.max(from, first), last - length);
+  return [begin, begin + length];
+}
+
+/** One value as a multiple of another one; null: there is no sensible one. */
+export function ratio(value: number | null | undefined, of: number | null | undefined): number | null {
+  if (value === null || value === undefined || of === null || of === undefined || value < 0 || of <= 0) return null;
+  return value / of;
+}
+
+/** "0.53×", "12×". */
+export function times(multiple: number | null): string {
+  if (multiple === null) return "–";
+  return `${multiple >= 9.995 ? Math.round(multiple).toLocaleString("en-US") : multiple.toFixed(2)}×`;
+}
+
+/** Means of two lines over the places at which both have a value; null: there are none. */
+export function means(one: readonly (number | null)[], other: readonly (number | null)[]): [number, number] | null {
+  let [sum, others, n] = [0, 0, 0];
+  one.forEach((value, i) => {
+    const against = other[i] ?? null;
+    if (value === null || against === null) return;
+    [sum, others, n] = [sum + value, others + against, n + 1];
+  });
+  return n === 0 ? null : [sum / n, others / n];
 }
 
 /** First and last place of all figures; null: there are none. */

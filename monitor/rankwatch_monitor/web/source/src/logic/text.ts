@@ -68,15 +68,21 @@ export function rate(perSecond: number | null): { value: string; unit: string } 
   return { value: perSecond >= 100 ? perSecond.toFixed(0) : perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toFixed(2), unit: "steps/s" };
 }
 
+/** "2.38 steps/s", "12.5 s/step". */
+export function speedText(perSecond: number | null): string {
+  const { value, unit } = rate(perSecond);
+  return perSecond === null ? value : `${value}${THIN}${unit}`;
+}
+
 export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
 }
 
-/** Any number in four digits: "2.184", "125.4k", "3.2e-5". */
+/** Any number in four digits: "2.184", "125.4k", "3.25e-5". */
 export function figure(value: number | null): string {
   if (value === null) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 1e15)) return value.toExponential(1);
+  if (size !== 0 && (size < 0.001 || size >= 1e15)) return value.toExponential(2).replace(/\.?0+e/, "e");
   const [unit, name] = ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]] as const).find(([each]) => size >= each) ?? [1, ""];
   const scaled = value / (name === "k" ? 1e3 : unit);
   return `${Number(scaled.toPrecision(4))}${name}`;

@@ -6,10 +6,10 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { explanation, type Line, type NonFinite, nonFinite, stepChart, withTrendGaps } from "../logic/charts";
+import { explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withTrendGaps } from "../logic/charts";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, percent, plural, rate } from "../logic/text";
+import { clock, duration, figure, percent, plural, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot } from "./plot";
@@ -45,11 +45,11 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to), [points, job.started_at, to]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
-    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value),
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
   };
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
-  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; crosses?: readonly number[] } = {}) => (
+  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; broken?: readonly NonFinite[]; label?: (value: number | null) => string } = {}) => (
     <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
   );
   return (
@@ -72,18 +72,18 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <h2 id="speed-time">
             Speed <small>steps per second; 0 while none completes</small>
           </h2>
-          {trend("Speed", (value) => rate(value).value, [{ name: "steps per second", tone: "rank-running", values: points.speed!, fill: "chart-fill" }])}
+          {trend("Speed", speedText, [{ name: "speed", tone: "rank-running", values: points.speed!, fill: "chart-fill" }], { label: figure })}
         </section>
       )}
       {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
-        const counts = points.non_finite?.[name] ?? [];
+        const found = nonFinite(points.at, points.non_finite?.[name] ?? [], values);
         return (
           <section key={name} aria-label={`Logged value ${name}`}>
             <h2>
               {name} <small>logged by the training script</small>
             </h2>
-            <Broken found={nonFinite(points.at, counts, values)} />
-            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, crosses: points.at.filter((_, at) => (counts[at] ?? 0) > 0) })}
+            <Broken found={found} />
+            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, broken: found })}
           </section>
         );
       })}
@@ -95,7 +95,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           {trend("Goodput", percent, [
             { name: "whole run", tone: "text", values: points.goodput },
             { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },
-          ], { top: 1 })}
+          ], { top: 1, fit: true, least: SHORTEST_SHARE })}
         </section>
       )}
       {points !== null && SCORES.filter(([name]) => points.scores[name]).map(([name, title, against]) => (
@@ -107,7 +107,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
             { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
             { name: "median", tone: "text", values: points.scores[name]!.median },
             { name: "worst rank", tone: "rank-hung", values: points.scores[name]!.min },
-          ])}
+          ], { fit: true, least: SHORTEST_SHARE })}
         </section>
       ))}
     </>
@@ -115,7 +115,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
 }
 
 /** When values of a name were NaN or infinite. */
-function Broken({ found }: { found: readonly NonFinite[] }) {
+export function Broken({ found }: { found: readonly NonFinite[] }) {
   const last = found.at(-1);
   if (last === undefined) return null;
   const when = (at: number) => clock(at, asOf.value);
@@ -159,7 +159,7 @@ function useRead(job: JobSummary): Read {
       const beyond = Math.max(60, Math.round((to - from) / 100));
       const query = `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${query}`, ended).then((answer) => (read.samples.value = answer.samples)),
+        get<{ samples: HistorySample[] }>(`${path}/history${query}&brief=true`, ended).then((answer) => (read.samples.value = answer.samples)),
         get<Why>(`${path}/why`, ended).then((answer) => (read.why.value = answer)),
         get<Trends>(`${path}/trends${query}`, ended).then((answer) => (read.trends.value = withTrendGaps(answer))),
       ]);

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { inWords, type Slice, slices, windowName, windowDiffers } from "../logic/goodput";
+import { inWords, type Slice, slices, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { clock, count, duration, percent, words } from "../logic/text";
 import { Facts } from "./facts";
@@ -21,7 +21,7 @@ export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; g
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(goodput.ratio) },
+          { label: "Whole run", value: percent(wholeRatio(job, goodput)) },
           ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />

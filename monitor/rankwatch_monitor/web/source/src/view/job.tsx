@@ -2,12 +2,13 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { JobState, JobSummary } from "../api/types";
+import type { Goodput, JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
-import { samplesOf, speed } from "../live/samples";
+import { speed } from "../live/samples";
+import { wholeRatio } from "../logic/goodput";
 import { focus } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { isLoud } from "../logic/stragglers";
@@ -17,6 +18,7 @@ import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
 import { Facts } from "./facts";
+import { Glance, RateChart } from "./glance";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
 import { Kernels } from "./kernels";
@@ -25,7 +27,6 @@ import { Limits } from "./limits";
 import { JobMark } from "./marks";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
-import { RateChart } from "./ratechart";
 import { forgetSelection, takeSight } from "./selection";
 import { announcement } from "./shell";
 import { Stacks } from "./stacks";
@@ -58,12 +59,13 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
+  const broken = incident !== null && (requested !== null || incident.closed_at === null);
   const state = stateWords(job, watch.grid.value, stale.value);
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} />
+      <Head job={job} goodput={goodput.value} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -85,6 +87,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && stragglers}
+      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
@@ -94,7 +97,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
-            {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
+            {broken && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             <Launchers launchers={over ? [] : launchers.value} />
             <Limits timeouts={timeouts.value} />
@@ -108,7 +111,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
 }
 
-function Head({ job }: { job: JobSummary }) {
+function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -120,17 +123,17 @@ function Head({ job }: { job: JobSummary }) {
         <h1>{job.name}</h1>
         {since !== undefined && <span class="tag">last known</span>}
         {job.observe_only && <span class="tag">observe only</span>}
-        {!job.instrumented && <span class="tag">not instrumented</span>}
+        {!job.instrumented && !over && <span class="tag">not instrumented</span>}
       </div>
       <Facts
         kind="facts"
         facts={[
           { label: "Step", value: count(job.iteration) },
           ...(over ? [] : [since === undefined ? { label: "Speed", value, note: unit } : { label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }]),
-          { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
+          over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(job.goodput) },
+          { label: "Goodput", value: percent(wholeRatio(job, goodput)) },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : undefined },
         ]}
       />

@@ -3,13 +3,14 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
-import { type RunRead, useRun } from "../live/run";
-import type { Line } from "../logic/charts";
-import { type Axis, cells, type Curve, curves, extent, onCells, type Overlay, overlap, SECONDS_APART, STEPS_APART } from "../logic/overlay";
-import type { Range } from "../logic/range";
+import { type Run, type RunRead, usePart, useRun } from "../live/run";
+import { type Line, SHORTEST_SHARE } from "../logic/charts";
+import { type Axis, cells, type Curve, type Curves, curves, extent, inside, means, onCells, type Overlay, overlap, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
+import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
-import { count, duration, figure, percent, rate, wholeDuration } from "../logic/text";
+import { count, duration, figure, percent, speedText, wholeDuration } from "../logic/text";
+import { Step } from "./chartrange";
 import { Plot } from "./plot";
 import { overlay } from "./selection";
 
@@ -18,14 +19,27 @@ const HEIGHT = 150;
 const MOST_ATTEMPTS = 30;
 /** Jobs that are proposed while a name is typed. */
 const MOST_JOBS = 500;
+/** A mean that differs by this much or more is set in bold. */
+const NOTABLE = 0.05;
 const ANOTHER = "another job";
 
-/** Title and format of each figure but the logged values. */
-const FIGURES: Record<string, { title: string; small: string; format: (value: number | null) => string; top?: number }> = {
+interface Figure {
+  title: string;
+  small: string;
+  format: (value: number | null) => string;
+  /** Of the value axis. */
+  label?: (value: number | null) => string;
+  top?: number;
+  fit?: boolean;
+  least?: number;
+}
+
+/** Each figure but the logged values. */
+const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
-  speed: { title: "Speed", small: "steps per second", format: (value) => rate(value).value },
-  goodput: { title: "Goodput", small: "last hour", format: percent, top: 1 },
-  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank", format: score }])),
+  speed: { title: "Speed", small: "steps per second", format: speedText, label: figure },
+  goodput: { title: "Goodput", small: "last hour", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
+  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank", format: score, fit: true, least: SHORTEST_SHARE }])),
 };
 
 const attemptName = (attempt: number | null) => (attempt === null ? "whole run" : `attempt ${attempt}`);
@@ -138,15 +152,20 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   ] as const;
   const { axis } = chosen;
   const [own, other] = reads.map(({ run }) => run.value);
-  const drawn = useMemo(() => (own && other ? [curves(own.trends, own.samples, axis), curves(other.trends, other.samples, axis)] as const : null), [own, other, axis]);
-  const [first, second] = drawn === null ? [null, null] : [extent(drawn[0]), extent(drawn[1])];
+  const parts = [usePart(job.id, chosen.own, zoomOf(own, axis, zoom)), usePart(chosen.job, chosen.attempt, zoomOf(other, axis, zoom))] as const;
+  const whole = useMemo(() => (own && other ? [curves(own.trends, own.samples, axis), curves(other.trends, other.samples, axis)] as const : null), [own, other, axis]);
+  const drawn = useMemo(() => {
+    const finer = (run: Run, part: Run | null, coarse: Curves) => (part === null ? coarse : curves(part.trends, part.samples, axis, run.trends.at[0]));
+    return own && other && whole ? [finer(own, parts[0], whole[0]), finer(other, parts[1], whole[1])] as const : null;
+  }, [whole, ...parts]);
+  const [first, second] = whole === null ? [null, null] : [extent(whole[0]), extent(whole[1])];
   const [from, to] = first && second ? [Math.min(first[0], second[0]), Math.max(first[1], second[1])] : [0, 0];
   const on = useMemo(() => cells(zoom ?? [from, to]), [zoom, from, to]);
-  const lines = useMemo(() => {
-    const figures = drawn === null ? [] : [...new Set([...drawn[0].keys(), ...drawn[1].keys()])];
+  const rows = useMemo(() => {
+    const figures = whole === null ? [] : [...new Set([...whole[0].keys(), ...whole[1].keys()])];
     const line = (curve: Curve | undefined, i: 0 | 1): Line[] =>
-      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "series-1" : "text", dashed: i === 1, values: onCells(curve, on) }];
-    return figures.map((figure) => [figure, [...line(drawn![0].get(figure), 0), ...line(drawn![1].get(figure), 1)]] as const);
+      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "series-8", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
+    return figures.map((name) => ({ name, lines: [...line(drawn![0].get(name), 0), ...line(drawn![1].get(name), 1)], ...figureOf(name) })).filter(({ lines }) => lines.length > 0);
   }, [drawn, on, ...names]);
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
   if (missing.length > 0) return <>{missing.map((each) => <p key={each} class="note" role="status">{each}</p>)}</>;
@@ -164,6 +183,8 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   }
   // The right end of what both have.
   const rest = on.findLastIndex((each) => each <= Math.min(first[1], second[1]));
+  const shown = zoom ?? ([from, to] as const);
+  const choose = (range: Range) => typeof range === "object" && "from" in range && setZoom(inside([range.from, range.to], [from, to]));
   return (
     <>
       <p class="note" role="status">
@@ -171,22 +192,90 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
         {!overlap(first, second) && <b>They have no {axis === "step" ? "steps" : "time"} in common. {axis === "step" && <ByTime chosen={chosen} />}</b>}
         {chosen.job !== job.id && <> <a href={jobAddress(chosen.job, "charts")}>Open {chosen.job}</a></>}
       </p>
-      {lines.map(([name, both]) => {
-        const logged = name.startsWith("log ") ? name.slice(4) : null;
-        const { title, small, format, top } = FIGURES[name] ?? { title: logged ?? name, small: "logged by the training script", format: figure, top: undefined };
-        return (
-          <section key={name} aria-label={`${title} of both`}>
-            <h2>{title} <small>{small}{both.length === 1 && `; of ${both[0]!.name} only`}</small></h2>
-            <Plot
-              name={title} time={on} lines={both} format={format} height={HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
-              range={zoom ?? [from, to]} choose={(range: Range) => typeof range === "object" && "from" in range && setZoom([range.from, range.to])} reset={() => setZoom(null)}
-              across={(value) => (axis === "step" ? `step ${place(value)}` : `+${place(value)}`)} apart={axis === "step" ? STEPS_APART : SECONDS_APART} rest={rest < 0 ? on.length - 1 : rest}
-              {...(top === undefined ? {} : { top })} fit={logged !== null}
-            />
-          </section>
-        );
-      })}
+      <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
+      {overlap(first, second) && <Ratios rows={rows} names={names} span={span([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])])} />}
+      {rows.map(({ name, lines, title, small, ...how }) => (
+        <section key={name} aria-label={`${title} of both`}>
+          <h2>{title} <small>{small}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+          <Plot
+            name={title} time={on} lines={lines} height={HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
+            range={shown} choose={choose} reset={() => setZoom(null)}
+            across={(value) => (axis === "step" ? `step ${place(value)}` : `+${place(value)}`)} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
+            rest={rest < 0 ? on.length - 1 : rest} {...how}
+            {...(lines.length === 2 ? { more: (at: number) => ({ name: "ratio", value: times(ratio(lines[0]!.values[at], lines[1]!.values[at])) }) } : {})}
+          />
+        </section>
+      ))}
     </>
+  );
+}
+
+function figureOf(name: string): Figure {
+  return FIGURES[name] ?? { title: name.startsWith("log ") ? name.slice(4) : name, small: "logged by the training script", format: figure, fit: true };
+}
+
+const zoomOf = (run: Run | null | undefined, axis: Axis, zoom: readonly [number, number] | null) => (run && zoom ? secondsOf(run.trends, axis, zoom) : null);
+
+interface Row extends Figure {
+  name: string;
+  lines: readonly Line[];
+}
+
+/** The means of both over the steps or the time that are shown and that both have. */
+function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [string, string]; span: string }) {
+  const found = rows.flatMap((row) => {
+    const both = row.lines.length === 2 ? means(row.lines[0]!.values, row.lines[1]!.values) : null;
+    return both === null ? [] : [{ ...row, both }];
+  });
+  if (found.length === 0) return null;
+  return (
+    <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Mean of {span}</th>
+            <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
+            <th scope="col" class="number">{names[0]}</th>
+            <th scope="col" class="number">{names[1]}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {found.map(({ name, title, format, both }) => {
+            const multiple = ratio(both[0], both[1]);
+            return (
+              <tr key={name}>
+                <th scope="row">{title}</th>
+                <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
+                <td class="number">{format(both[0])}</td>
+                <td class="number">{format(both[1])}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface PartBar {
+  shown: readonly [number, number];
+  whole: boolean;
+  span: (of: readonly [number, number]) => string;
+  choose: (range: Range) => void;
+  reset: () => void;
+}
+
+/** The same as the keys and the mouse do, for a touch screen. */
+function Part({ shown, whole, span, choose, reset }: PartBar) {
+  return (
+    <div class="ranges" role="toolbar" aria-label="Part of both that is shown">
+      <Step name="Earlier" onClick={() => choose(panned(shown, -0.5))}>‹</Step>
+      <Step name="Later" onClick={() => choose(panned(shown, 0.5))}>›</Step>
+      <Step name="Zoom in" onClick={() => choose(zoomed(shown, 0.5))}>+</Step>
+      <Step name="Zoom out" onClick={() => choose(zoomed(shown, 2))}>−</Step>
+      {!whole && <button type="button" onClick={reset}>All of both</button>}
+      <span class="shown">{span(shown)}</span>
+    </div>
   );
 }
 

@@ -1,11 +1,11 @@
 // A chart over time: lines and stacked areas by uPlot, incidents as bands, the values at the cursor as text.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
-import { isolated, type Line, stacked } from "../logic/charts";
+import { fitted, isolated, type Line, stacked } from "../logic/charts";
 import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
@@ -23,17 +23,18 @@ export interface Plotted {
   time: readonly number[];
   lines: readonly Line[];
   format: (value: number | null) => string;
+  /** A label of the value axis, if it differs. */
+  label?: (value: number | null) => string;
   incidents: readonly Incident[];
   height: number;
   /** Unix seconds at which something changed. */
   mark?: number | null;
-  /** Minimum length of the time axis in seconds. */
-  shortest?: number;
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
   /** The value axis reaches from the least to the largest value, instead of from 0. */
   fit?: boolean;
-  bare?: boolean;
+  /** The least length of such an axis. */
+  least?: number;
   /** First and last second on the time axis; by default those of the values. */
   range?: readonly [number, number];
   /** A range was chosen: by dragging, or by a key. */
@@ -46,27 +47,35 @@ export interface Plotted {
   live?: boolean;
   /** Unix seconds at which attempts began. */
   attempts?: readonly number[];
-  /** Unix seconds at which values were not finite. */
-  crosses?: readonly number[];
+  /** Unix seconds in which values were not finite. */
+  broken?: readonly { from: number; to: number }[];
   /** The axis is not one of time: the words for a place on it. */
   across?: (place: number) => string;
+  /** A label of such an axis, if it is shorter. */
+  tick?: (place: number) => string;
   /** Distances of the labels of such an axis. */
   apart?: readonly number[];
   /** Index of the values that are shown without a cursor; by default the last. */
   rest?: number;
+  /** Another figure beside the values, of the place at the cursor. */
+  more?: (index: number) => { name: string; value: string };
 }
 
 export function Plot(props: Plotted) {
-  const { name, time, lines, format, height, bare, range, live = true } = props;
+  const { name, time, lines, format, height, range, live = true } = props;
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const shown = useRef(props);
-  shown.current = props;
   const painted = repaint.value;
   const shownZone = zone.value;
   const [tries, setTries] = useState(0);
   const [at, setAt] = useState<number | null>(null);
-  const shape = lines.map((line) => line.name).join();
+  /** Pixels from the left at which the mouse is over this chart itself; null: it is not. */
+  const [under, setUnder] = useState<number | null>(null);
+  const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
+  const seen = useMemo(() => lines.filter((line) => !hidden.has(line.name)).sort((a, b) => Number(b.behind ?? false) - Number(a.behind ?? false)), [lines, hidden]);
+  shown.current = { ...props, lines: seen };
+  const shape = seen.map((line) => line.name).join();
 
   useEffect(() => {
     const element = place.current!;
@@ -93,14 +102,14 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark, props.attempts, props.crosses, range?.[0], range?.[1]]);
+  useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.mark, props.attempts, props.broken, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
   const moment = at === null && live ? "now" : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
   const move = (event: KeyboardEvent) => {
     if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
-    if (step === undefined || bare) return;
+    if (step === undefined) return;
     // Samples beyond the ends of the axis are read only so that lines reach its edges.
     const [low, high] = range ? [time.findIndex((each) => each >= range[0]), time.findLastIndex((each) => each <= range[1])] : [0, time.length - 1];
     const next = Math.max(low, 0, Math.min(high, index + step));
@@ -109,25 +118,54 @@ export function Plot(props: Plotted) {
     event.preventDefault();
   };
   const figures = lines.map((line) => `${line.name} ${format(line.values[index] ?? null)}`).join(", ");
+  const more = props.more?.(index);
+  const values = (of: readonly Line[]) => of.map((line) => (
+    <li key={line.name}>
+      <Mark line={line} />
+      {line.name} <b>{format(line.values[index] ?? null)}</b>
+    </li>
+  ));
+  const turn = ({ name: each }: Line) => {
+    const next = new Set(hidden);
+    if (!next.delete(each) && seen.length > 1) next.add(each);
+    setHidden(next);
+  };
+  const width = place.current?.clientWidth ?? 0;
+  const pointed = (event: MouseEvent) => setUnder(event.clientX - place.current!.getBoundingClientRect().left);
   return (
     <>
-      <div
-        ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={bare ? undefined : 0} onKeyDown={move}
-        aria-label={bare ? name : `${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.`}
-      />
-      {!bare && (
-        <ul class="key">
-          <li>{moment}</li>
-          {lines.map((line) => (
-            <li key={line.name}>
-              <i aria-hidden="true" class={line.stack ? "area" : line.dashed ? "dashed" : undefined} style={{ color: `var(--${line.tone})` }} />
+      <div class="plotted" onMouseMove={pointed} onMouseLeave={() => setUnder(null)}>
+        <div
+          ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={0} onKeyDown={move}
+          aria-label={`${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.`}
+        />
+        {at !== null && under !== null && (
+          <ul class="tip" aria-hidden="true" style={under > width / 2 ? { right: `${width - under + 14}px` } : { left: `${under + 14}px` }}>
+            <li>{moment}</li>
+            {values(lines.filter((line) => !hidden.has(line.name)))}
+            {more && <li>{more.name} <b>{more.value}</b></li>}
+          </ul>
+        )}
+      </div>
+      <ul class="key">
+        <li>{moment}</li>
+        {lines.length < 3 ? values(lines) : lines.map((line) => (
+          <li key={line.name}>
+            <button type="button" aria-pressed={!hidden.has(line.name)} title={hidden.has(line.name) ? "Show it" : "Hide it"} onClick={() => turn(line)}>
+              <Mark line={line} />
               {line.name} <b>{format(line.values[index] ?? null)}</b>
-            </li>
-          ))}
-        </ul>
-      )}
+            </button>
+          </li>
+        ))}
+        {more && <li>{more.name} <b>{more.value}</b></li>}
+      </ul>
     </>
   );
+}
+
+function Mark({ line }: { line: Line }) {
+  const kind = line.stack ? "area" : [line.dashed && "dashed", line.behind && "behind"].filter(Boolean).join(" ");
+  return <i aria-hidden="true" class={kind || undefined} style={{ color: `var(--${line.tone})` }} />;
 }
 
 /** Whether the key changed the time axis: + and - zoom, with shift the arrows move it, 0 and Escape reset it. */
@@ -148,7 +186,7 @@ function data({ time, lines }: Plotted): uPlot.AlignedData {
 }
 
 function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
-  const { lines, height, shortest = 0, top, format, together, fit, across, apart } = shown.current;
+  const { lines, height, top, format, label = format, together, fit, least = 0, across, tick = across, apart } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
   return {
@@ -164,21 +202,21 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       ...(together === undefined ? {} : { sync: { key: together, filters: { pub: (kind: string) => kind === "mousemove" || kind === "mouseleave" } } }),
     },
     scales: {
-      x: { time: across === undefined, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time, shortest) },
-      y: { range: (_chart, low, high) => (fit ? fitted(low, high) : [0, top ?? (high > 0 ? high * 1.15 : 1)]) },
+      x: { time: across === undefined, range: () => (shown.current.range as [number, number] | undefined) ?? span(shown.current.time) },
+      y: { range: (_chart, low, high) => (fit ? fitted(low, high, least, top) : [0, top ?? (high > 0 ? high * 1.15 : 1)]) },
     },
     axes: [
       {
         ...axis, grid: { show: false }, space: 80, size: 26, ...(apart === undefined ? {} : { incrs: [...apart] }),
-        values: (_chart, splits) => splits.map((each, i) => across?.(each) ?? timeOfDay(each, i, splits)),
+        values: (_chart, splits) => splits.map((each, i) => tick?.(each) ?? timeOfDay(each, i, splits)),
       },
-      { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: 32, values: (_chart, splits) => splits.map((each) => format(each)) },
+      { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: height < 160 ? 24 : 32, values: (_chart, splits) => splits.map((each) => label(each)) },
     ],
     series: [
       {},
       ...lines.map((line) => ({
         stroke: colour(line.tone),
-        width: line.stack ? 1 : 1.75,
+        width: line.stack ? 1 : line.behind ? 3.5 : 1.75,
         fill: line.stack ? `${colour(line.tone)}88` : line.fill ? colour(line.fill) : "transparent",
         dash: line.dashed ? [5, 4] : [],
         spanGaps: false,
@@ -192,7 +230,7 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
       draw: [
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
         (chart) => rule(chart, shown.current.mark ?? null),
-        (chart) => shown.current.crosses?.forEach((at) => cross(chart, at)),
+        (chart) => shown.current.broken?.forEach(({ from, to }) => cross(chart, chart.valToPos(from, "x", true), chart.valToPos(to, "x", true))),
       ],
       setSelect: [
         (chart) => {
@@ -207,16 +245,9 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
   };
 }
 
-/** With some room; a constant has its value in the middle. */
-function fitted(low: number | null, high: number | null): [number, number] {
-  if (low === null || high === null) return [0, 1];
-  const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
-  return [low >= 0 && low < room ? 0 : low - room, high + room];
-}
-
-function span(time: readonly number[], shortest: number): [number, number] {
+function span(time: readonly number[]): [number, number] {
   const end = time.at(-1) ?? asOf.peek();
-  return [Math.min(time[0] ?? end, end - Math.max(1, shortest)), end];
+  return [Math.min(time[0] ?? end, end - 1), end];
 }
 
 /** A label of the time axis: the time, or the day where it is another one than at the label before. */
@@ -259,12 +290,14 @@ function divide(chart: uPlot, at: number): void {
   ctx.restore();
 }
 
-/** Draw a cross at the upper edge. */
-function cross(chart: uPlot, at: number): void {
+/** Draw a cross at the upper edge, as a strip to where it ends. */
+function cross(chart: uPlot, from: number, to: number): void {
   const { left, top, width } = chart.bbox;
-  const x = Math.round(chart.valToPos(at, "x", true));
-  if (x < left || x > left + width) return;
+  if (to < left || from > left + width) return;
   const { ctx } = chart;
+  const x = Math.round(Math.max(left, from));
+  ctx.fillStyle = colour("chart-band");
+  ctx.fillRect(x, top, Math.min(left + width, to) - x, chart.bbox.height);
   const half = 3.5 * devicePixelRatio;
   ctx.save();
   ctx.strokeStyle = colour("job-hung");

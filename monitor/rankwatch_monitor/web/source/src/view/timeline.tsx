@@ -93,7 +93,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       </form>
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
-      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline, profiled)}</p>}
+      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline, profiled, (watch.job.value?.ended_at ?? null) !== null)}</p>}
       {timeline !== null && sampled.length > 0 && (
         <>
           <Key timeline={timeline} />
@@ -126,9 +126,10 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written([...found]);
 }
 
-function absence(timeline: SectionTimeline, profiled: boolean): string {
+function absence(timeline: SectionTimeline, profiled: boolean, over: boolean): string {
   if (profiled && timeline.sampled.length > 0) return `No step with known waiting is kept: ${timeline.no_waits}.`;
   if (timeline.ranks_known > 0) return `These ranks have sent no spans; ${count(timeline.ranks_known)} others have.`;
+  if (over) return "No spans are kept: the monitor that watched the job has them in memory only, and its record has none.";
   return "No spans yet: ranks send every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.step().";
 }
 

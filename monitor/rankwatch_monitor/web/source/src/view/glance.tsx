@@ -1,0 +1,95 @@
+// The course of the last hour, first on the overview of a job without an open incident: speed, loss, goodput.
+
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../api/client";
+import { asOf, now } from "../api/connection";
+import type { Incident, JobSummary, Trends } from "../api/types";
+import { poll } from "../live/poll";
+import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
+import { mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
+import { bounds } from "../logic/range";
+import { figure, percent, speedText } from "../logic/text";
+import { Broken } from "./charts";
+import { Plot } from "./plot";
+
+const EVERY_MS = 15_000;
+const HEIGHT = 120;
+
+interface Course {
+  job: JobSummary;
+  incidents: readonly Incident[];
+}
+
+/** The speed of the last hour, or since the job began. */
+export function RateChart({ job, incidents }: Course) {
+  useTrends(job);
+  return (
+    <section class="course">
+      <Speed job={job} incidents={incidents} range={hour(job)} />
+    </section>
+  );
+}
+
+export function Glance({ job, incidents }: Course) {
+  const trends = useTrends(job);
+  const range = hour(job);
+  const shared = { incidents, range, together: job.id, live: job.ended_at === null, height: HEIGHT };
+  const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
+  const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
+  const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
+  const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
+  if (!hasSpeed && logged === null && !hasGoodput) return null;
+  return (
+    <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
+      {hasSpeed && <Speed job={job} incidents={incidents} range={range} />}
+      {trends !== null && logged !== null && (
+        <div>
+          <h2>{logged} <small>logged by the training script</small></h2>
+          <Broken found={broken} />
+          <Plot name={logged} time={trends.at} format={figure} fit broken={broken} lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
+        </div>
+      )}
+      {trends !== null && hasGoodput && (
+        <div>
+          <h2>Goodput <small>of the hour before</small></h2>
+          <Plot name="Goodput" time={trends.at} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: trends.goodput_window }]} {...shared} />
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Speed({ job, incidents, range }: Course & { range: readonly [number, number] }) {
+  void sampled.value; // the samples grow in place
+  const samples = samplesOf(job.id);
+  return (
+    <div>
+      <h2>Speed <small>steps per second; 0 while none completes</small></h2>
+      <Plot
+        key={job.id} name="Speed" height={HEIGHT} time={samples.time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
+        live={job.ended_at === null} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
+      />
+    </div>
+  );
+}
+
+/** First and last second shown. */
+function hour(job: JobSummary): [number, number] {
+  const end = job.ended_at ?? asOf.value;
+  return bounds(job.started_at !== null && end - job.started_at < KEPT_S ? "all" : { last: KEPT_S }, job.started_at, end);
+}
+
+/** The stored trends of the last hour, which the samples of the speed are completed with. */
+function useTrends(job: JobSummary): Trends | null {
+  const [trends, take] = useState<Trends | null>(null);
+  useEffect(() => {
+    take(null);
+    return poll(EVERY_MS, async (ended) => {
+      const end = job.ended_at ?? now.peek();
+      const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - KEPT_S)}&until=${Math.ceil(end + 60)}`, ended);
+      seed(samplesOf(job.id), found);
+      take(withTrendGaps(found));
+    });
+  }, [job.id, job.ended_at]);
+  return trends;
+}
