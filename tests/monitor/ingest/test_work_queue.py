@@ -45,6 +45,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage()
     monkeypatch.setattr(work_queue, "time", made)
+    monkeypatch.setattr(work_queue, "TURN_LEAST", 1)
     return made
 
 
@@ -75,6 +76,22 @@ def test_the_rest_waits_in_order_and_each_turn_takes_its_share(stage: Stage, sha
         taken = [sum(turn == each for _, turn in stage.called) for each in range(stage.turn + 1)]
         assert max(taken) == shares * A_TURN
         assert queue.delay() == 0
+
+    on_a_loop(scene)
+
+
+@pytest.mark.parametrize("shares", [1, 2])
+def test_a_turn_takes_a_few_however_long_they_last(stage: Stage, monkeypatch: pytest.MonkeyPatch, shares: int) -> None:
+    least = 3 * A_TURN
+    monkeypatch.setattr(work_queue, "TURN_LEAST", least)
+
+    async def scene() -> None:
+        queue = WorkQueue(shares=shares)
+        for number in range(4 * shares * least):
+            queue.submit(stage.work(number))
+        assert len(stage.called) == shares * least
+        await stage.turns(queue)
+        assert {sum(turn == each for _, turn in stage.called) for each in range(4)} == {shares * least}
 
     on_a_loop(scene)
 

@@ -22,8 +22,8 @@ LAUNCHERS = 200
 
 
 @pytest.fixture
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Each turn serves one request; the kinds of those that were served."""
+def few_a_turn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each turn serves two requests; the kinds of those that were served."""
     served: list[str] = []
     respond = LauncherFastLane.respond
 
@@ -33,6 +33,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(LauncherFastLane, "respond", noted)
     monkeypatch.setattr(work_queue, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(work_queue, "TURN_LEAST", 1)
     return served
 
 
@@ -48,7 +49,7 @@ def held(inside: Inside) -> Iterator[None]:
         release.set()
 
 
-def test_a_health_check_is_answered_before_those_in_line(inside: Inside, one_by_one: list[str]) -> None:
+def test_a_health_check_is_answered_before_those_in_line(inside: Inside, few_a_turn: list[str]) -> None:
     with ExitStack() as stack:
         launchers = [stack.enter_context(Line(inside.raw.served)) for _ in range(LAUNCHERS)]
         probe = stack.enter_context(Line(inside.raw.served))
@@ -57,11 +58,11 @@ def test_a_health_check_is_answered_before_those_in_line(inside: Inside, one_by_
                 line.send(inside.raw.observe("one of many"))
             probe.send(LIVE)
         assert probe.receive().content == b'{"status":"alive"}'
-        assert len(one_by_one) < LAUNCHERS / 2, "it came last and waited for a few turns"
+        assert len(few_a_turn) < LAUNCHERS / 2, "it came last and waited for a few turns"
         assert [line.receive().status for line in launchers] == [204] * LAUNCHERS
 
 
-def test_more_behind_a_request_in_line_than_is_held_is_read_later(inside: Inside, one_by_one: list[str]) -> None:
+def test_more_behind_a_request_in_line_than_is_held_is_read_later(inside: Inside, few_a_turn: list[str]) -> None:
     words = [inside.raw.observe(f"word {number}", more="x" * 1_000) for number in range(300)]
     assert sum(map(len, words)) > 4 * MOST_PIPELINED
     with Line(inside.raw.served) as line, Api(inside.raw.served.url) as api:
@@ -70,10 +71,10 @@ def test_more_behind_a_request_in_line_than_is_held_is_read_later(inside: Inside
         line.send(*words[20:])
         assert [line.receive().status for _ in words] == [204] * len(words)
         assert reason(api, inside.raw) == "word 299"
-    assert len(one_by_one) == 300
+    assert len(few_a_turn) == 300
 
 
-def test_a_question_in_line_waits_for_its_directive_and_is_answered_once(inside: Inside, one_by_one: list[str]) -> None:
+def test_a_question_in_line_waits_for_its_directive_and_is_answered_once(inside: Inside, few_a_turn: list[str]) -> None:
     with ExitStack() as stack:
         lines = [stack.enter_context(Line(inside.raw.served)) for _ in range(20)]
         with held(inside):
@@ -88,7 +89,7 @@ def test_a_question_in_line_waits_for_its_directive_and_is_answered_once(inside:
             assert line.receive().content == b'{"status":"alive"}'
 
 
-def test_of_a_client_that_leaves_the_line_nothing_is_taken(inside: Inside, one_by_one: list[str]) -> None:
+def test_of_a_client_that_leaves_the_line_nothing_is_taken(inside: Inside, few_a_turn: list[str]) -> None:
     other = Raw(inside.raw.served, "inside")
     with ExitStack() as stack:
         lines = [stack.enter_context(Line(inside.raw.served)) for _ in range(20)]
@@ -102,4 +103,4 @@ def test_of_a_client_that_leaves_the_line_nothing_is_taken(inside: Inside, one_b
         with Api(inside.raw.served.url) as api:
             assert reason(api, inside.raw) == "stays"
     wait_for(lambda: len(inside.server.server_state.connections) == 0, "all connections are closed")
-    assert len(one_by_one) == 20
+    assert len(few_a_turn) == 20
