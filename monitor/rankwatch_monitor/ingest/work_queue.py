@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-TURN_SECONDS: Final = 0.005
-"""Seconds of a turn that are spent on work in line; 10 reports of a node take as long."""
-TURN_LEAST: Final = 4
+TURN_SECONDS: Final = 0.01
+"""Seconds of a turn that are spent on work in line; 20 reports of a node take as long."""
+TURN_LEAST: Final = 8
 """Pieces of work of each turn at least. A turn costs about as much as one of them, and on a busy machine the seconds
 are mostly other processes'."""
 

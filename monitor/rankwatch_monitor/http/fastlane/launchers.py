@@ -41,8 +41,9 @@ from rankwatch_monitor.ingest.admission import LINE_BYTES, Admission
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.work_queue import WorkQueue
 
-SHARES: Final = 4
-"""Of a turn, compared with 1 of telemetry: an incident waits for what thousands of launchers send within seconds."""
+SHARES: Final = 2
+"""Of a turn, compared with 1 of telemetry: an incident waits for what thousands of launchers send within seconds. With
+4, a starved monitor refused most reports, which an incident needs as well."""
 _JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
 _POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events|nodes) HTTP/1\.1\r\n")
 _QUERY: Final = rb"after=([0-9]{1,15})&node=([0-9A-Za-z._~-]+)&wait=([0-9]{1,2})"
