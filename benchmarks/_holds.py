@@ -1,7 +1,9 @@
 """A monitor that measures how long anything holds its event loop: ``python _holds.py FILE ARGUMENTS OF THE MONITOR``.
 
 Each callback of the loop is timed by its thread's CPU time, so that other programs on the machine do not count, and by
-the clock; each run of the garbage collector by the clock. SIGUSR2 writes what was measured since the last one to FILE.
+the clock; so is each turn of the loop (all callbacks between two polls for I/O), which is what a new connection waits
+for several times; each run of the garbage collector by the clock. SIGUSR2 writes what was measured since the last one
+to FILE.
 """
 
 from __future__ import annotations
@@ -10,16 +12,27 @@ import asyncio
 import gc
 import json
 import runpy
+import selectors
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 LONG: Final = 0.02
 """Seconds of CPU time above which a callback is kept."""
 
+LONG_TURN: Final = 0.1
+"""Seconds by the clock above which a turn is kept."""
+LONGEST_TURNS: Final = 5
+
 _holds: list[tuple[float, float, str]] = []
+_turns: list[tuple[float, float, dict[str, tuple[int, float]]]] = []
+_turn: Counter[str] = Counter()
+"""Callbacks of the turn under way, by kind, and the CPU time of each kind."""
+_turn_cpu: Counter[str] = Counter()
+_turn_began = 0.0, 0.0
 _collections: dict[int, list[float]] = {0: [], 1: [], 2: []}
 _collected = [0, 0, 0]
 _began = 0.0
@@ -32,8 +45,32 @@ def _run_timed(run: Any) -> Any:
             run(handle)
         finally:
             took = time.thread_time() - cpu
+            kind = _kind(handle._callback)  # type: ignore[attr-defined]
+            _turn[kind] += 1
+            _turn_cpu[kind] += took  # type: ignore[assignment]
             if took > LONG:
                 _holds.append((took, time.perf_counter() - clock, repr(handle._callback)[:300]))  # type: ignore[attr-defined]
+
+    return timed
+
+
+def _kind(callback: Any) -> str:
+    task = getattr(callback, "__self__", None)
+    return str(getattr(callback if not isinstance(task, asyncio.Task) else task.get_coro(), "__qualname__", callback))
+
+
+def _select_timed(select: Any) -> Any:
+    def timed(selector: Any, timeout: float | None = None) -> Any:
+        global _turn_began
+        began, cpu = _turn_began
+        if _turn and time.perf_counter() - began > LONG_TURN:
+            most = [(kind, (_turn[kind], round(took, 4))) for kind, took in _turn_cpu.most_common(4)]
+            _turns.append((time.perf_counter() - began, time.thread_time() - cpu, dict(most)))
+        ready = select(selector, timeout)
+        _turn.clear()
+        _turn_cpu.clear()
+        _turn_began = time.perf_counter(), time.thread_time()
+        return ready
 
     return timed
 
@@ -52,6 +89,10 @@ def _write(target: Path) -> None:
     found = {
         "holds of the loop above 20 ms": len(_holds),
         "longest holds, s of CPU time, s, callback": longest,
+        "turns of the loop above 0.1 s": len(_turns),
+        "longest turns, s, s of CPU time, callbacks": sorted(_turns, key=lambda turn: turn[0], reverse=True)[
+            :LONGEST_TURNS
+        ],
         "collections": {
             str(each): {"runs": len(spent), "longest, s": max(spent, default=0.0), "in all, s": sum(spent)}
             for each, spent in _collections.items()
@@ -61,6 +102,7 @@ def _write(target: Path) -> None:
     target.with_suffix(".new").write_text(json.dumps(found))
     target.with_suffix(".new").rename(target)
     _holds.clear()
+    _turns.clear()
     for spent in _collections.values():
         spent.clear()
     _collected[:] = 0, 0, 0
@@ -71,6 +113,7 @@ def main() -> None:
     target = Path(sys.argv[1])
     sys.argv = ["rankwatch monitor", *sys.argv[2:]]
     asyncio.Handle._run = _run_timed(asyncio.Handle._run)  # type: ignore[attr-defined]
+    selectors.EpollSelector.select = _select_timed(selectors.EpollSelector.select)  # type: ignore[method-assign]
     gc.callbacks.append(_on_collection)
     signal.signal(signal.SIGUSR2, lambda *_: _write(target))
     runpy.run_module("rankwatch_monitor", run_name="__main__", alter_sys=True)

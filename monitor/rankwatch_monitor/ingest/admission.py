@@ -2,17 +2,17 @@
 
 How this works
 --------------
-The monitor does all its work on one event loop. Under overload each turn of the loop grows, and delays both responses
-and the evaluation of jobs. So a timer notes when a turn begins, and a request that comes up later than :data:`LATE` in
-a turn is refused with 503; the turn then ends soon, since refusing costs a fraction of reading. Ranks keep what they
-could not send and send it in larger requests, which cost less. Spans, which are samples, are refused first
-(:data:`LATE_FOR_SPANS`).
+The monitor does all its work on one event loop. Under overload the line of complete requests (:mod:`.work_queue`)
+grows, or a turn of the loop, and delays responses. So a request that comes up later than :data:`LATE` after it was
+complete, or that late in a turn (a timer notes when a turn begins), is refused with 503; the line then gets shorter
+soon, since refusing costs a fraction of reading. Ranks keep what they could not send and send it in larger requests,
+which cost less. Spans, which are samples, are refused first (:data:`LATE_FOR_SPANS`).
 
 Bodies that are being received are held in memory for as long as slow senders take. Above :data:`HELD_BYTES` in total, a
 sender that holds most of them gets 429, and all others 503. Announced lengths do not count, else a few idle connections
 could keep all others out.
 
-Only telemetry is refused. Launchers, operators and health checks are few, and are served in the next turn.
+Only telemetry is refused. Launchers, operators and health checks are few, and are served in their turn.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from typing import Final
 
 from rankwatch_monitor.ingest.limits import MIB
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 LATE: Final = 0.5
-"""Seconds into a turn of the loop. Hangs are to be detected within half a second of their limit."""
+"""Seconds in line, or into a turn of the loop. Hangs are to be detected within half a second of their limit."""
 LATE_FOR_SPANS: Final = 0.1
 """The same for spans: the targeted response time of metrics."""
 HELD_BYTES: Final = 64 * MIB
 """Bytes of bodies being received; 100,000 ranks that all send at once need less."""
+LINE_BYTES: Final = 48 * MIB
+"""Bytes of complete requests in line, beyond which turns grow: three quarters of :data:`HELD_BYTES`, so that bodies
+still find room while they are received. The stacks of 2,400 nodes."""
 RETRY_AFTER: Final = (2, 6)
 """Seconds, at least and at most, so that senders refused together do not retry together."""
 _BEAT: Final = 0.05
@@ -44,19 +48,21 @@ class Admission:
     def __init__(self) -> None:
         self.held = 0
         """Bytes of bodies being received or decoded."""
+        self.queue = WorkQueue(LINE_BYTES)
+        """Complete requests of telemetry's fast lane."""
         self._held_by: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = 0.0
         self._used = False
 
     def late(self) -> float:
-        """Seconds by which the current turn of the loop is late; 0 when the loop was idle."""
+        """Seconds by which the line of requests or the current turn of the loop is late; 0 when the loop was idle."""
         loop = asyncio.get_running_loop()
         self._used = True
         if self._loop is not loop:
             self._loop = loop
             self._beat(loop)
-        return max(0.0, loop.time() - self._due)
+        return max(0.0, loop.time() - self._due, self.queue.delay())
 
     def check(self, *, spans: bool = False) -> None:
         """Raise if a request cannot be served now.
@@ -67,6 +73,14 @@ class Admission:
         late = self.late()
         if late > (LATE_FOR_SPANS if spans else LATE):
             raise _refusal(503, f"the monitor is overloaded and {late:.1f} s behind")
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        """Raise if a request cannot be read now, however soon it would be served.
+
+        Raises:
+            Refusal: 503 with ``Retry-After``, too many bodies are held.
+        """
         if self.held > HELD_BYTES:
             raise _refusal(503, f"the monitor is receiving {self.held} bytes of other requests")
 

@@ -6,15 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
 
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 log = logging.getLogger("rankwatch")
-
-CHUNK: Final = 500
-"""Waiters answered in one iteration of the event loop; requests are served in between."""
 
 Respond = Callable[[list[Directive] | None], None]
 """Receives the new directives; an empty list after the timeout; None when this monitor dropped the job."""
@@ -37,6 +35,8 @@ class DirectiveBroker:
         self.ending = False
         """Long polls and streams must end: the monitor shuts down."""
         self._published: dict[str, int] = {}
+        self._queue = WorkQueue()
+        """Thousands of waiters are answered in several turns of the loop; requests are served in between."""
         self._waiters: dict[str, dict[Waiter, None]] = {}
 
     def publish(self, job_id: str, number: int) -> None:
@@ -91,16 +91,17 @@ class DirectiveBroker:
         return self.available(find(), after) if received is None else received
 
     def _answer_all(self, job_id: str, *, gone: bool = False) -> None:
-        self._answer_chunk(list(self._waiters.get(job_id, ())), gone)
+        for waiter in list(self._waiters.get(job_id, ())):
+            answer = partial(self._answer_if_due, waiter, gone)
+            if self.ending:
+                answer()
+            else:
+                self._queue.submit(answer)
 
-    def _answer_chunk(self, waiters: list[Waiter], gone: bool) -> None:
-        size = len(waiters) if self.ending else CHUNK
-        if rest := waiters[size:]:
-            asyncio.get_running_loop().call_soon(self._answer_chunk, rest, gone)
-        for waiter in waiters[:size]:
-            found = self.available(waiter.job, waiter.after)
-            if gone or found or self.ending:
-                self._answer(waiter, None if gone else found)
+    def _answer_if_due(self, waiter: Waiter, gone: bool) -> None:
+        found = self.available(waiter.job, waiter.after)
+        if gone or found or self.ending:
+            self._answer(waiter, None if gone else found)
 
     def _answer(self, waiter: Waiter, found: list[Directive] | None) -> None:
         if self._cancel(waiter):

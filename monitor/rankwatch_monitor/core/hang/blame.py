@@ -99,7 +99,7 @@ def blame(
             _by_call_site(columns, waiting, groups)
             or (() if stalled else _by_progress(columns, odd, shed=shed))
             or _by_stack(columns, odd, groups)
-            or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts))
+            or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
     if culprits:
         return Blame(culprits, _joined(culprits))
@@ -393,8 +393,11 @@ def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:
     return f" ('{calls.pop()}')" if len(calls) == 1 and all(g.waits for g in groups) else ""
 
 
-def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, ...]:
-    """Ranks over a limit, if the others make progress or are in the majority, or if there are no others."""
+def _alone(columns: RankColumns, verdicts: Sequence[Verdict], *, shed: bool) -> tuple[Culprit, ...]:
+    """Ranks over a limit, if the others make progress or are in the majority, or if there are no others.
+
+    While reports are refused, the others may be over it, too, and not have been heard: then only progress counts.
+    """
     offenders, ranks = {v.rank for v in verdicts}, _live(columns)
     live = len(ranks)
     others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
@@ -402,7 +405,7 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, 
     sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
     # Ranks leave a collective within milliseconds of each other: to go on is more than to have left it a moment later.
     go_on = len(others) > 0 and bool(np.all(sign_R > max(v.since + v.elapsed / 2 for v in verdicts)))
-    if live > 1 and 2 * len(offenders) >= live and not go_on:
+    if live > 1 and (shed or 2 * len(offenders) >= live) and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone

@@ -17,7 +17,7 @@ from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKi
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import messages, proof
+from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
@@ -30,8 +30,9 @@ from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import Ints, live_ranks
 
 SETTLE: Final = 0.2
-"""Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top.
-Each rank reports when it passes its own limit, so after this the progress of all of them is current."""
+"""Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
+unless it is known to stand still. Each rank reports when it passes its own limit, so after this the progress of all of
+them is current."""
 TOGETHER: Final = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
 """Verdicts that ranks which wait for each other reach within moments of each other."""
 REPEAT_AFTER: Final = 60.0
@@ -58,8 +59,8 @@ def advance(job: Job, now: float) -> list[Effect]:
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
         _send(job, incident, machine.Closed(now, incident.outcome), now, effects)
         incident = None
-    if incident is None and _settled(job, verdicts, now):
-        incident = _open(job, verdicts, now, effects)
+    if incident is None and (settled := _settled(job, verdicts, now)):
+        incident = _open(job, settled, now, effects)
     if incident is None and not verdicts:
         incident = _open_straggler(job, now, effects)
     if _stop_requested(job, incident):
@@ -79,12 +80,16 @@ def advance(job: Job, now: float) -> list[Effect]:
     return effects
 
 
-def verdicts_of(job: Job, now: float) -> list[Verdict]:
-    """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
+def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict]:
+    """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended.
+
+    ``standing``: all ranks are known to have stood still since their last reports.
+    """
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
     sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.acting(job) else None
-    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
+    columns = standstill.as_of(job.columns, now) if standing else job.columns
+    verdicts = detect(columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
     return found or stall.verdicts(job)
 
@@ -139,18 +144,25 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
 # Opening --------------------------------------------------------------------------------------------------------------
 
 
-def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
-    """Whether to open an incident now: the other ranks had time to report, or there is nothing to wait for."""
+def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> Sequence[Verdict]:
+    """The verdicts to open an incident on; none while other ranks may report something else.
+
+    They have had the time to, or all have reported the same, or the job is known to stand still.
+    """
     if not verdicts:
         job.verdicts_since = None
-        return False
+        return ()
     if job.verdicts_since is None:
         job.verdicts_since = now
-    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + burst_spread(
-        job.world_size
-    ):
-        return True
-    return len({v.rank for v in verdicts}) >= int(np.sum(live_ranks(job.columns)))
+    waited = now - job.verdicts_since
+    if any(v.kind not in TOGETHER for v in verdicts) or waited >= SETTLE + burst_spread(job.world_size):
+        return verdicts
+    if len({v.rank for v in verdicts}) >= int(np.sum(live_ranks(job.columns))):
+        return verdicts
+    late = now - job.shed_at < SHED_SECONDS  # reports that were refused arrive later than their ages state
+    if waited < SETTLE or late or not standstill.stands_still(job.columns):
+        return ()
+    return verdicts_of(job, now, standing=True)
 
 
 def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:

@@ -37,9 +37,13 @@ from rankwatch_monitor.http.fastlane.requests import (
 from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node, registered
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.problems import problem
-from rankwatch_monitor.ingest.admission import Admission
+from rankwatch_monitor.ingest.admission import LINE_BYTES, Admission
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.work_queue import WorkQueue
 
+SHARES: Final = 2
+"""Of a turn, compared with 1 of telemetry: an incident waits for what thousands of launchers send within seconds. With
+4, a starved monitor refused most reports, which an incident needs as well."""
 _JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
 _POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events|nodes) HTTP/1\.1\r\n")
 _QUERY: Final = rb"after=([0-9]{1,15})&node=([0-9A-Za-z._~-]+)&wait=([0-9]{1,2})"
@@ -68,6 +72,7 @@ class LongPoll:
     head: bytes
     headers: Mapping[str, str]
     withdraw: Callable[[], object] | None = None
+    size: int = 0
 
     @property
     def complete(self) -> bool:
@@ -85,7 +90,7 @@ class LauncherFastLane:
 
     def __init__(self, messages: LauncherMessages, tokens: TokenSource, origins: Origins, admission: Admission) -> None:
         self._monitor, self._tokens, self._origins = messages.monitor, tokens, origins
-        self._admission = admission
+        self._admission, self.queue = admission, WorkQueue(LINE_BYTES, SHARES)
         self._messages = messages
         self._take: dict[str, Callable[[str, bytes], bytes | None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)

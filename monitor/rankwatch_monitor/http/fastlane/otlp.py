@@ -41,6 +41,7 @@ class OtlpFastLane:
 
     def __init__(self, endpoints: OtlpEndpoints) -> None:
         self._endpoints = endpoints
+        self.queue = endpoints.admission.queue
 
     def begin(self, data: bytes, client: Client) -> tuple[AdmittedPost, bytes] | None:
         """Start a request from its first bytes; return it and the bytes after its head.
@@ -54,7 +55,7 @@ class OtlpFastLane:
         if length > min(LARGEST_BODY, endpoints.limits.body_bytes):
             return None
         try:
-            endpoints.admission.check()
+            endpoints.admission.check_memory()
             forbidden = endpoints.admit(headers) if endpoints.admit is not None else None
         except Refusal:
             return None
@@ -82,7 +83,7 @@ class OtlpFastLane:
         endpoints.counters.requests += 1
         sent = request.body
         try:
-            # Many requests admitted one by one may be complete in the same turn of the loop; decoding is what costs.
+            # Only here: refused before it was read, it would have to be parsed by the application, which costs more.
             endpoints.admission.check()
             encoding = headers.get("content-encoding")
             body = sent if encoding is None else inflate(sent, encoding, endpoints.limits)

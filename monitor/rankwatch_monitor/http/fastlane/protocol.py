@@ -4,8 +4,9 @@ How this works
 --------------
 Between two requests, ``data_received`` asks each lane to :meth:`~FastLane.begin`. If one does, the protocol buffers the
 body, asks the lane to :meth:`~FastLane.respond` and writes the response; else the bytes go to uvicorn's h11 protocol,
-which then owns the connection until its response is complete. Deadlines and connection limits of
-:class:`~rankwatch_monitor.http.deadlines.BoundedProtocol` apply to both.
+which then owns the connection until its response is complete. Where more requests are complete than one turn of the
+loop should serve, those of each lane wait in line (:mod:`rankwatch_monitor.ingest.work_queue`). Deadlines and
+connection limits of :class:`~rankwatch_monitor.http.deadlines.BoundedProtocol` apply to both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import h11
 
 from rankwatch_monitor.http.deadlines import BODY, BoundedProtocol
 from rankwatch_monitor.http.fastlane.requests import Client, FallBackError, RefusedError
+from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 FAST_LANES: Final = "fast_lanes"
 """Key of the lanes in the state of the application."""
@@ -30,6 +32,9 @@ RespondLater = Callable[[bytes | FallBackError], None]
 class PendingRequest(Protocol):
     """A request of a lane whose response is not written yet."""
 
+    size: int
+    """Bytes of its body received so far."""
+
     @property
     def complete(self) -> bool:
         """Whether the whole body was received."""
@@ -40,6 +45,10 @@ class PendingRequest(Protocol):
 
 class FastLane(Protocol):
     """One kind of request."""
+
+    @property
+    def queue(self) -> WorkQueue:
+        """Complete requests that wait to be taken."""
 
     def begin(self, data: bytes, client: Client) -> tuple[Any, bytes] | None:
         """Start a request from its first bytes; return it and the bytes after its head. None: not for this lane."""
@@ -62,16 +71,21 @@ class FastLaneProtocol(BoundedProtocol):
         self._lanes: Sequence[FastLane] = self.app_state.get(FAST_LANES, ())
         self._lane: FastLane | None = None
         self._request: PendingRequest | None = None
-        self._polling = False
-        """The request is complete and waits for its response."""
+        self._waiting = self._polling = False
+        """The request is complete and waits for its response; it is a long poll, which may take long."""
+        self._reading = False
+        """Received bytes are being processed: those behind a response need not be taken up again."""
         self._pipelined = b""
-        """Bytes received while polling."""
+        """Bytes received while waiting."""
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
-        if self._polling:
+        if self._waiting:
             self._pipelined += data
             if len(self._pipelined) > MOST_PIPELINED:
-                self.transport.abort()
+                if self._polling:
+                    self.transport.abort()
+                else:
+                    self.flow.pause_reading()
             return
         while data:
             if self._request is not None:
@@ -84,7 +98,7 @@ class FastLaneProtocol(BoundedProtocol):
             self._unset_keepalive_if_required()
             self._request, data = begun
             data = self._receive(self._request, data)
-            if self._request is not None and not self._polling:
+            if self._request is not None and not self._waiting:
                 self._await(h11.SEND_BODY, BODY)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
@@ -121,23 +135,41 @@ class FastLaneProtocol(BoundedProtocol):
             self.transport.close()  # the rest of the body would be parsed as the next request
             return b""
         if request.complete:
+            self._waiting, self._pipelined, rest = True, rest, b""
+            self._cancel()
+            self._reading = True
             try:
-                response = self._lane.respond(request, self._respond_later)
-            except FallBackError as fall_back:
-                self._respond(fall_back)
-            else:
-                if response is None:
-                    self._polling, self._pipelined, rest = True, rest, b""
-                    self._cancel()
-                else:
-                    self._respond(response)
+                self._lane.queue.submit(self._take, request.size)
+            finally:
+                self._reading = False
+            if not self._waiting:
+                rest, self._pipelined = self._pipelined, b""
         return rest
 
+    def _take(self) -> None:
+        """Have the lane take the complete request, unless the connection was lost while it waited in line."""
+        if self._request is None or self._lane is None:
+            return
+        response: bytes | FallBackError | None
+        try:
+            response = self._lane.respond(self._request, self._respond_later)
+        except FallBackError as fall_back:
+            response = fall_back
+        except BaseException:
+            self.transport.abort()
+            raise
+        if response is None:
+            self._polling = True
+        else:
+            self._respond_later(response)
+
     def _respond_later(self, response: bytes | FallBackError) -> None:
-        self._polling = False
+        self._waiting = self._polling = False
         self._respond(response)
-        pipelined, self._pipelined = self._pipelined, b""
-        self.data_received(pipelined)
+        if not self._reading:
+            self.flow.resume_reading()
+            pipelined, self._pipelined = self._pipelined, b""
+            self.data_received(pipelined)
 
     def _respond(self, response: bytes | FallBackError) -> None:
         self._release()

@@ -97,6 +97,21 @@ def test_a_job_whose_reports_are_refused_is_judged_by_what_is_current(shed: bool
     assert scene.blamed == {named: "behind"}
 
 
+@pytest.mark.parametrize(("shed", "named"), [(False, [0]), (True, [])])
+def test_the_first_whose_report_is_taken_are_not_blamed_while_those_of_others_are_refused(
+    shed: bool, named: list[int]
+) -> None:
+    scene = Scene(launchers=False).run(30).stall().run(9)
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=shed).culprits] == named
+
+
+def test_a_rank_past_its_limit_is_blamed_while_reports_are_refused_if_the_others_go_on() -> None:
+    scene = Scene(launchers=False, reports_durations=True).run(30)
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=True).culprits] == [0]
+
+
 def test_a_symmetric_stall_names_no_rank_and_states_why() -> None:
     scene = Scene().run(10).stall()
     scene.until_found()

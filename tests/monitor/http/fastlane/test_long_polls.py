@@ -19,13 +19,12 @@ import uvicorn
 from monitor.http.raw_launcher import EMPTY_HEADER, SHORT, Line, Raw, Served
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http.fastlane.protocol import MOST_PIPELINED, FastLaneProtocol
-from rankwatch_monitor.service.broker import CHUNK
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.waiting import wait_for
 
-CROWD = 2 * CHUNK + 200
+CROWD = 1_200
 LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

@@ -1,0 +1,103 @@
+"""Bounds how long one turn of the event loop computes, so that a new connection is served within a few short turns.
+
+All callbacks that are ready in one turn run before the loop polls for I/O again, and a new connection needs several
+turns from its acceptance to its response. Thousands of messages may be complete at once: they wait here in line, and
+each turn serves the oldest of each kind for :data:`TURN_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+TURN_SECONDS: Final = 0.01
+"""Seconds of a turn that are spent on work in line; 20 reports of a node take as long."""
+TURN_LEAST: Final = 8
+"""Pieces of work of each turn at least. A turn costs about as much as one of them, and on a busy machine the seconds
+are mostly other processes'."""
+
+
+class Waiting(NamedTuple):
+    """Work in line."""
+
+    since: float
+    work: Callable[[], None]
+    size: int
+
+
+class WorkQueue:
+    """Calls work at once while the current turn has time left for it, else in later turns and in order.
+
+    Used on the event loop's thread only.
+    """
+
+    def __init__(self, most_bytes: float = math.inf, shares: int = 1) -> None:
+        """Make an empty queue.
+
+        Args:
+            most_bytes: beyond so many in line, the oldest work is called for each that is submitted.
+            shares: how many times :data:`TURN_SECONDS` and :data:`TURN_LEAST` it has of each turn.
+        """
+        self._most_bytes, self._shares = most_bytes, shares
+        self._line: deque[Waiting] = deque()
+        self._bytes = 0
+        self._spent, self._done = 0.0, 0
+        """Seconds and pieces of work in the current turn."""
+        self._running: float | None = None
+        """Since when the work that runs now has waited."""
+        self._scheduled = False
+
+    def submit(self, work: Callable[[], None], size: int = 0) -> None:
+        """Call ``work``, which holds ``size`` bytes; its exceptions are raised here only if it is called at once."""
+        waiting = Waiting(time.monotonic(), work, size)
+        if not self._scheduled:
+            self._schedule()
+        if self._running is None and not self._line and not self._turn_is_over:
+            self._run(waiting)
+            return
+        self._line.append(waiting)
+        self._bytes += size
+        if self._running is None and self._bytes > self._most_bytes:
+            self._run_oldest()
+
+    def delay(self) -> float:
+        """Seconds for which the work that runs now, else the first in line, has waited; 0 without any."""
+        since = self._running
+        if since is None:
+            since = self._line[0].since if self._line else None
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def _turn_is_over(self) -> bool:
+        return self._done >= self._shares * TURN_LEAST and self._spent >= self._shares * TURN_SECONDS
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._spent, self._done, self._scheduled = 0.0, 0, False
+        try:
+            while self._line and not self._turn_is_over:
+                self._run_oldest()
+        finally:
+            if self._line and not self._scheduled:
+                self._schedule()
+
+    def _run_oldest(self) -> None:
+        oldest = self._line.popleft()
+        self._bytes -= oldest.size
+        self._run(oldest)
+
+    def _run(self, waiting: Waiting) -> None:
+        self._running, began = waiting.since, time.monotonic()
+        try:
+            waiting.work()
+        finally:
+            self._running = None
+            self._done += 1
+            self._spent += time.monotonic() - began
