@@ -16,13 +16,14 @@ import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logi
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
-import { Facts } from "./facts";
+import { type Fact, Facts } from "./facts";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
 import { Kernels } from "./kernels";
 import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
+import { NextStep } from "./nextaction";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { RateChart } from "./ratechart";
@@ -70,6 +71,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
         <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
       )}
@@ -126,7 +128,7 @@ function Head({ job }: { job: JobSummary }) {
         kind="facts"
         facts={[
           { label: "Step", value: count(job.iteration) },
-          ...(over ? [] : [since === undefined ? { label: "Speed", value, note: unit } : { label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }]),
+          ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
@@ -136,6 +138,12 @@ function Head({ job }: { job: JobSummary }) {
       />
     </header>
   );
+}
+
+/** Of a lost job nothing is known since its last message: it may train on. */
+function lastHeard(job: JobSummary): Fact[] {
+  const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value), note: ago(job.last_heard ?? null, asOf.value) };
+  return [{ label: "Speed", value: "unknown" }, ...(job.last_heard === undefined ? [] : [heard])];
 }
 
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {

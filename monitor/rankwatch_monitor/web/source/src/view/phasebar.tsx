@@ -3,7 +3,11 @@
 import type { Phase } from "../logic/phases";
 import { clock, duration } from "../logic/text";
 
-export function PhaseBar({ phases }: { phases: Phase[] }) {
+/** Seconds below which a phase that is over took no time. */
+const NO_TIME = 0.0005;
+
+export function PhaseBar({ phases: all }: { phases: Phase[] }) {
+  const phases = all.filter((phase) => phase.to === null || phase.seconds >= NO_TIME);
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
   const kind = (phase: Phase) => phase.name.split(" ")[0]!.toLowerCase();
