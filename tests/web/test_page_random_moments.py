@@ -346,7 +346,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         same("headline", shown["verdict"], [shown["incidents"][known.index(incident)][0]])
-        same("state's sentence beside an incident", shown["now"], [])
+        same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
         same("culprits", ranks_in(shown["answers"][label][0]), culprits)
         named_in = {c.host for c in incident.culprits}

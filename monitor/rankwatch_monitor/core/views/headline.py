@@ -28,6 +28,11 @@ LONGEST_TITLE: Final = 160
 
 _ENDING: Final = (".", ",", ":", ";", " ")
 _RANKS: Final = re.compile(r"\branks (\d+(?:, \d+){2,})")
+_PAST: Final = {
+    "is": "was", "are": "were", "has": "had", "have": "had", "wait": "waited", "waits": "waited", "cannot": "could not",
+    "does": "did", "holds": "held", "report": "reported", "reports": "reported", "runs": "ran",
+}  # fmt: skip
+_PRESENT: Final = re.compile(rf"(?<![\w'./-])(?:{'|'.join(_PAST)})(?![\w'./-])")
 _UNNAMED: Final = ", so no rank is named"
 _SUBJECT: Final = re.compile(r"(?i)(?:^|[;:] )(?:rank \d+(?: on \S+)?(?: is to blame:)?)?(?: ?it(?:s process)?)?$")
 """What stands before the cause in a reason and names the culprit again."""
@@ -71,17 +76,17 @@ def shown(incident: Incident) -> dict[str, Any]:
 
 def headline(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST` characters."""
-    return _line(incident, LONGEST)
+    return _in_tense(incident, LONGEST)
 
 
 def title(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST_TITLE` characters."""
-    return _line(incident, LONGEST_TITLE)
+    return _in_tense(incident, LONGEST_TITLE)
 
 
 def detail(incident: Incident) -> str:
     """What the reason states beyond the title: how it was detected, what follows; empty: nothing."""
-    line, reason = title(incident), incident.reason.rstrip(".")
+    line, reason = _line(incident, LONGEST_TITLE), incident.reason.rstrip(".")
     cause = _cause(incident)
     before, found, after = reason.partition(cause) if cause else (reason, "", "")
     if not found:
@@ -150,6 +155,14 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
     if ranks:
         return NextAction(Action.RESTART, "Restart the ranks: nothing restarts them by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
+
+
+def _in_tense(incident: Incident, longest: int) -> str:
+    """The line in the tense of the incident. How a process ended is in the past already, and quotes its output."""
+    line = _line(incident, longest)
+    if incident.open or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
+        return line
+    return _shortened(_PRESENT.sub(lambda found: _PAST[found[0]], line), longest)
 
 
 def _when_detected(incident: Incident, found: str) -> str:

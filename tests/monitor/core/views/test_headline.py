@@ -138,6 +138,19 @@ def test_a_title_holds_more_than_a_headline() -> None:
     assert title(crash) == f"Rank 3 on {HOST} {words}"
 
 
+def test_an_incident_that_is_over_is_in_the_past_tense() -> None:
+    waits = behind(3, "it has not entered 'all_reduce' number 7 of group 'g', in which 2 ranks wait", "gpu-is-1")
+    expected = "Rank 3 on gpu-is-1 had not entered all_reduce #7, in which 2 ranks waited"
+    assert headline(incident(waits, phase=Phase.CLOSED)) == expected
+    crash = behind(3, "its process exited with code 1: OSError: disk is full", kind=CulpritClass.DEAD)
+    assert headline(incident(crash, phase=Phase.CLOSED)).endswith("disk is full")
+    scene = Scene().run(20).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    expected = "Rank 2 on host-0 was behind within the same step, and the 3 other ranks waited for it"
+    assert headline(scene.incident) == expected
+    assert detail(scene.incident).startswith("When detected, it had been in section 'step'")
+
+
 def test_a_hang_that_stacks_will_explain_is_stated_without_a_guess() -> None:
     reason = "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s (1 other too); nobody knows."
     hangs = incident(reason=reason, phase=Phase.CAPTURING, section="step", affected=(0, 1))

@@ -73,5 +73,6 @@ test("nothing is going on that was not ordered", () => {
   assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restarting");
   assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recovering");
   assert.equal(current({ action: "stop", phase: "acting" }), "Stopping");
+  assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, false).at(-1)!.name, "Unknown");
   assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Deciding");
 });

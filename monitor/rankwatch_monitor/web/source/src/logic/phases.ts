@@ -26,9 +26,9 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
 
 /**
  * The phases that were reached, and while the incident is open the current one. Unreached marks are left out. A suspicion
- * has one phase after its detection: confirming.
+ * has one phase after its detection: confirming. `heard`: false for a job of which nothing is received.
  */
-export function phases(incident: Incident, now: number): Phase[] {
+export function phases(incident: Incident, now: number, heard = true): Phase[] {
   const { closed_at: closedAt } = incident;
   const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
   let from = timeline.since ?? timeline.detected;
@@ -55,7 +55,7 @@ export function phases(incident: Incident, now: number): Phase[] {
     return [...found, { name: "Confirming", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
-    const [name, ends] = current(incident);
+    const [name, ends] = heard ? current(incident) : ["Unknown", "closed"] as const;
     found.push({ name, ends, from, to: null, seconds: Math.max(0, now - from) });
   }
   return found;

@@ -70,7 +70,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
         <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
@@ -147,7 +147,9 @@ function lastHeard(job: JobSummary): Fact[] {
 }
 
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {
-  const words = job.headline || job.reason || sentence(job, grid);
+  // The headline is that of the open incident, also where the job was lost since.
+  const lost = job.state === "lost" ? job.reason.charAt(0).toUpperCase() + job.reason.slice(1) : "";
+  const words = lost || job.headline || job.reason || sentence(job, grid);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
 }
 

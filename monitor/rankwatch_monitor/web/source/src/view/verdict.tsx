@@ -47,16 +47,22 @@ export function Verdict({ job, incident, detail, byAddress, confirmationWindow }
       {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
       <WhatToDo job={job} incident={incident} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
-      <PhaseBar phases={phases(incident, asOf.value)} />
+      <PhaseBar phases={phases(incident, asOf.value, job.state !== "lost")} />
       <Share job={job} id={incident.id} detail={detail} />
     </section>
   );
 }
 
 function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
-  if (incident.closed_at !== null) return incident.outcome === "" ? null : <p class="outcome">{asSentence(incident.outcome)}</p>;
+  const { outcome } = incident;
+  if (incident.closed_at !== null) {
+    // Of a job that ended with it the reason stands above.
+    const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
+    return outcome === "" || known ? null : <p class="outcome">{asSentence(outcome)}</p>;
+  }
+  if (job.state === "lost") return null;
   // Waiting is stated once, as what to do now.
-  const waits = incident.next_action?.action === null && incident.phase !== "detected" && job.state !== "lost";
+  const waits = incident.next_action?.action === null && incident.phase !== "detected";
   const ofJob = job.reason.startsWith(incident.reason) ? job.reason.slice(incident.reason.length).trim() : job.reason;
   const text = ofJob || (waits ? "" : doing(incident));
   return text === "" ? null : <p class="sequel">{asSentence(text)}</p>;
@@ -66,7 +72,7 @@ function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
 function addition(incident: Incident): string {
   const { detail, headline, reason } = incident;
   if (detail === undefined) return headline && plain(headline) !== plain(reason) ? reason : "";
-  const known = incident.elapsed !== null && /^When detected, it had [^.]*(\.\d[^.]*)*\.$/.test(detail);
+  const known = incident.elapsed !== null && /^When detected, [^.]*(\.\S[^.]*)*\.$/.test(detail);
   return known ? "" : detail;
 }
 
@@ -100,10 +106,10 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
 
 function action(job: JobSummary, incident: Incident): Fact {
   // When a suspicion is acted on is stated above.
-  const why = isSuspected(incident) ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
+  const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
   if (incident.action === "log") return { label: "Action", value: "none", note: why };
   const taken = wasTaken(incident, job.ended_at);
-  const label = taken ? "Action taken" : incident.phase === "acting" ? "Action under way" : "Planned action";
+  const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
   const not = !taken && incident.closed_at !== null ? "not taken; " : "";
   return { label, value: words(incident.action), note: `${not}${why}` };
 }
