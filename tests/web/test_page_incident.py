@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.web import static_folder
+from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
@@ -154,3 +158,103 @@ def test_a_wrong_token_in_the_address_is_reported(page: Page, monitor_url: str, 
     page.goto(f"{monitor_url}/?x=1#/jobs/j")
     expect(page.get_by_label("Token")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+SPACE = "\u2009"
+
+
+def verdict_of(page: Page, scene: Scene, *, address: str = "") -> str:
+    """The text of the incident's panel, as the page shows a job of the core."""
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/{scene.job.id}{address}")
+        expect(page.locator(".verdict .phases")).to_be_visible()
+        expect(page.locator(".stacks")).not_to_contain_text("Loading")
+        return page.locator(".verdict").inner_text() + page.locator(".stacks").inner_text()
+
+
+def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None:
+    scene = Scene(on_hang="log").run(60).hang(2).until_found().run(60)
+    shown = verdict_of(page, scene)
+    for words in (
+        "Recorded only: the policy acts on nothing by itself.",
+        "Capture stacks …",
+        "Unresolved",
+        "Not captured: the policy only records.",
+        f"11.0{SPACE}s when detected, limit 10.0{SPACE}s",
+        "3 other ranks affected",
+    ):
+        assert words in shown
+    for untrue in ("Capturing stacks", "eciding", "No stacks yet", "Action taken"):
+        assert untrue not in shown
+
+
+def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page: Page) -> None:
+    scene = Scene().run(60).die(1, signal="SIGSEGV").run(2)
+    shown = verdict_of(page, scene)
+    assert shown.count("was killed by SIGSEGV") == 1
+    assert "Action under way" in shown
+    assert "Restarting" in shown
+    assert "Not captured: the process had already ended." in shown
+    assert "Capturing" not in shown
+
+
+def test_a_node_that_does_not_answer_leads(page: Page) -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(60).cut_host(1).until_found()
+    shown = verdict_of(page, scene.until(lambda: scene.incident.culprits))
+    assert "Node host-1 is silent: neither its launcher nor its 4 ranks report" in shown
+    assert "Restart without node host-1" in shown
+
+
+def test_no_rank_is_another_one_where_no_culprit_is_named(page: Page) -> None:
+    shown = verdict_of(page, Scene(on_hang="log").run(60).stall().until_found().run(5))
+    assert "4 ranks affected" in shown
+
+
+def test_an_action_is_called_taken_once_it_was(page: Page) -> None:
+    scene = Scene().run(60).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    shown = verdict_of(page, scene, address=f"/incidents/{scene.incident.id}")
+    assert "Action taken" in shown
+    assert "Attempt 2 goes on at step" in shown
+    assert "load_batch" in shown
+    resumed = Scene(reports_durations=True, job_id="k").run(60).hang(2).until_found().run(5).resume().run(10)
+    shown = verdict_of(page, resumed, address=f"/incidents/{resumed.incident.id}")
+    assert "Planned action" in shown
+    assert "not taken" in shown
+
+
+def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> None:
+    scene = Scene(8, hosts=2).run(60).cut_host(0).cut_host(1).run(190)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".now")).to_have_text(re.compile("^Nothing was received from any rank .* for 3 min 10 s"))
+        facts = page.locator(".head .facts")
+        expect(facts).to_contain_text("Speedunknown")
+        expect(facts).to_contain_text(re.compile(rf"Last heard.*\d\d:\d\d.*3{SPACE}min 1\d{SPACE}s ago"))
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo.get_by_role("link", name="Runbook")).to_have_attribute(
+            "href", "/manual/runbook.html#rankwatchjoblost"
+        )
+
+
+def test_a_failed_job_has_a_next_step(page: Page) -> None:
+    scene = Scene(max_restarts=0).run(60).die(1, signal="SIGSEGV")
+    scene.event(ProcessEventKind.FAILED, reason="rank 1 was killed by SIGSEGV")
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.get_by_role("region", name="What to do now")).to_contain_text("Remove the cause")
+
+
+def test_settings_of_the_policy_are_in_groups_with_the_rare_ones_folded(
+    page: Page, monitor_url: str, hung: Script
+) -> None:
+    assert hung.jobs
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    policy = page.get_by_role("region", name="Policy")
+    expect(policy.get_by_role("heading", level=3)).to_have_text(
+        ["Actions", "Hangs", "Stragglers", "Profiling and reports"]
+    )
+    expect(policy.get_by_label("on_hang")).to_be_visible()
+    expect(policy.get_by_label("learned_factor")).to_be_hidden()
+    policy.get_by_label("Find").fill("learned")
+    expect(policy.get_by_label("learned_factor")).to_be_visible()

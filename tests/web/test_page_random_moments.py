@@ -21,10 +21,10 @@ import pytest
 from playwright.sync_api import Page
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import RESTARTS, ProcessEventKind, Proof
+from rankwatch.contract.enums import RESTARTS, Action, ProcessEventKind, Proof
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
-from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, STOPPED
@@ -341,14 +341,17 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         if each.closed_at is None:
             mark = "open" if each.confirmed else "suspected"
         elif each.confirmed:
-            mark = str(each.action).replace("_", " ")
+            restarts = each.action in RESTARTS and each.timeline.restarted is not None
+            captures = each.action is Action.CAPTURE and each.timeline.captured is not None
+            stops = each.action in STOPS and job.ended is not None and job.ended.at <= each.closed_at
+            mark = str(each.action).replace("_", " ") if restarts or captures or stops else "no action"
         else:
             mark = "resumed by itself" if "went on" in each.outcome or not each.outcome else "never confirmed"
         same("mark of an incident", small.split(" · ")[0], mark)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         same("headline", shown["verdict"], [shown["incidents"][known.index(incident)][0]])
-        same("state's sentence beside an incident", shown["now"], [])
+        same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
         same("culprits", ranks_in(shown["answers"][label][0]), culprits)
         named_in = {c.host for c in incident.culprits}
@@ -388,7 +391,9 @@ def compare_speed(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRu
         value = f"{1 / float(value):.2f}"
     state, incident = state_of(job, now), open_incident(job)
     moved = incident is not None and job.pace.samples and job.pace.stepped_at > incident.opened_at
-    if state == "lost" or (incident is not None and not moved):
+    if state == "lost":
+        same("speed of a lost job", value, "unknown")
+    elif incident is not None and not moved:
         same("speed while held up", value, "0.00")
     elif isinstance(run, Run):
         lately = run.stepped[-30:]

@@ -17,6 +17,8 @@ HELD_BECAUSE: Final = {
     Proof.STALLED: "the ranks move and complete no step, which a restart may not change",
 }
 """Suspicions that are announced although no action follows, by what the looks show."""
+NO_LAUNCHER: Final = "no launcher of Rankwatch runs this job, so it can only be watched"
+"""Why nothing can be ordered."""
 
 
 class Phase(StrEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 WIDTH: Final = 100
 """Columns of output to anything but a terminal."""
@@ -70,6 +70,21 @@ def size(amount: float) -> str:
 def spaced(word: str) -> str:
     """An identifier of the API with spaces: ``section_overrun`` becomes ``section overrun``."""
     return word.replace("_", " ")
+
+
+def action_line(incident: Mapping[str, Any]) -> str:
+    """What was or will be done about an incident, as the API has it: ``planned action: restart; the policy is ...``."""
+    action, timeline, restarts = incident["action"], incident["timeline"], incident["action"].startswith("restart")
+    label, what = "action", spaced(action)
+    if action == "log":
+        what = "none, only recorded"
+    elif incident["phase"] in ("detected", "capturing", "confirming") and not (
+        action == "capture" and timeline["captured"] is not None
+    ):
+        label = "planned action"
+    elif incident["phase"] == "closed" and restarts and timeline["restarted"] is None:
+        what += ", not taken"
+    return f"{label}: {what}" + (f"; {incident['action_reason']}" if incident["action_reason"] else "")
 
 
 def printable(line: str) -> str:

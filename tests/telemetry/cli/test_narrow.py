@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
 import pytest
 
-from rankwatch.cli.formatting import WIDTH, refit
+from rankwatch.cli.formatting import WIDTH, action_line, refit
 from rankwatch.cli.live_display import LiveDisplay
 from rankwatch.cli.status import render
 from rankwatch.cli.terminal import Terminal, cut_middle
@@ -125,6 +126,40 @@ def test_the_headline_comes_first_and_stands_for_the_reason_in_the_table() -> No
     headline = "Hung: rank 1 on node-a is behind in all_reduce"
     assert render.headline_lines({"headline": headline, "open_incidents": 1}, Terminal(80)) == [headline]
     assert render.headline_lines({"headline": headline, "open_incidents": 0}, Terminal(80)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"action": "log", "phase": "detected"}, "action: none, only recorded; why"),
+        ({"action": "restart", "phase": "capturing"}, "planned action: restart; why"),
+        ({"action": "restart", "phase": "acting"}, "action: restart; why"),
+        ({"action": "restart", "phase": "closed"}, "action: restart, not taken; why"),
+        ({"action": "restart", "phase": "closed", "restarted": 2.0}, "action: restart; why"),
+        ({"action": "capture", "phase": "detected", "captured": 2.0}, "action: capture; why"),
+        ({"action": "capture", "phase": "capturing"}, "planned action: capture; why"),
+    ],
+)
+def test_an_action_that_was_not_taken_is_not_reported_as_taken(facts: dict[str, Any], line: str) -> None:
+    timeline = {name: facts.pop(name, None) for name in ("captured", "restarted")}
+    assert action_line({**facts, "timeline": timeline, "action_reason": "why"}) == line
+
+
+@pytest.mark.parametrize(
+    ("headline", "reason", "repeated"),
+    [
+        ("Rank 1 exited with code 1: RuntimeError", "Rank 1 on a exited with code 1: RuntimeError: CUDA error.", True),
+        ("Rank 1 on a was killed by SIGSEGV", "Rank 1 on a was killed by SIGSEGV.", True),
+        ("Rank 1 on a is behind", "Rank 1 on a has been in section 'step' for 11.0 s: it is behind.", False),
+    ],
+)
+def test_a_headline_that_begins_the_reason_is_not_stated_twice(headline: str, reason: str, repeated: bool) -> None:
+    assert render._repeated({"headline": headline, "reason": reason}) is repeated
+
+
+def test_the_speed_of_a_lost_job_is_not_known() -> None:
+    assert render._pace({"iterations_per_second": 0.0, "state": "lost"}) == ""
+    assert render._pace({"iterations_per_second": 0.0, "state": "hung"}) == "0 steps/s"
 
 
 def test_ids_are_cut_in_the_middle() -> None:

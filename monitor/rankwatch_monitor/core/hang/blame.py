@@ -360,28 +360,28 @@ def _explain_no_culprit(
 ) -> str:
     ranks = _live(columns)
     places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
-    silent = ""
+    lead = asleep = ""  # a host that does not answer comes first: it is where to look
     if without_stacks:
         few = ", ".join(sorted(without_stacks)[:3]) + (
             f" and {len(without_stacks) - 3} more" if len(without_stacks) > 3 else ""
         )
-        silent = f"; {few} did not answer in time, so the ranks there could not be asked"
-    if asleep := len(_in_kernel(columns, groups)):
-        silent += f"; {asleep} of {len(ranks)} ranks are stuck in the kernel (state D)"
+        lead = f"node{'' if len(without_stacks) == 1 else 's'} {few} did not answer in time, and "
+    if number := len(_in_kernel(columns, groups)):
+        asleep = f"; {number} of {len(ranks)} ranks are stuck in the kernel (state D)"
     if waiting.cycle:
         few = ", ".join(map(str, waiting.cycle[:8])) + (" and more" if len(waiting.cycle) > 8 else "")
-        return f"ranks {few} wait for each other in different collectives, so no rank is named{silent}"
+        return f"{lead}ranks {few} wait for each other in different collectives, so no rank is named{asleep}"
     if without_stacks and groups:
         where = _place_of_all(groups, waiting)
-        return f"the ranks that could be asked all wait for their peers{where}, so no rank is named{silent}"
+        return f"{lead}the ranks that could be asked all wait for their peers{where}, so no rank is named{asleep}"
     if len(places) > 1 and not groups:
         return (
-            "the ranks are at different points, and without stacks it is unknown which waits for which, so no rank is "
-            f"named{silent}"
+            f"{lead}the ranks are at different points, and without stacks it is unknown which waits for which, so no "
+            f"rank is named{asleep}"
         )
     if len(places) > 1 and not any(g.waits for g in groups):
-        return f"the ranks are in different places and none waits for another, so no rank is named{silent}"
-    return f"all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{silent}"
+        return f"{lead}the ranks are in different places and none waits for another, so no rank is named{asleep}"
+    return f"{lead}all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{asleep}"
 
 
 def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:

@@ -25,7 +25,7 @@ from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.incident import exclusion, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
-from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
+from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import Ints, live_ranks
 
@@ -73,6 +73,7 @@ def advance(job: Job, now: float) -> list[Effect]:
         return effects
     if verdicts:
         _reconsider(job, incident, verdicts, now, effects)
+    _recognise_silence(job, incident, verdicts, now, effects)
     _recognise_node_loss(job, incident, verdicts, now, effects)
     _recognise_mismatch(job, incident, now, effects)
     _recognise_cause(job, incident, verdicts, now, effects)
@@ -99,7 +100,7 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     if wanted is Action.LOG:
         return Action.LOG, "the policy only records"
     if not nodes.acting(job):
-        return Action.LOG, "no launcher of Rankwatch runs this job, so it can only be watched"
+        return Action.LOG, NO_LAUNCHER
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
@@ -367,6 +368,22 @@ def _recognise_node_loss(
     if incident.undecided and not incident.ordered:
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
+        _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
+
+
+def _recognise_silence(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
+) -> None:
+    """Name ranks that fell silent, of a hang that nothing was done about: its other ranks wait for them.
+
+    Silence takes longer to be certain than a limit of a section, so the ranks that report are over theirs before it.
+    """
+    silent = {v.rank for v in verdicts if v.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST) and not v.node_loss}
+    waits = incident.phase in (Phase.DETECTED, Phase.CONFIRMING) and incident.attempt == job.attempt
+    if not waits or incident.elective or silent <= {culprit.rank for culprit in incident.culprits}:
+        return
+    diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
+    if diagnosis is not None and any(c.kind is CulpritClass.HOST_SILENT for c in diagnosis.culprits):
         _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 

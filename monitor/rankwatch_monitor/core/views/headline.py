@@ -1,7 +1,13 @@
-"""An incident in one line of at most 90 characters, and what a person should do about it.
+"""An incident in one line, what its reason adds to that line, and what a person should do about it.
 
-Both are made from the record alone, so that they are the same while the incident is open, in the store and in a copy.
+All are made from the record alone, so that they are the same while the incident is open, in the store and in a copy.
 The headline is the culprit's part of the incident's ``reason``, shortened clause by clause.
+
+============  ==========================================================================================================
+headline      at most 90 characters, for lists
+title         the same with room for 160, so that less is cut
+detail        what ``reason`` states and ``title`` does not; empty: nothing
+============  ==========================================================================================================
 """
 
 from __future__ import annotations
@@ -10,13 +16,26 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
+from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 
 LONGEST: Final = 90
 """Characters of a headline."""
+LONGEST_TITLE: Final = 160
 
+_ENDING: Final = (".", ",", ":", ";", " ")
+_RANKS: Final = re.compile(r"\branks (\d+(?:, \d+){2,})")
+_PAST: Final = {
+    "is": "was", "are": "were", "has": "had", "have": "had", "wait": "waited", "waits": "waited", "cannot": "could not",
+    "does": "did", "holds": "held", "report": "reported", "reports": "reported", "runs": "ran",
+}  # fmt: skip
+_PRESENT: Final = re.compile(rf"(?<![\w'./-])(?:{'|'.join(_PAST)})(?![\w'./-])")
+_UNNAMED: Final = ", so no rank is named"
+_SUBJECT: Final = re.compile(r"(?i)(?:^|[;:] )(?:rank \d+(?: on \S+)?(?: is to blame:)?)?(?: ?it(?:s process)?)?$")
+"""What stands before the cause in a reason and names the culprit again."""
 _COLLECTIVE: Final = re.compile(r"'([^']+)' number (\d+) of group '[^']+'")
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
 _RUNBOOK: Final = {
@@ -45,22 +64,41 @@ class NextAction(NamedTuple):
 
 
 def shown(incident: Incident) -> dict[str, Any]:
-    """The incident as API, stream and publishers show it: the record, its headline and the next action."""
-    return {**incident.to_json(), "headline": headline(incident), "next_action": next_action(incident).to_json()}
+    """The incident as API, stream and publishers show it: the record and what is derived from it here."""
+    return {
+        **incident.to_json(),
+        "headline": headline(incident),
+        "title": title(incident),
+        "detail": detail(incident),
+        "next_action": next_action(incident).to_json(),
+    }
 
 
 def headline(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST` characters."""
-    if not incident.culprits:
-        explanation = incident.reason.partition("; ")[2]
-        return _shortened(_capital(explanation or incident.reason).rstrip("."))
-    first = incident.culprits[0]
-    cause = _COLLECTIVE.sub(r"\1 #\2", first.reason).rstrip(".")
-    alike = [c for c in incident.culprits if c.reason == first.reason]
-    for start in ("its process ", "it "):
-        if cause.startswith(start):
-            return _of_ranks(alike, " " + cause.removeprefix(start), first.host)
-    return _of_ranks(alike, ": " + cause, first.host) if cause.startswith("its ") else _shortened(_capital(cause))
+    return _in_tense(incident, LONGEST)
+
+
+def title(incident: Incident) -> str:
+    """The incident in at most :data:`LONGEST_TITLE` characters."""
+    return _in_tense(incident, LONGEST_TITLE)
+
+
+def detail(incident: Incident) -> str:
+    """What the reason states beyond the title: how it was detected, what follows; empty: nothing."""
+    line, reason = _line(incident, LONGEST_TITLE), incident.reason.rstrip(".")
+    cause = _cause(incident)
+    before, found, after = reason.partition(cause) if cause else (reason, "", "")
+    if not found:
+        return "" if _plain(line) == _plain(reason) else incident.reason
+    reworded = _cause_follows(incident) or _silent_host(incident)
+    if not reworded and _compact(cause) not in line and _compact(_capital(cause)) not in line:
+        return incident.reason  # the title had to be shortened
+    parts = [_when_detected(incident, _SUBJECT.sub("", before.rstrip()).rstrip("".join(_ENDING)))]
+    after = after.lstrip("".join(_ENDING))
+    if after and not after.startswith(("likewise ", _UNNAMED.strip(", "))):
+        parts.append(f"{_capital(after)}.")
+    return " ".join(filter(None, parts))
 
 
 def of_job(incident: Incident | None, reason: str) -> str:
@@ -98,26 +136,118 @@ def next_action(incident: Incident) -> NextAction:
 
 
 def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> NextAction:
-    """The action for a hang that the policy only records."""
+    """The action for a hang that Rankwatch does not act on by itself."""
+    if incident.phase is Phase.CAPTURING:
+        return NextAction(None, "Wait: stacks are being captured.", runbook=runbook)
+    if incident.action_reason.startswith(NO_LAUNCHER):
+        text = "Restart the job with the tool that started it: no launcher of Rankwatch runs it."
+        return NextAction(None, text, runbook=runbook)
     if any(c.kind in _BROKEN_NODE for c in incident.culprits):
-        text = "Restart without the culprit's node: its host, a device or its network does not answer."
+        hosts = sorted({c.host for c in incident.culprits if c.kind in _BROKEN_NODE and c.host})
+        which = f"node {hosts[0]}" if len(hosts) == 1 else "the culprits' nodes"
+        text = f"Restart without {which}: a host, a device or the network there does not answer."
         return NextAction(Action.RESTART_EXCLUDING_NODE, text, ranks, runbook)
+    if incident.action is Action.LOG and not incident.stacks:
+        text = "Capture the stacks: they show whether the ranks hang, and nothing is done by itself."
+        if incident.confirmed:
+            text = "Capture the stacks, then restart the ranks: nothing is done by itself."
+        return NextAction(Action.CAPTURE, text, runbook=runbook)
     if ranks:
-        return NextAction(Action.RESTART, "Restart the ranks: the policy only records this incident.", ranks, runbook)
+        return NextAction(Action.RESTART, "Restart the ranks: nothing restarts them by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
 
 
-def _of_ranks(alike: Sequence[Culprit], cause: str, host: str) -> str:
+def _in_tense(incident: Incident, longest: int) -> str:
+    """The line in the tense of the incident. How a process ended is in the past already, and quotes its output."""
+    line = _line(incident, longest)
+    if incident.open or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
+        return line
+    return _shortened(_PRESENT.sub(lambda found: _PAST[found[0]], line), longest)
+
+
+def _when_detected(incident: Incident, found: str) -> str:
+    """The limit that was passed, as of the detection: its figures do not grow with time."""
+    if not found:
+        return ""
+    found = found.replace(" has ", " had ", 1)
+    for culprit in incident.culprits[:1]:
+        found = re.sub(rf"^Rank {culprit.rank} on \S+ had ", "it had ", found)
+    return f"When detected, {found[:1].lower()}{found[1:]}."
+
+
+def _line(incident: Incident, longest: int) -> str:
+    if not incident.culprits:
+        if _cause_follows(incident):
+            where = f" in section '{incident.section}'" if incident.section else ""
+            return f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet"
+        return _shortened(_capital(_cause(incident) or incident.reason).rstrip("."), longest)
+    if silent := _silent_host(incident):
+        return _shortened(silent, longest)
+    first = incident.culprits[0]
+    cause = _compact(first.reason).rstrip(".")
+    alike = [c for c in incident.culprits if c.reason == first.reason]
+    for start in (ITS_PROCESS, "it "):
+        if cause.startswith(start):
+            return _of_ranks(alike, " " + cause.removeprefix(start), first.host, longest)
+    if cause.startswith("its "):
+        return _of_ranks(alike, ": " + cause, first.host, longest)
+    return _shortened(_capital(cause), longest)
+
+
+def _cause(incident: Incident) -> str:
+    """The words of the reason that the headline is made of; empty: all of them."""
+    if not incident.culprits:
+        return incident.reason.partition("; ")[2].rstrip(".").replace(_UNNAMED, "")
+    cause = incident.culprits[0].reason.rstrip(".")
+    for start in (ITS_PROCESS, "it "):
+        cause = cause.removeprefix(start)
+    return cause if cause in incident.reason else _capital(cause)
+
+
+def _cause_follows(incident: Incident) -> bool:
+    """Whether stacks are being captured that will show why several ranks make no progress."""
+    hangs = incident.phase is Phase.CAPTURING and not incident.elective
+    return hangs and not incident.culprits and len(incident.affected) > 1
+
+
+def _silent_host(incident: Incident) -> str:
+    """The one host of which nothing is received, with its ranks; empty: it is another kind of fault."""
+    culprits = incident.culprits
+    if not culprits:
+        return ""
+    host, reason = culprits[0].host, culprits[0].reason
+    if not host or any((c.host, c.kind) != (host, CulpritClass.HOST_SILENT) for c in culprits):
+        return ""
+    number = len(culprits)
+    if reason.startswith("neither the launcher nor "):
+        ranks = "rank reports" if number == 1 else f"{number} ranks report"
+        return f"Node {host} is silent: neither its launcher nor its {ranks}"
+    if reason.startswith("it has sent no report ") and number > 1:
+        return f"Node {host}: its {number} ranks stopped reporting, while its launcher still does"
+    return ""
+
+
+def _compact(text: str) -> str:
+    """Collectives as ``all_reduce #7``, ranks as ranges."""
+    text = _COLLECTIVE.sub(r"\1 #\2", text)
+    return _RANKS.sub(lambda found: f"ranks {as_ranges(map(int, found[1].split(', ')))}", text)
+
+
+def _of_ranks(alike: Sequence[Culprit], cause: str, host: str, longest: int) -> str:
     subject = f"Rank {alike[0].rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "")
     whole = f"{subject} on {host}{cause}"
-    return whole if host and len(whole) <= LONGEST else _shortened(subject + cause)
+    return whole if host and len(whole) <= longest else _shortened(subject + cause, longest)
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, longest: int = LONGEST) -> str:
     """Without its last clauses, or words where that is not enough."""
-    while len(text) > LONGEST and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > LONGEST // 3:
+    while len(text) > longest and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > longest // 3:
         text = text[:cut]
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rpartition(" ")[0] + "…"
+    return text if len(text) <= longest else text[: longest - 1].rpartition(" ")[0] + "…"
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".").casefold()
 
 
 def _capital(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from rankwatch.cli.formatting import duration
 from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
@@ -47,7 +48,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if job.ended is not None:
         return job.ended.state, job.ended.reason
     if liveness.lost(job, now):
-        return JobState.LOST, f"nothing was received of any rank or launcher for {now - job.last_heard:.0f} s"
+        return JobState.LOST, f"nothing was received from any rank or launcher for {duration(now - job.last_heard)}"
     incident = job.open_incident
     if incident is not None and not (incident.elective and incident.action is Action.CAPTURE):
         if incident.elective and (incident.action not in RESTARTS or incident.phase is Phase.CAPTURING):
@@ -124,6 +125,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
         "iteration": _iteration(job),
         "iterations_per_second": steps_per_second(job, now),
+        "last_heard": job.last_heard,
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, when, wrapped
+from rankwatch.cli.formatting import action_line, count, duration, pace, percent, printable, ranks, when, wrapped
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
@@ -126,8 +126,7 @@ def _incident(incident: Incident, now: float) -> list[str]:
         lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more culprit')}")
     if not incident.culprits:
         lines.append("    culprit: none")
-    action = incident.action.replace("_", " ")
-    lines += wrapped(f"action: {action}" + (f"; {incident.action_reason}" if incident.action_reason else ""), "    ")
+    lines += wrapped(action_line(incident.to_json()), "    ")
     if incident.outcome:
         lines += wrapped(f"outcome: {incident.outcome}", "    ")
     lines += wrapped(_took(incident), "    ")
@@ -136,9 +135,9 @@ def _incident(incident: Incident, now: float) -> list[str]:
 
 def _took(incident: Incident) -> str:
     row = job_view.incident_durations(incident)
-    phases = [f"{row[name]:.1f} s {phase}" for name, phase in _PHASES if row[name] is not None]
+    phases = [f"{duration(row[name])} {phase}" for name, phase in _PHASES if row[name] is not None]
     if row["total_s"] is not None:
-        phases.append(f"{row['total_s']:.1f} s in all")
+        phases.append(f"{duration(row['total_s'])} in all")
     lost = incident.steps_lost
     return "took: " + ", ".join(phases) + ("" if lost is None else f"; {count(lost, 'step')} lost")
 

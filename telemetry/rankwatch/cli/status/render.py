@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, spaced, when
+from rankwatch.cli.formatting import action_line, count, duration, pace, percent, printable, ranks, spaced, when
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
 from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
@@ -48,7 +49,7 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
-        headline_lines(snapshot.job, terminal) + _headline(snapshot.job, terminal),
+        ([] if _repeated(snapshot.job) else headline_lines(snapshot.job, terminal)) + _headline(snapshot.job, terminal),
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
@@ -67,6 +68,12 @@ def headline_lines(job: Json, terminal: Terminal) -> list[str]:
     """The headline of an open incident: that of any other state is its reason, which follows."""
     words = job.get("headline") if job["open_incidents"] else ""
     return terminal.wrapped(words, "", "bold") if words else []
+
+
+def _repeated(job: Json) -> bool:
+    """Whether the reason, which follows, begins with the headline: the same sentence, at most without the host."""
+    headline, reason = (str(job.get(name) or "").rstrip(".…").casefold() for name in ("headline", "reason"))
+    return reason.startswith(headline) or re.sub(r"^(rank \d+) on \S+", r"\1", reason).startswith(headline)
 
 
 def state_style(word: str) -> str:
@@ -98,8 +105,7 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
         lines.append(f"{indent}and {count(more, 'more culprit')}")
     if not incident["culprits"]:
         lines.append(f"{indent}culprit: none")
-    why = f"; {incident['action_reason']}" if incident["action_reason"] else ""
-    lines += terminal.wrapped(f"action: {spaced(incident['action'])}{why}", indent)
+    lines += terminal.wrapped(action_line(incident), indent)
     if incident["outcome"]:
         lines += terminal.wrapped(f"outcome: {incident['outcome']}", indent)
     return lines
@@ -126,9 +132,9 @@ def _row(job: Json, now: float) -> list[Cell]:
 
 
 def _pace(job: Json) -> str:
-    """Speed of a job that has not ended; 0 while it makes no progress, empty while unknown."""
+    """Speed of a job that has not ended; 0 while it makes no progress, empty while unknown, as of a lost job."""
     speed = job["iterations_per_second"]
-    return "" if speed is None or job["state"] in ("finished", "failed", "stopped") else pace(speed)
+    return "" if speed is None or job["state"] in ("finished", "failed", "stopped", "lost") else pace(speed)
 
 
 def _verdict(job: Json) -> Cell:

@@ -467,8 +467,8 @@ def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
     judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, without_stacks=["host-1"])
     assert judged.culprits == ()
     assert judged.explanation == (
-        "the ranks that could be asked all wait for their peers ('all_reduce' number 58 of group 'default_pg'), "
-        "so no rank is named; host-1 did not answer in time, so the ranks there could not be asked"
+        "node host-1 did not answer in time, and the ranks that could be asked all wait for their peers "
+        "('all_reduce' number 58 of group 'default_pg'), so no rank is named"
     )
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Action, CulpritClass, Proof, VerdictKind
+from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, Proof, VerdictKind
 from rankwatch_monitor.core.hang.collectives import place
 from rankwatch_monitor.core.hang.stacks import GroupProgress
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import LONGEST, headline, next_action, of_job, shown
+from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, shown, title
 
 HOST = "gpu-0123"
+SILENT = CulpritClass.HOST_SILENT
 REACHED = GroupProgress("world", "all_reduce", 8192, 8191, (0, 1))
 
 
@@ -45,8 +46,24 @@ def behind(rank: int, reason: str, host: str = HOST, kind: CulpritClass = Culpri
             "Rank 3 on gpu-0123 exited with code 1: ValueError: bad batch",
         ),
         (
-            [behind(3, "neither the launcher nor the 8 ranks of gpu-0123 reported for 12.3 s")],
-            "Neither the launcher nor the 8 ranks of gpu-0123 reported for 12.3 s",
+            [behind(3, "neither the launcher nor the rank of gpu-0123 reported for 12.3 s", kind=SILENT)],
+            "Node gpu-0123 is silent: neither its launcher nor its rank reports",
+        ),
+        (
+            [behind(r, "neither the launcher nor the 2 ranks of a reported for 12.3 s", "a", SILENT) for r in (3, 4)],
+            "Node a is silent: neither its launcher nor its 2 ranks report",
+        ),
+        (
+            [behind(r, "it has sent no report for 61.0 s", kind=SILENT) for r in (3, 4)],
+            "Node gpu-0123: its 2 ranks stopped reporting, while its launcher still does",
+        ),
+        (
+            [behind(r, f"it has sent no report for 61.{r} s", f"host-{r}", SILENT) for r in (3, 4)],
+            "Rank 3 on host-3 has sent no report for 61.3 s",
+        ),
+        (
+            [behind(3, "node a is lost with ranks 3, 4, 5, 6 and 7 more: no heartbeat", "a", SILENT)],
+            "Node a is lost with ranks 3-6 and 7 more: no heartbeat",
         ),
         (
             [behind(3, "its process exited with code 1: RuntimeError: " + "no room " * 30)],
@@ -60,13 +77,107 @@ def test_the_headline_is_the_culprits_part_of_the_reason(culprits: list[Culprit]
     assert len(expected) <= LONGEST
 
 
+def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_launcher_none_is_ordered() -> None:
+    scene = Scene(on_hang="log").run(10).hang(2).until_found()
+    assert next_action(scene.incident).action is Action.CAPTURE
+    scene.order(Action.CAPTURE)
+    scene.until(lambda: scene.incident.stacks and scene.incident.phase is Phase.DETECTED)
+    assert next_action(scene.incident)[:3:2] == (Action.RESTART, (2,))
+    watched = next_action(incident(behind(2, "it is late"), action=Action.LOG, action_reason=NO_LAUNCHER))
+    assert (watched.action, watched.text) == (
+        None,
+        "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("culprits", "reason", "expected"),
+    [
+        ([behind(3, "its process was killed by SIGSEGV")], "Rank 3 on gpu-0123 was killed by SIGSEGV.", ""),
+        (
+            [behind(3, "its process exited with code 1: RuntimeError: CUDA error: an illegal access to memory, found")],
+            "Rank 3 on gpu-0123 exited with code 1: RuntimeError: CUDA error: an illegal access to memory, found.",
+            "",
+        ),
+        (
+            [behind(3, "it is behind")],
+            "Rank 3 on gpu-0123 has been in section 'step' for 11.0 s, over its limit of 10 s (3 others too): it is "
+            "behind; likewise rank 4.",
+            "When detected, it had been in section 'step' for 11.0 s, over its limit of 10 s (3 others too).",
+        ),
+        (
+            [behind(3, f"it has not entered {place(REACHED)}")],
+            "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s; rank 3 on x is to blame: "
+            f"it has not entered {place(REACHED)}; rank 4: it is late.",
+            "When detected, rank 0 on a had been in section 'step' for 11.0 s, over its limit of 10 s. Rank 4: it is "
+            "late.",
+        ),
+        (
+            [behind(3, "node a is lost with ranks 3, 4, 5: no heartbeat", "a", SILENT)],
+            "Node a is lost with ranks 3, 4, 5: no heartbeat.",
+            "",
+        ),
+        (
+            [],
+            "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s; all wait for storage.",
+            "When detected, rank 0 on a had been in section 'step' for 11.0 s, over its limit of 10 s.",
+        ),
+        ([], "An operator ordered restart.", ""),
+        ([behind(3, "it is busy")], "Rank 3 computes.", "Rank 3 computes."),
+        ([behind(3, "it " + "waits " * 40)], "Rank 3 " + "waits " * 40, "Rank 3 " + "waits " * 40),
+    ],
+)
+def test_the_detail_is_what_the_reason_adds_to_the_title(culprits: list[Culprit], reason: str, expected: str) -> None:
+    assert detail(incident(*culprits, reason=reason)) == expected
+
+
+def test_a_title_holds_more_than_a_headline() -> None:
+    words = "exited with code 1: RuntimeError: CUDA error: an illegal memory access was encountered"
+    crash = incident(behind(3, f"its process {words}"))
+    assert headline(crash) == "Rank 3 exited with code 1: RuntimeError: CUDA error"
+    assert title(crash) == f"Rank 3 on {HOST} {words}"
+
+
+def test_an_incident_that_is_over_is_in_the_past_tense() -> None:
+    waits = behind(3, "it has not entered 'all_reduce' number 7 of group 'g', in which 2 ranks wait", "gpu-is-1")
+    expected = "Rank 3 on gpu-is-1 had not entered all_reduce #7, in which 2 ranks waited"
+    assert headline(incident(waits, phase=Phase.CLOSED)) == expected
+    crash = behind(3, "its process exited with code 1: OSError: disk is full", kind=CulpritClass.DEAD)
+    assert headline(incident(crash, phase=Phase.CLOSED)).endswith("disk is full")
+    scene = Scene().run(20).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    expected = "Rank 2 on host-0 was behind within the same step, and the 3 other ranks waited for it"
+    assert headline(scene.incident) == expected
+    assert detail(scene.incident).startswith("When detected, it had been in section 'step'")
+
+
+def test_a_hang_that_stacks_will_explain_is_stated_without_a_guess() -> None:
+    reason = "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s (1 other too); nobody knows."
+    hangs = incident(reason=reason, phase=Phase.CAPTURING, section="step", affected=(0, 1))
+    assert title(hangs) == "2 ranks make no progress in section 'step'; the cause is not known yet"
+    assert detail(hangs).startswith("When detected, rank 0 on a had been in section 'step' for 11.0 s")
+
+
+def test_a_silent_host_leads_once_its_silence_is_certain_or_it_has_not_answered() -> None:
+    records = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).until_found()
+    assert "host-1" not in headline(records.incident)
+    records.until(lambda: records.incident.culprits)
+    assert headline(records.incident) == "Node host-1 is silent: neither its launcher nor its 4 ranks report"
+    assert next_action(records.incident)[:3:2] == (Action.RESTART_EXCLUDING_NODE, (4, 5, 6, 7))
+
+    acts = Scene(8, hosts=2).run(30).cut_host(1)
+    acts.ignored.add(DirectiveKind.RESTART)
+    acts.until(lambda: acts.job.incidents and acts.incident.phase is Phase.ACTING)
+    assert headline(acts.incident).startswith("Node host-1 did not answer in time")
+
+
 def test_without_a_culprit_the_headline_is_the_explanation() -> None:
     reason = (
         "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s (3 others too); all ranks are stuck "
         "in the same place ('all_reduce'), so no rank is named."
     )
-    expected = "All ranks are stuck in the same place ('all_reduce'), so no rank is named"
-    assert headline(incident(reason=reason)) == expected
+    assert headline(incident(reason=reason)) == "All ranks are stuck in the same place ('all_reduce')"
+    assert detail(incident(reason=reason)).endswith("over its limit of 10 s (3 others too).")
 
 
 def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its() -> None:
@@ -86,7 +197,10 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
         ({"confirmed": False}, CulpritClass.BEHIND, None, ()),
         ({"phase": Phase.CLOSED}, CulpritClass.BEHIND, None, ()),
         ({"phase": Phase.ACTING}, CulpritClass.BEHIND, None, ()),
-        ({"action": Action.LOG}, CulpritClass.BEHIND, Action.RESTART, (3,)),
+        ({"action": Action.LOG}, CulpritClass.BEHIND, Action.CAPTURE, ()),
+        ({"action": Action.LOG, "confirmed": False}, CulpritClass.BEHIND, Action.CAPTURE, ()),
+        ({"action": Action.CAPTURE}, CulpritClass.BEHIND, Action.RESTART, (3,)),
+        ({"action": Action.CAPTURE, "phase": Phase.CAPTURING}, CulpritClass.BEHIND, None, ()),
         ({"action": Action.LOG}, CulpritClass.DEVICE_OR_NETWORK, Action.RESTART_EXCLUDING_NODE, (3,)),
         ({"action": Action.LOG, "phase": Phase.ACTING}, CulpritClass.HOST_SILENT, Action.RESTART_EXCLUDING_NODE, (3,)),
         ({"confirmed": False, "proof": Proof.STALLED}, CulpritClass.BEHIND, Action.RESTART, ()),

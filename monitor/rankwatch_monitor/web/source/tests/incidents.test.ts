@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { doing, focus, hosts, merged, otherRanks, rankTime, culpritRanks } from "../src/logic/incidents";
+import { doing, focus, hosts, kindWords, merged, otherRanks, rankTime, culpritRanks, wasTaken, withoutStacks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -52,10 +52,46 @@ test("other ranks are those besides the culprits, and no more than there are", (
 });
 
 test("the current activity is described while the incident is open", () => {
-  assert.equal(doing(incident("a", 1, null)), "capturing stacks");
-  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "save and stop");
-  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "confirming that no rank makes progress");
+  assert.equal(doing(incident("a", 1, null)), "Capturing stacks.");
+  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "Saving a checkpoint, then stopping.");
+  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "stop" }), "Stopping the job.");
+  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "Confirming that no rank makes progress.");
   assert.equal(doing(incident("a", 1, 2)), "");
+});
+
+test("what is recorded only is not being decided", () => {
+  const rests = (action: string, action_reason: string) => doing(some({ phase: "detected", action, action_reason }));
+  assert.equal(rests("log", "the policy only records"), "Recorded only: the policy acts on nothing by itself.");
+  assert.equal(rests("log", "observe-only is on"), "Recorded only: observe-only is on.");
+  assert.equal(rests("capture", "the policy is to capture"), "Stacks were captured; nothing else is done by itself.");
+  assert.equal(rests("restart", "the policy is to restart"), "Deciding what to do.");
+});
+
+test("an action counts as taken only once it was", () => {
+  const at = (restarted: number | null) => ({ ...some({}).timeline, restarted });
+  assert.equal(wasTaken(some({ phase: "acting" }), null), false);
+  assert.equal(wasTaken(some({ closed_at: 200 }), null), false); // the ranks went on by themselves
+  assert.equal(wasTaken(some({ timeline: at(150) }), null), true);
+  assert.equal(wasTaken(some({ action: "stop", closed_at: 200 }), 200), true);
+  assert.equal(wasTaken(some({ action: "stop", closed_at: 200 }), 900), false);
+  assert.equal(wasTaken(some({ action: "stop", phase: "acting" }), null), false);
+  assert.equal(wasTaken(some({ action: "log", closed_at: 200 }), 200), false);
+  assert.equal(wasTaken(some({ action: "capture", timeline: { ...at(null), captured: 110 } }), null), true);
+});
+
+test("missing stacks have a reason, and are promised only while they are captured", () => {
+  const decided = { ...some({}).timeline, decided: 110 };
+  assert.equal(withoutStacks(some({ phase: "capturing" })), "Stacks are being captured.");
+  assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "Not captured: the process had already ended.");
+  assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
+  assert.equal(withoutStacks(some({ phase: "acting", timeline: decided })), "Not captured: no launcher answered in time.");
+  assert.equal(withoutStacks(some({ phase: "closed", closed_at: 200 })), "Not captured: nothing was ordered.");
+});
+
+test("kinds are named as people name them", () => {
+  assert.equal(kindWords(some({ kind: "process_exited" })), "crash");
+  assert.equal(kindWords(some({ kind: "node_lost" })), "node lost");
 });
 
 test("rank time is shown in a fitting unit", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { preparedOrder } from "../src/logic/nextaction";
+import type { JobSummary } from "../src/api/types";
+import { preparedOrder, stepOfJob } from "../src/logic/nextaction";
 import { incident } from "./samples";
 
 const next = (action: string | null, ranks: number[] = []) =>
@@ -14,4 +15,11 @@ test("the order of an incident is prepared with its ranks and reason", () => {
 test("no order is prepared where none is called for, or by an older or newer monitor", () => {
   for (const action of [null, "something new"]) assert.equal(preparedOrder(next(action)), null);
   assert.equal(preparedOrder(incident({})), null);
+});
+
+test("a lost and a failed job have a next step outside of the page", () => {
+  const step = (state: string) => stepOfJob({ state } as JobSummary);
+  assert.equal(step("lost")?.runbook, "runbook.html#rankwatchjoblost");
+  assert.equal(step("failed")?.runbook, "runbook.html#rankwatchjobfailed");
+  for (const state of ["running", "hung", "recovering", "finished", "stopped"]) assert.equal(step(state), null);
 });

@@ -17,7 +17,7 @@ test("the time until the limit is no detection", () => {
   const found = phases(incident({ timeline: healed, closed_at: 122, limit: 10, elapsed: 10.2 }), 500);
   assert.deepEqual(found.slice(0, 2).map(({ name, ends, seconds }) => [name, ends, Math.round(seconds * 10) / 10]), [["Limit", "passed", 10], ["Detecting", "detected", 0.2]]);
   const early = phases(incident({ timeline: healed, closed_at: 122, limit: 60, elapsed: 60 }), 500);
-  assert.equal(early[1]!.seconds, 0);
+  assert.deepEqual([early[0]!.name, early[1]!.name], ["Detecting", "Deciding"]);
   assert.equal(phases(incident({ timeline: { ...healed, since: null }, limit: 10, elapsed: 11 }), 500)[0]!.name, "Detecting");
 });
 
@@ -33,7 +33,8 @@ test("unreached marks are left out, and restart phases where the action is no re
   const logged = { ...healed, captured: 111, restarted: null, first_step: null };
   const logOnly = incident({ timeline: logged, closed_at: 130, action: "log" });
   assert.deepEqual(phases(logOnly, 500).map((phase) => phase.ends), ["detected", "decided", "captured"]);
-  assert.equal(phases({ ...logOnly, closed_at: null }, 500).at(-1)!.to, 111);
+  const open = phases({ ...logOnly, closed_at: null, phase: "detected" }, 500).at(-1)!;
+  assert.deepEqual([open.name, open.from, open.to], ["Unresolved", 111, null]);
   assert.equal(downtime(logged, 130, 500), 30);
 });
 
@@ -63,4 +64,15 @@ test("stacks of a suspicion do not end the capture after its confirmation", () =
   assert.deepEqual([capturing.at(-1)!.name, capturing.at(-1)!.seconds], ["Capturing stacks", 2]);
   const acting = phases(incident({ timeline: { ...confirmed, captured: 173 }, phase: "acting" }), 174);
   assert.deepEqual([acting.at(-1)!.name, acting.at(-1)!.seconds], ["Restarting", 1]);
+});
+
+test("nothing is going on that was not ordered", () => {
+  const found = { ...healed, captured: null, restarted: null, first_step: null };
+  const current = (facts: object) => phases(incident({ timeline: found, ...facts }), 500).at(-1)!.name;
+  assert.equal(current({ action: "log", phase: "detected" }), "Unresolved");
+  assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restarting");
+  assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recovering");
+  assert.equal(current({ action: "stop", phase: "acting" }), "Stopping");
+  assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, false).at(-1)!.name, "Unknown");
+  assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Deciding");
 });

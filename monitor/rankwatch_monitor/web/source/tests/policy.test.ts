@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
-import { asText, asValue, changed, consequence, rankList, shown } from "../src/logic/policy";
+import { asText, asValue, changed, consequence, grouped, rankList, shown } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -45,4 +45,12 @@ test("ranks are read as people write them", () => {
   assert.deepEqual(rankList(""), []);
   assert.equal(rankList("8-"), null);
   assert.equal(rankList("10-8"), null);
+});
+
+test("settings are grouped, and one that the page does not know comes last", () => {
+  const settings = ["brand_new", "learned_factor", "on_hang", "detection"].map((name) => setting("text", { name }));
+  const names = (rows: Setting[]) => rows.map((each) => each.name);
+  assert.deepEqual(grouped(settings).map(({ title, basic, expert }) => [title, names(basic), names(expert)]), [
+    ["Actions", ["on_hang"], []], ["Hangs", ["detection"], ["learned_factor"]], ["Other", ["brand_new"], []],
+  ]);
 });

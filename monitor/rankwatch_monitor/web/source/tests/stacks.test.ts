@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Frame, StackGroup } from "../src/api/types";
-import { isUserFrame, sharedOuter, shortFile } from "../src/logic/frames";
+import { isUserFrame, sharedOuter, shortFile, stuckAt } from "../src/logic/frames";
 
 const frame = (name: string, file: string, line = 1): Frame => ({ function: name, file, line });
 const group = (...frames: Frame[]): StackGroup => ({ ranks: [0], label: "rank 0", frames, is_culprit: false, process_state: "alive" });
@@ -32,4 +32,11 @@ test("every group that has frames keeps at least its innermost one", () => {
   assert.equal(sharedOuter([group(...same), group(...same)]), 1);
   assert.equal(sharedOuter([group(...same)]), 0);
   assert.equal(sharedOuter([group(), group(...same)]), 0);
+});
+
+test("the culprit is at the innermost frame of the training code", () => {
+  const waits = group(frame("all_reduce", "/v/lib/python3.11/site-packages/torch/c10d.py"), frame("step", "/srv/t.py", 5));
+  const stuck = { ...group(frame("read", "/usr/lib/python3.11/socket.py"), frame("load", "/srv/data.py", 41)), is_culprit: true };
+  assert.equal(stuckAt([waits, stuck])?.function, "load");
+  assert.equal(stuckAt([waits]), null);
 });

@@ -21,13 +21,13 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 });
 
 test("a suspicion shows when it acts and how", () => {
-  assert.equal(whatFollows(open, 60, 1010), `Acts at ${clock(1060, 1010)} unless the ranks make progress: restart.`);
-  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang at .* it is logged only\.$/);
+  assert.equal(whatFollows(open, 60, 1010), `Restarts the ranks at ${clock(1060, 1010)}, or sooner if samples prove the hang, unless the ranks make progress.`);
+  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang, without an action, at /);
   assert.equal(whatFollows(open, null, 1010), "Acts if no rank makes progress within the confirmation window.");
 });
 
 test("no time is shown once it has passed", () => {
-  assert.match(whatFollows(open, 60, 1062), /^Acts at /);
+  assert.match(whatFollows(open, 60, 1062), /^Restarts the ranks at /);
   assert.equal(whatFollows(open, 60, 1064), "Acts once a rank has made no progress for 60 s in a row; none has yet.");
 });
 

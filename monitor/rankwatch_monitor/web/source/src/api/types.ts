@@ -17,6 +17,8 @@ export interface JobSummary {
   iteration: number | null;
   /** Zero while no step completes; null: unknown. */
   iterations_per_second: number | null;
+  /** When the last message of any rank or launcher arrived. Absent with older monitors. */
+  last_heard?: number;
   instrumented: boolean;
   observe_only: boolean;
   open_incidents: number;
@@ -222,6 +224,10 @@ export interface Incident {
   affected: number[];
   /** At most 90 characters. Absent with older monitors. */
   headline?: string;
+  /** The headline with room for 160 characters. Absent with older monitors. */
+  title?: string;
+  /** What `reason` states and `title` does not; empty: nothing. Absent with older monitors. */
+  detail?: string;
   /** Absent with older monitors. */
   next_action?: NextAction | null;
   reason: string;

@@ -17,6 +17,11 @@ export function shortFile(file: string): string {
   return parts.slice(-2).join("/");
 }
 
+/** Where the culprit is: the innermost frame of its training code; null: not known. */
+export function stuckAt(groups: readonly StackGroup[]): Frame | null {
+  return groups.find((group) => group.is_culprit)?.frames.find(isUserFrame) ?? null;
+}
+
 /** How many of the outermost frames all groups share. */
 export function sharedOuter(groups: readonly StackGroup[]): number {
   const stacks = groups.map((group) => group.frames).filter((frames) => frames.length > 0);

@@ -48,26 +48,76 @@ export function hosts(culprits: readonly Culprit[]): string[] {
 }
 
 export function classes(culprits: readonly Culprit[]): string {
-  return [...new Set(culprits.map((culprit) => words(culprit.class)))].join(", ");
+  return [...new Set(culprits.map(({ class: kind }) => CLASSES[kind] ?? words(kind)))].join(", ");
 }
 
-const DOING: Record<string, string> = {
-  detected: "deciding what to do",
-  capturing: "capturing stacks",
-  confirming: "confirming that no rank makes progress",
-  acting: "restarting",
-  recovering: "waiting for the first new step",
+const CLASSES: Record<string, string> = { host_silent: "silent", gil_held: "GIL held", device_or_network: "device or network stuck" };
+
+const KINDS: Record<string, string> = {
+  section_overrun: "section over its limit",
+  out_of_section_overrun: "outside sections for too long",
+  heartbeat_overrun: "no heartbeat",
+  silent: "no report",
+  stalled: "no step completes",
+  process_exited: "crash",
 };
+
+/** What kind of fault it is. */
+export const kindWords = ({ kind }: Incident): string => KINDS[kind] ?? words(kind);
+
+const DOING: Record<string, string> = {
+  capturing: "Capturing stacks",
+  confirming: "Confirming that no rank makes progress",
+  acting: "Restarting the ranks",
+  recovering: "Restarted; waiting for the first new step",
+};
+
+const STOPPING: Record<string, string> = {
+  stop: "Stopping the job",
+  save_and_stop: "Saving a checkpoint, then stopping",
+};
+
+const ONLY_RECORDS = "the policy only records";
 
 /** Whether its action restarts the ranks. */
 export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
 
-/** What is being done now; empty once it is closed. */
+/** What is being done now, as a sentence; empty once it is closed. */
 export function doing(incident: Incident): string {
   if (incident.closed_at !== null) return "";
-  if (incident.phase === "acting" && !restartsRanks(incident)) return words(incident.action);
-  return DOING[incident.phase] ?? words(incident.phase);
+  if (incident.phase === "detected") return resting(incident);
+  if (incident.phase === "acting" && !restartsRanks(incident)) return `${STOPPING[incident.action] ?? words(incident.action)}.`;
+  return `${DOING[incident.phase] ?? words(incident.phase)}.`;
 }
+
+function resting({ action, action_reason: why }: Incident): string {
+  if (action === "capture") return "Stacks were captured; nothing else is done by itself.";
+  if (action !== "log") return "Deciding what to do.";
+  return `Recorded only: ${why.startsWith(ONLY_RECORDS) || why === "" ? "the policy acts on nothing by itself" : why}.`;
+}
+
+/** Whether its action was carried out. `job` has ended with it where that was the action. */
+export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean {
+  const { action, timeline, closed_at: closedAt } = incident;
+  if (restartsRanks(incident)) return timeline.restarted !== null;
+  if (action === "capture") return timeline.captured !== null;
+  return action !== "log" && closedAt !== null && jobEndedAt !== null && jobEndedAt <= closedAt;
+}
+
+/** Why an incident has no stacks, or when they come. */
+export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
+  if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
+  return `Not captured: ${REASONS[kind] ?? (action === "log" ? why || "nothing was ordered" : asked(timeline.decided !== null))}.`;
+}
+
+const REASONS: Record<string, string> = {
+  process_exited: "the process had already ended",
+  node_lost: "the node does not answer",
+  wrong_result: "the rank handled it by itself",
+  restarted_in_process: "the rank handled it by itself",
+};
+
+const asked = (decided: boolean) => (decided ? "no launcher answered in time" : "nothing was ordered");
 
 /** Downtime multiplied by the number of ranks. */
 export function rankTime(seconds: number, worldSize: number): string {

@@ -1,6 +1,6 @@
-// What to do about an incident, as an order that the page can prepare.
+// What to do about an incident or a job, as an order that the page can prepare or as a step outside of it.
 
-import type { Incident } from "../api/types";
+import type { Incident, JobSummary } from "../api/types";
 import { type ActionName, ACTIONS } from "./policy";
 
 /** An order with its fields filled in, to be confirmed by a person. */
@@ -15,4 +15,12 @@ export function preparedOrder({ next_action, headline, reason }: Incident): Prep
   const action = ACTIONS.find(([name]) => name === next_action?.action)?.[0];
   if (!next_action || action === undefined) return null;
   return { action, ranks: next_action.ranks, reason: (headline || reason).slice(0, 500) };
+}
+
+/** The next step for a job of which nothing is received or that has failed; null: there is none. */
+export function stepOfJob({ state }: JobSummary): { text: string; runbook: string } | null {
+  if (state === "lost")
+    return { text: "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again.", runbook: "runbook.html#rankwatchjoblost" };
+  if (state === "failed") return { text: "Remove the cause, then launch the job again: nothing restarts it.", runbook: "runbook.html#rankwatchjobfailed" };
+  return null;
 }

@@ -13,6 +13,9 @@ export interface Phase {
   seconds: number;
 }
 
+/** The mark that ends the current phase, by the phase of the incident. */
+const ENDED_BY: Record<string, keyof Timeline> = { capturing: "captured", acting: "restarted", recovering: "first_step" };
+
 const MARKS: readonly [keyof Timeline, string, string][] = [
   ["detected", "Detecting", "detected"],
   ["decided", "Deciding", "decided"],
@@ -23,40 +26,47 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
 
 /**
  * The phases that were reached, and while the incident is open the current one. Unreached marks are left out. A suspicion
- * has one phase after its detection: confirming.
+ * has one phase after its detection: confirming. `heard`: false for a job of which nothing is received.
  */
-export function phases(incident: Incident, now: number): Phase[] {
+export function phases(incident: Incident, now: number, heard = true): Phase[] {
   const { closed_at: closedAt } = incident;
   const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
-  const restarts = restartsRanks(incident);
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
   const found: Phase[] = [];
-  let last = -1;
-  MARKS.forEach(([key, name, ends], index) => {
+  MARKS.forEach(([key, name, ends]) => {
     const at = timeline[key];
     if (at === null) return;
     // Marks come from the clocks of several machines: one before its predecessor counts as simultaneous.
     const to = Math.max(at, from!);
-    if (key === "detected" && timeline.since !== null && incident.limit !== null && incident.elapsed !== null) {
+    const limit = incident.elapsed === null ? null : incident.limit;
+    // Detected before its limit: the record states another cause by now, which was found later.
+    if (key === "detected" && timeline.since !== null && limit !== null && to - from! >= limit) {
       // Waiting for the limit is as configured or learned: only what comes on top of it is detection.
-      const passed = Math.min(to, from! + incident.limit);
+      const passed = from! + limit;
       found.push({ name: "Limit", ends: "passed", from: from!, to: passed, seconds: passed - from! });
       from = passed;
     }
     found.push({ name, ends, from: from!, to, seconds: to - from! });
     from = to;
-    last = index;
   });
   if (!incident.confirmed) {
     const to = closedAt === null ? null : Math.max(closedAt, from);
     return [...found, { name: "Confirming", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
-  const next = MARKS.slice(last + 1).find(([key]) => restarts || (key !== "restarted" && key !== "first_step"));
-  if (closedAt === null && next) {
-    found.push({ name: next[1], ends: next[2], from, to: null, seconds: Math.max(0, now - from) });
+  if (closedAt === null) {
+    const [name, ends] = heard ? current(incident) : ["Unknown", "closed"] as const;
+    found.push({ name, ends, from, to: null, seconds: Math.max(0, now - from) });
   }
   return found;
+}
+
+/** Name and end mark of what is going on: only what was ordered. */
+function current(incident: Incident): readonly [string, string] {
+  if (incident.phase === "detected") return incident.timeline.decided === null ? ["Deciding", "decided"] : ["Unresolved", "closed"];
+  if (incident.phase === "acting" && !restartsRanks(incident)) return ["Stopping", "stopped"];
+  const mark = MARKS.find(([key]) => key === ENDED_BY[incident.phase]);
+  return mark ? [mark[1], mark[2]] : ["Unresolved", "closed"];
 }
 
 const NOTHING: Timeline = { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null };

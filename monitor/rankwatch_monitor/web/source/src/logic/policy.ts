@@ -51,6 +51,31 @@ export function changed(settings: readonly Setting[], policy: Record<string, Set
   return settings.filter(({ name }) => edited[name] !== undefined && edited[name] !== asText(policy[name] ?? null));
 }
 
+export interface Group {
+  title: string;
+  /** Settings that most jobs need, and the others. */
+  basic: Setting[];
+  expert: Setting[];
+}
+
+const GROUPS: readonly (readonly [string, readonly string[], readonly string[]])[] = [
+  ["Actions", ["on_hang", "observe_only", "max_restarts", "max_no_progress"], ["capture_deadline", "stop_deadline"]],
+  ["Hangs", ["detection", "section_timeouts", "heartbeat_timeout", "initial_heartbeat_timeout", "out_of_section_timeout", "silence_timeout", "confirmation_window"],
+    ["learn_timeouts", "calculate_timeouts", "learned_factor", "learned_minimum", "first_time_timeout"]],
+  ["Stragglers", ["straggler_detection", "on_straggler", "straggler_slowdown", "straggler_alarms_per_day"],
+    ["straggler_reference", "straggler_windows", "straggler_windows_needed", "calc_relative", "calc_individual", "relative_threshold", "individual_threshold"]],
+  ["Profiling and reports", ["kernel_timings", "profiled_ranks", "report_interval"], ["profiling_interval", "num_gpu_perf_scores_to_print"]],
+];
+
+/** The settings by what they are about, in the order of this page; what it does not know comes last. */
+export function grouped(settings: readonly Setting[]): Group[] {
+  const pick = (names: readonly string[]) => names.flatMap((name) => settings.find((each) => each.name === name) ?? []);
+  const known = new Set(GROUPS.flatMap(([, basic, expert]) => [...basic, ...expert]));
+  const groups = GROUPS.map(([title, basic, expert]) => ({ title, basic: pick(basic), expert: pick(expert) }));
+  const others = { title: "Other", basic: settings.filter(({ name }) => !known.has(name)), expert: [] };
+  return [...groups, others].filter(({ basic, expert }) => basic.length + expert.length > 0);
+}
+
 export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
 /** What an action will do, shown for confirmation. */

@@ -30,8 +30,16 @@ export function whatFollows(incident: Incident, window: number | null, now: numb
   const at = incident.opened_at + window;
   // Evaluation takes place about once a second, and the monitor may have been down for a part of the window.
   if (now > at + LATE_S) return `${then} once a rank has made no progress for ${window} s in a row; none has yet.`;
-  const what = incident.action === "log" ? "it is logged only" : words(incident.action);
-  return `${then} at ${clock(at, now)} unless the ranks make progress: ${what}.`;
+  return `${ACTS[incident.action] ?? `Acts (${words(incident.action)})`} at ${clock(at, now)}, or sooner if samples prove the hang, unless the ranks make progress.`;
 }
 
 const LATE_S = 3;
+
+const ACTS: Record<string, string> = {
+  log: "Counts as a hang, without an action,",
+  capture: "Captures stacks",
+  restart: "Restarts the ranks",
+  restart_excluding_node: "Restarts without the suspect's node",
+  save_and_stop: "Saves and stops the job",
+  stop: "Stops the job",
+};

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
+import { wasTaken } from "../logic/incidents";
 import { downtime } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
@@ -31,8 +32,8 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
           <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
               <time>{clock(incident.opened_at, asOf.value)}</time>
-              <span class="why">{incident.headline || incident.reason}</span>
-              <small>{facts(incident)}</small>
+              <span class="why">{incident.title || incident.headline || incident.reason}</span>
+              <small>{facts(job, incident)}</small>
             </a>
           </li>
         ))}
@@ -46,10 +47,10 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
   );
 }
 
-function facts(incident: Incident): string {
+function facts(job: JobSummary, incident: Incident): string {
   const lost = downtime(incident.timeline, incident.closed_at, asOf.value);
   return [
-    unconfirmedEnd(incident) ?? (incident.closed_at !== null ? words(incident.action) : incident.confirmed ? "open" : "suspected"),
+    unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     lost === null ? null : duration(lost),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
   ].filter(Boolean).join(" · ");

@@ -17,7 +17,7 @@ import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logi
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
-import { Facts } from "./facts";
+import { type Fact, Facts } from "./facts";
 import { Glance, RateChart } from "./glance";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
@@ -25,6 +25,7 @@ import { Kernels } from "./kernels";
 import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
+import { NextStep } from "./nextaction";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { forgetSelection, takeSight } from "./selection";
@@ -71,7 +72,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
         <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
       )}
@@ -129,7 +131,7 @@ function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
         kind="facts"
         facts={[
           { label: "Step", value: count(job.iteration) },
-          ...(over ? [] : [since === undefined ? { label: "Speed", value, note: unit } : { label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }]),
+          ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
@@ -141,8 +143,16 @@ function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
   );
 }
 
+/** Of a lost job nothing is known since its last message: it may train on. */
+function lastHeard(job: JobSummary): Fact[] {
+  const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value), note: ago(job.last_heard ?? null, asOf.value) };
+  return [{ label: "Speed", value: "unknown" }, ...(job.last_heard === undefined ? [] : [heard])];
+}
+
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {
-  const words = job.headline || job.reason || sentence(job, grid);
+  // The headline is that of the open incident, also where the job was lost since.
+  const lost = job.state === "lost" ? job.reason.charAt(0).toUpperCase() + job.reason.slice(1) : "";
+  const words = lost || job.headline || job.reason || sentence(job, grid);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
 }
 

@@ -1,13 +1,14 @@
-// What to do about an incident now: a sentence, the order to confirm, and the section of the runbook.
+// What to do now about an incident or an ended or lost job: a sentence, the order to confirm, and the section of the runbook.
 
+import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary } from "../api/types";
-import { preparedOrder } from "../logic/nextaction";
+import { preparedOrder, stepOfJob } from "../logic/nextaction";
 import { ACTIONS } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { prepared } from "./selection";
 
 export function WhatToDo({ job, incident }: { job: JobSummary; incident: Incident }) {
-  const next = incident.next_action;
+  const next = job.state === "lost" ? null : incident.next_action;
   const order = job.ended_at === null ? preparedOrder(incident) : null;
   // Of a closed incident nothing is left to do, as a rule.
   if (!next?.text || (order === null && incident.closed_at !== null)) return null;
@@ -16,15 +17,31 @@ export function WhatToDo({ job, incident }: { job: JobSummary; incident: Inciden
     location.hash = jobAddress(job.id, "control");
   };
   return (
+    <ToDo text={next.text}>
+      {order !== null && <button type="button" onClick={open}>{ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
+      {order !== null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
+      {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
+    </ToDo>
+  );
+}
+
+/** The next step for a job that reports nothing, or that has failed. */
+export function NextStep({ job }: { job: JobSummary }) {
+  const step = stepOfJob(job);
+  if (step === null) return null;
+  return (
+    <ToDo text={step.text}>
+      <a href={`/manual/${step.runbook}`}>Runbook</a>
+    </ToDo>
+  );
+}
+
+function ToDo({ text, children }: { text: string; children: ComponentChildren }) {
+  return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>
-      <p>{next.text}</p>
-      {(order !== null || next.runbook !== "") && (
-        <p class="ways">
-          {order !== null && <button type="button" onClick={open}>{ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
-          {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
-        </p>
-      )}
+      <p>{text}</p>
+      <p class="ways">{children}</p>
     </section>
   );
 }

@@ -3,7 +3,13 @@
 import type { Phase } from "../logic/phases";
 import { clock, duration } from "../logic/text";
 
-export function PhaseBar({ phases }: { phases: Phase[] }) {
+/** Seconds below which a phase that is over took no time. */
+const NO_TIME = 0.0005;
+/** Phases that are left out where they took no time. */
+const AT_ONCE: readonly string[] = ["Detecting", "Deciding"];
+
+export function PhaseBar({ phases: all }: { phases: Phase[] }) {
+  const phases = all.filter(({ name, seconds, to }) => to === null || seconds >= NO_TIME || !AT_ONCE.includes(name));
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
   const kind = (phase: Phase) => phase.name.split(" ")[0]!.toLowerCase();

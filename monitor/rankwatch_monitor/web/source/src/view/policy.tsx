@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
 import type { JobSummary, Setting, SettingValue } from "../api/types";
-import { asText, asValue, changed, shown } from "../logic/policy";
+import { asText, asValue, changed, grouped, shown } from "../logic/policy";
 import { plural, words } from "../logic/text";
 import { refusal } from "./control_token";
 
@@ -43,6 +43,24 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
     }
   };
   const visible = settings.filter(({ name, meaning }) => `${words(name)} ${name} ${meaning}`.toLowerCase().includes(filter.toLowerCase()));
+  const isDefault = (setting: Setting) => asText(policy[setting.name] ?? null) === asText(setting.default);
+  const differing = (rows: readonly Setting[]) => rows.filter((each) => !isDefault(each)).length;
+  const row = (setting: Setting) => (
+    <div key={setting.name} class={changes.includes(setting) ? "changed" : undefined}>
+      <dt>
+        <label for={`policy-${setting.name}`} class="code">{setting.name}</label>
+      </dt>
+      <dd>
+        <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
+        {setting.unit && <small>{setting.unit.replace(/[{}]/g, "")}</small>}
+      </dd>
+      <dd class="meaning" id={`meaning-${setting.name}`}>
+        {setting.meaning}
+        {setting.optional && "; empty: off"}
+        {!isDefault(setting) && <b> Default: {shown(setting, setting.default)}.</b>}
+      </dd>
+    </div>
+  );
   return (
     <section class="policy" aria-labelledby="policy">
       <h2 id="policy">
@@ -53,24 +71,21 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
         <input type="search" value={filter} placeholder="timeout" onInput={(event) => setFilter(event.currentTarget.value)} />
       </label>
       <form onSubmit={apply}>
-        <dl>
-          {visible.map((setting) => (
-            <div key={setting.name} class={changes.includes(setting) ? "changed" : undefined}>
-              <dt>
-                <label for={`policy-${setting.name}`} class="code">{setting.name}</label>
-              </dt>
-              <dd>
-                <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
-                {setting.unit && <small>{setting.unit.replace(/[{}]/g, "")}</small>}
-              </dd>
-              <dd class="meaning" id={`meaning-${setting.name}`}>
-                {setting.meaning}
-                {setting.optional && "; empty: off"}
-                {asText(policy[setting.name] ?? null) !== asText(setting.default) && <b> Default: {shown(setting, setting.default)}.</b>}
-              </dd>
-            </div>
-          ))}
-        </dl>
+        {grouped(visible).map(({ title, basic, expert }) => (
+          <div key={title} class="part">
+            <h3>{title}</h3>
+            <dl>{basic.map(row)}</dl>
+            {expert.length > 0 && (
+              <details open={filter !== "" || expert.some((each) => changes.includes(each))}>
+                <summary>
+                  {plural(expert.length, "expert setting")}
+                  {differing(expert) > 0 && `, ${differing(expert)} not at the default`}
+                </summary>
+                <dl>{expert.map(row)}</dl>
+              </details>
+            )}
+          </div>
+        ))}
         {changes.length > 0 && (
           <div class="confirm">
             <ul>

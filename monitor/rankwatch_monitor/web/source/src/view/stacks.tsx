@@ -4,6 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
 import { culpritLabel } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
+import { withoutStacks } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
 
@@ -17,9 +18,9 @@ export function Stacks({ detail, incident }: { detail: Signal<IncidentDetail | n
   return (
     <section class="stacks">
       <h2>
-        Stacks <small>innermost frame first</small>
+        Stacks {groups.length > 0 && <small>innermost frame first</small>}
       </h2>
-      {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : absence(incident)}</p>}
+      {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : withoutStacks(incident)}</p>}
       <div class="groups">
         {groups.map((group) => (
           <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} tag={culpritLabel(group, detail.value!)} />
@@ -37,11 +38,6 @@ export function Stacks({ detail, incident }: { detail: Signal<IncidentDetail | n
       )}
     </section>
   );
-}
-
-function absence(incident: Incident): string {
-  if (incident.timeline.captured !== null || incident.closed_at !== null) return "No stack was captured.";
-  return incident.phase === "capturing" ? "Stacks are being captured." : "No stacks yet.";
 }
 
 function Group({ group, shared, blame, tag }: { group: StackGroup; shared: number; blame: string; tag: string }) {

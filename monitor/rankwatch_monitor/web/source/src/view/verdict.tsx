@@ -3,7 +3,8 @@
 import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { classes, doing, hosts, otherRanks, rankTime, culpritRanks } from "../logic/incidents";
+import { stuckAt, shortFile } from "../logic/frames";
+import { classes, doing, hosts, kindWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
@@ -29,34 +30,57 @@ export function Verdict({ job, incident, detail, byAddress, confirmationWindow }
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
+  const more = addition(incident);
   const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
       <p class="kicker">
         <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
         {unconfirmed !== null && <span>{unconfirmed}</span>}
-        <span>{words(incident.kind)}</span>
+        <span>{kindWords(incident)}</span>
         <span>attempt {incident.attempt}</span>
+        {incident.closed_at !== null && byAddress && <span>over since {clock(incident.closed_at, asOf.value)}</span>}
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
-      <h2>{incident.headline || incident.reason}</h2>
-      {incident.headline && incident.headline !== incident.reason && <p class="sequel">{incident.reason}</p>}
+      <h2>{incident.title || incident.headline || incident.reason}</h2>
+      {more !== "" && <p class="sequel">{more}</p>}
       {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
       <WhatToDo job={job} incident={incident} />
-      <Facts kind="answers" facts={answers(job, incident)} />
-      <PhaseBar phases={phases(incident, asOf.value)} />
+      <Facts kind="answers" facts={answers(job, incident, detail.value)} />
+      <PhaseBar phases={phases(incident, asOf.value, job.state !== "lost")} />
       <Share job={job} id={incident.id} detail={detail} />
     </section>
   );
 }
 
 function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
-  if (incident.closed_at !== null) return incident.outcome === "" ? null : <p class="sequel">{incident.outcome}</p>;
-  const text = job.reason !== "" && job.reason !== incident.reason ? job.reason : `Now ${doing(incident)}.`;
-  return <p class="sequel">{text}</p>;
+  const { outcome } = incident;
+  if (incident.closed_at !== null) {
+    // Of a job that ended with it the reason stands above.
+    const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
+    return outcome === "" || known ? null : <p class="outcome">{asSentence(outcome)}</p>;
+  }
+  if (job.state === "lost") return null;
+  // Waiting is stated once, as what to do now.
+  const waits = incident.next_action?.action === null && incident.phase !== "detected";
+  const ofJob = job.reason.startsWith(incident.reason) ? job.reason.slice(incident.reason.length).trim() : job.reason;
+  const text = ofJob || (waits ? "" : doing(incident));
+  return text === "" ? null : <p class="sequel">{asSentence(text)}</p>;
 }
 
-function answers(job: JobSummary, incident: Incident): Fact[] {
+/** What the reason adds to the title and to the facts below it. */
+function addition(incident: Incident): string {
+  const { detail, headline, reason } = incident;
+  if (detail === undefined) return headline && plain(headline) !== plain(reason) ? reason : "";
+  const known = incident.elapsed !== null && /^When detected, [^.]*(\.\S[^.]*)*\.$/.test(detail);
+  return known ? "" : detail;
+}
+
+const plain = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
+
+const asSentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+
+function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact[] {
   const { culprits, timeline } = incident;
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
@@ -66,27 +90,37 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   return [
     { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
     { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
-    where(incident),
-    { label: done(incident), value: words(incident.action), note: incident.action_reason },
+    where(incident, detail),
+    action(job, incident),
     {
       label: "Cost",
       value: lost === null ? "–" : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
       note: [
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
         lost === null ? null : rankTime(lost, job.world_size),
-        others > 0 && incident.closed_at === null ? `${plural(others, "other rank")} affected` : null,
+        others > 0 && incident.closed_at === null ? `${plural(others, culprits.length > 0 ? "other rank" : "rank")} affected` : null,
       ].filter(Boolean).join(", "),
     },
   ];
 }
 
-function done(incident: Incident): string {
-  if (incident.closed_at !== null) return incident.confirmed ? "Action taken" : "Planned action";
-  return isSuspected(incident) ? "Planned action" : "Action";
+function action(job: JobSummary, incident: Incident): Fact {
+  // When a suspicion is acted on is stated above.
+  const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
+  if (incident.action === "log") return { label: "Action", value: "none", note: why };
+  const taken = wasTaken(incident, job.ended_at);
+  const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
+  const not = !taken && incident.closed_at !== null ? "not taken; " : "";
+  return { label, value: words(incident.action), note: `${not}${why}` };
 }
 
-function where(incident: Incident): Fact {
-  const over = incident.elapsed === null ? undefined : `${duration(incident.elapsed)}${incident.limit === null ? "" : `, limit ${duration(incident.limit)}`}`;
-  if (incident.section !== null) return { label: "Where", value: <span class="code">{incident.section}</span>, note: over ?? "section" };
-  return { label: "What", value: words(incident.kind), note: over ?? incident.culprits[0]?.reason };
+function where(incident: Incident, detail: IncidentDetail | null): Fact {
+  const { elapsed, limit, section } = incident;
+  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${duration(limit)}`}`;
+  const frame = stuckAt(detail?.stack_groups ?? []);
+  const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
+  if (frame !== null)
+    return { label: "Where", value: <span class="code">{frame.function}</span>, note: <><span class="code">{shortFile(frame.file)}:{frame.line}</span>{section !== null && <>, {inSection}</>}{over !== "" && <span class="over">{over}</span>}</> };
+  if (section !== null) return { label: "Where", value: <span class="code">{section}</span>, note: over || "section" };
+  return { label: "What", value: kindWords(incident), note: over || undefined };
 }
