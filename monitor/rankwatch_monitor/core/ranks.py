@@ -118,6 +118,7 @@ class RankColumns:
         self.open_since_RS: Floats = np.full((size, 0), np.nan)
         self.first_RS: Bools = np.zeros((size, 0), dtype=np.bool_)
         self.sections: list[str] = []
+        self._column_of: dict[str, int] = {}
         self.hosts: list[str] = [""] * size
         self.launchers: list[str] = [""] * size
         """The launcher of each rank; empty: unknown."""
@@ -165,18 +166,19 @@ class RankColumns:
 
     def section(self, name: str) -> int:
         """The column of a section's name, added if it is new."""
-        if name not in self.sections:
+        if name not in self._column_of:
             self.add_sections([name])
-        return self.sections.index(name)
+        return self._column_of[name]
 
     def add_sections(self, names: Iterable[str]) -> None:
         """Add columns for new names, all at once, since each addition copies the arrays."""
-        fresh = [name for name in dict.fromkeys(names) if name not in self.sections]
+        fresh = [name for name in dict.fromkeys(names) if name not in self._column_of]
         if fresh:
             room = (len(self), len(fresh))
             self.open_since_RS = np.concatenate([self.open_since_RS, np.full(room, np.nan)], axis=1)
             self.first_RS = np.concatenate([self.first_RS, np.zeros(room, dtype=np.bool_)], axis=1)
             self.sections.extend(fresh)
+            self._column_of.update((name, column) for column, name in enumerate(self.sections))
 
     def set_sections(
         self,
@@ -188,17 +190,18 @@ class RankColumns:
         first_time: Iterable[str] = (),
     ) -> None:
         """Replace the section state of a rank; ages are seconds before ``now``."""
-        self.add_sections(open_sections)
-        columns_by_name = {name: self.section(name) for name in open_sections}
+        column_of = self._column_of
+        if not column_of.keys() >= open_sections.keys():
+            self.add_sections(open_sections)
         row_S = self.open_since_RS[rank]
         row_S.fill(nan)
         for name, age in open_sections.items():
-            row_S[columns_by_name[name]] = now - age
+            row_S[column_of[name]] = now - age
         first_S = self.first_RS[rank]
         first_S.fill(False)
         for name in first_time:
-            if name in columns_by_name:
-                first_S[columns_by_name[name]] = True
+            if name in open_sections:
+                first_S[column_of[name]] = True
         self.last_progress_R[rank] = nan if quiet is None else now - quiet
         self.idle_since_R[rank] = nan if idle is None or open_sections else now - idle
         self.uses_sections_R[rank], self.sections_updated_R[rank] = True, now

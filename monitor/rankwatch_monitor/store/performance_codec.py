@@ -26,7 +26,9 @@ def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
     finding, cost, verdicts = performance.finding, performance.cost_gpu_hours, dict(performance.verdicts)
     found = {str(cause): count for cause, count in performance.found.items()}
     history, last, devices = performance.history.copy(), performance.last_straggler, list(performance.best.rows)
-    tables = {name: (list(t.names), t["median"].copy()) for name, t in _tables(performance.best).items()}
+    tables = {
+        name: (list(t.names), t["median"][: len(devices)].copy()) for name, t in _tables(performance.best).items()
+    }
 
     def body() -> dict[str, Any]:
         return {

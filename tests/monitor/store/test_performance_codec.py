@@ -41,3 +41,12 @@ def test_a_job_of_which_nothing_is_known() -> None:
     restored = Performance()
     performance_codec.restore(restored, performance_codec.snapshot(Performance())())
     assert restored.stragglers == []
+
+
+@pytest.mark.parametrize("ranks", [1, 9, 37])
+def test_the_best_medians_of_any_number_of_devices_come_back(ranks: int) -> None:
+    job = Ranks(ranks).run(2)
+    known, restored = job.job.performance.best, Performance()
+    performance_codec.restore(restored, json.loads(json.dumps(performance_codec.snapshot(job.job.performance)())))
+    assert len(known.rows) == ranks
+    assert restored.best.sections["median"][:ranks] == pytest.approx(known.sections["median"][:ranks])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any, Final
 
 from rankwatch.contract import semconv
@@ -74,9 +75,9 @@ class ObservedDurations:
         section = self._section(name)
         if section is None:
             return
-        known = self.known(name)
+        needed, before = self._needed(name), section.count
         section.count += count
-        self.version += self.known(name) != known
+        self.version += before < needed <= section.count
 
     def add_longest(self, name: str, longest: float = 0.0, *, first: float = 0.0) -> None:
         """Take in a process's longest run of a section, or its first one; seconds."""
@@ -129,11 +130,13 @@ class ObservedDurations:
     def known(self, name: str) -> bool:
         """Whether enough runs of a section were observed to learn a limit from them."""
         section = self.sections.get(name)
-        if section is None or name == semconv.SETUP_SECTION:
-            return False
-        if name == semconv.CHECKPOINTING_SECTION:
-            return section.count >= SAVES_NEEDED
-        return section.count >= RUNS_NEEDED * self.ranks
+        return section is not None and section.count >= self._needed(name)
+
+    def _needed(self, name: str) -> float:
+        """Runs of a section that a limit can be learned from; infinite where none is learned from them."""
+        if name == semconv.SETUP_SECTION:
+            return inf
+        return SAVES_NEEDED if name == semconv.CHECKPOINTING_SECTION else RUNS_NEEDED * self.ranks
 
     def basis(self, name: str) -> float:
         """Seconds that a section's limit is learned from; 0 while unknown."""
@@ -162,6 +165,7 @@ class ObservedDurations:
         )
 
     def _section(self, name: str) -> SectionDurations | None:
-        if name not in self.sections and len(self.sections) >= MAX_SECTIONS:
-            return None
-        return self.sections.setdefault(name, SectionDurations())
+        section = self.sections.get(name)
+        if section is None and len(self.sections) < MAX_SECTIONS:
+            section = self.sections[name] = SectionDurations()
+        return section

@@ -17,7 +17,7 @@ Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import POINT_TO_POINT
-from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
+from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport, SectionWindow
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
@@ -58,41 +58,50 @@ INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
 """Process groups of a window that enter its sample."""
+MAX_COMBINATIONS: Final = 64
+"""Sets of names reported together whose columns are cached; ranks of a job report the same few."""
 MANY_KERNELS: Final = 1_000_000
 RESCORE_AFTER: Final = 30.0
 """Of more kernel medians than that, scores are computed at most every so many seconds: the ranks of a large job report
 one after the other, and each time all of it is copied."""
 
 
+class _Columns(NamedTuple):
+    """The columns of some names."""
+
+    at: list[int | None]
+    """Of each name; None: the table has no room for it."""
+    whole: slice | None
+    """All of them, where they are the first ones of the table in this order."""
+
+
 class Table:
-    """Statistics over ranks and names (of kernels or sections), both of which grow; each array is (R, names)."""
+    """Statistics over ranks and names (of kernels or sections), both of which grow; each is an array of (R, names)."""
 
     def __init__(self, statistics: Sequence[str], limit: int) -> None:
         self.names: list[str] = []
         self._index: dict[str, int] = {}
         self._limit = limit
-        self._columns: dict[str, Any] = {each: np.full((0, 0), np.nan, dtype=np.float32) for each in statistics}
+        self._statistics = {each: number for number, each in enumerate(statistics)}
+        # One array, so that all a rank reports is written at once; X statistics.
+        self._values_RKX: Any = np.full((0, 0, len(statistics)), np.nan, dtype=np.float32)
+        self._columns: dict[tuple[str, ...], _Columns] = {}
+        """By names that were reported together."""
 
     def __getitem__(self, statistic: str) -> Floats:
-        values_RK: Floats = self._columns[statistic][:, : len(self.names)]
+        values_RK: Floats = self._values_RKX[:, : len(self.names), self._statistics[statistic]]
         return values_RK
 
-    def value(self, statistic: str, rank: int, column: int) -> float:
-        """One number, as a Python float."""
-        value: float = self._columns[statistic].item(rank, column)
-        return value
-
     def grow(self, ranks: int) -> None:
-        """Add rows up to rank ``ranks - 1``."""
-        for name, column in self._columns.items():
-            if (extra := ranks - len(column)) > 0:
-                fresh = np.full((extra, column.shape[1]), np.nan, dtype=column.dtype)
-                self._columns[name] = np.concatenate([column, fresh])
+        """Add rows up to rank ``ranks - 1``, and a few more."""
+        rows, *rest = self._values_RKX.shape
+        if (extra := ranks - rows) > 0:
+            fresh = np.full((max(extra, rows // 4), *rest), np.nan, dtype=np.float32)
+            self._values_RKX = np.concatenate([self._values_RKX, fresh])
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all rows but these, in this order."""
-        for name, column in self._columns.items():
-            self._columns[name] = column[[row for row in rows if row < len(column)]]
+        self._values_RKX = self._values_RKX[[row for row in rows if row < len(self._values_RKX)]]
 
     def index(self, name: str) -> int | None:
         """The column of a name, added when it is new; None when the table is full."""
@@ -103,20 +112,43 @@ class Table:
             return None
         self._index[name] = len(self.names)
         self.names.append(name)
-        for each, column in self._columns.items():
-            if column.shape[1] < len(self.names):  # doubled, so that most new names copy nothing
-                fresh = np.full((len(column), max(4, column.shape[1])), np.nan, dtype=column.dtype)
-                self._columns[each] = np.concatenate([column, fresh], axis=1)
+        rows, columns, statistics = self._values_RKX.shape
+        if columns < len(self.names):  # doubled, so that most new names copy nothing
+            fresh = np.full((rows, max(4, columns), statistics), np.nan, dtype=np.float32)
+            self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1)
         return self._index[name]
+
+    def columns(self, names: Iterable[str]) -> _Columns:
+        """The columns of some names, added when they are new."""
+        key = tuple(names)
+        found = self._columns.get(key)
+        if found is None:
+            if len(self._columns) >= MAX_COMBINATIONS:
+                self._columns.clear()
+            at = [self.index(name) for name in key]
+            whole = bool(key) and at == list(range(len(key)))
+            found = self._columns[key] = _Columns(at, slice(len(key)) if whole else None)
+        return found
 
     def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
         """Replace a rank's row by the statistics of each name, in the order in which they were declared."""
-        found = [(i, statistics) for name, statistics in values.items() if (i := self.index(name)) is not None]
-        for number, each in enumerate(self._columns.values()):
-            row = each[rank]
-            row.fill(np.nan)
-            for i, statistics in found:
-                row[i] = statistics[number]
+        columns = self.columns(values)
+        row_KX = self._values_RKX[rank]
+        row_KX.fill(np.nan)
+        if columns.whole is not None:
+            row_KX[columns.whole] = list(values.values())
+            return
+        for column, statistics in zip(columns.at, values.values(), strict=True):
+            if column is not None:
+                row_KX[column] = statistics
+
+    def improve(self, row: int, columns: _Columns, values: Iterable[float]) -> None:
+        """Take in smaller numbers of the first statistic; NaN: there is none yet."""
+        # One Python float at a time: ten times as fast as numpy's scalars, and few are written.
+        best = self._values_RKX.item
+        for column, value in zip(columns.at, values, strict=True):
+            if column is not None and not best(row, column, 0) <= value:
+                self._values_RKX[row, column, 0] = value
 
 
 class BestMedians:
@@ -128,14 +160,11 @@ class BestMedians:
         self.kernels = Table(("median",), MAX_KERNELS)
         self.sections = Table(("median",), MAX_SECTIONS)
 
-    def improve_sections(self, row: int, medians: Mapping[str, float]) -> None:
+    def improve_sections(self, row: int, sections: Mapping[str, SectionWindow]) -> None:
         """Take in the section medians of one device."""
+        columns = self.sections.columns(sections)
         self.sections.grow(row + 1)
-        # One Python float at a time: ten times as fast as numpy's scalars, and few are written.
-        for name, value in medians.items():
-            column = self.sections.index(name)
-            if column is not None and not self.sections.value("median", row, column) <= value:  # NaN: none yet
-                self.sections["median"][row, column] = value
+        self.sections.improve(row, columns, [section.median for section in sections.values()])
 
     def improve_kernels(self, names: Sequence[str], median_RK: Floats, device_R: Ints) -> None:
         """Take in the kernel medians of all ranks."""
@@ -251,6 +280,8 @@ class Performance:
         self.layout = Layout.unknown(0)
         self.device_R: Ints = np.full(0, -1, dtype=np.int64)
         """Row of each rank's device in ``best``; -1: unknown."""
+        self._placed: dict[int, RankIdentity] = {}
+        """The process whose coordinates and device are in ``layout`` and ``device_R``, by rank."""
         self.readings: dict[int, DeviceReading] = {}
         """Last device reading of each rank."""
         self.sources_of: dict[int, tuple[str, str]] = {}
@@ -339,7 +370,7 @@ class Performance:
             row_P[:] = [window.parts.get(part, 0.0) for part in PARTS]
         self.steps_R[rank] = window.steps or np.nan
         self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
-        self.best.improve_sections(int(self.device_R[rank]), {n: s.median for n, s in window.sections.items()})
+        self.best.improve_sections(self.device_R.item(rank), window.sections)
         self.assembly.take(rank, window, now)
 
     def _take_kernels(self, rank: int, kernels: Mapping[str, KernelStatistics]) -> None:
@@ -349,8 +380,11 @@ class Performance:
         self._kernels_changed = True
 
     def _place(self, identity: RankIdentity) -> None:
-        """Store a rank's parallel coordinates and its device."""
+        """Store a rank's parallel coordinates and its device, unless they are known."""
         rank = identity.rank
+        if self._placed.get(rank) == identity:
+            return
+        self._placed[rank] = identity
         coordinates = (
             identity.data_parallel,
             identity.tensor_parallel,

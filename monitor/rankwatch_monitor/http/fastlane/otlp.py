@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from rankwatch.contract import semconv
@@ -24,8 +27,20 @@ from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 REQUEST_LINE: Final = b"POST " + semconv.OTLP_METRICS_PATH.encode() + b" HTTP/1.1\r\n"
 CONTENT_TYPE: Final = "application/x-protobuf"
+HEADS: Final = 512
+"""Parsed heads that are kept: 2 MiB at most."""
 _OK: Final = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
 _EMPTY_RESPONSE: Final = _OK % 0
+
+
+@lru_cache(HEADS)
+def _headers(head: bytes) -> Mapping[str, str] | None:
+    """The headers of a metrics request; None for any other request.
+
+    Cached, since the heads of a job's ranks differ in the length of the body only, which has a few values.
+    """
+    headers = parse_post(head, REQUEST_LINE, CONTENT_TYPE)
+    return None if headers is None else MappingProxyType(headers)
 
 
 @dataclass(slots=True)
@@ -49,7 +64,7 @@ class OtlpFastLane:
         None when the application has to answer it, also where it will be refused: nothing was changed by the attempt.
         """
         end = data.find(END_OF_HEAD, 0, LONGEST_HEAD)
-        if end < 0 or (headers := parse_post(data[: end + 2], REQUEST_LINE, CONTENT_TYPE)) is None:
+        if end < 0 or (headers := _headers(data[: end + 2])) is None:
             return None
         endpoints, length = self._endpoints, int(headers["content-length"])
         if length > min(LARGEST_BODY, endpoints.limits.body_bytes):

@@ -7,7 +7,7 @@ import pytest
 
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport, SectionWindow, WindowReport
-from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MIN_DEVICES, Performance
+from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, MIN_DEVICES, Performance
 from support.windows import Ranks
 
 
@@ -53,6 +53,34 @@ def test_a_new_report_replaces_the_one_before() -> None:
     known.take(RankReport(identity(0), kernels=kernels(gemm=1.0, relu=1.0)), 0.0)
     known.take(RankReport(identity(0), kernels=kernels(gemm=2.0)), 1.0)
     assert known.kernels["median"][0] == pytest.approx([2.0, np.nan], nan_ok=True)
+
+
+def test_statistics_stay_with_their_names_whatever_order_they_come_in() -> None:
+    known = Performance()
+    for rank, reported in enumerate(({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}, {"b": 2.0}, {"c": 3.0, "a": 1.0})):
+        known.take(RankReport(identity(rank), window=window(**reported)), 0.0)
+    expected = [[1.0, 2.0, np.nan], [1.0, 2.0, np.nan], [np.nan, 2.0, np.nan], [1.0, np.nan, 3.0]]
+    best_RS = known.best.of_ranks(known.best.sections, known.sections.names, known.device_R)
+    for found in (known.sections["median"], known.sections["tail"], best_RS):
+        assert found[:4].tolist() == [pytest.approx(row, nan_ok=True) for row in expected]
+
+
+def test_a_name_that_finds_no_room_leaves_the_others_alone() -> None:
+    known = Performance()
+    full = {f"section{number}": 1.0 for number in range(MAX_SECTIONS)}
+    known.take(RankReport(identity(0), window=window(**full)), 0.0)
+    known.take(RankReport(identity(0), window=window(more=9.0, section1=2.0)), 1.0)
+    assert np.nansum(known.sections["median"][0]) == pytest.approx(2.0)
+    assert known.sections["median"][0, 1] == pytest.approx(2.0)
+
+
+def test_a_rank_of_another_process_is_placed_anew() -> None:
+    known = Performance()
+    for device, coordinate in (("GPU-a", 1), ("GPU-b", 2), ("GPU-a", 1)):
+        process = identity(0, device)._replace(tensor_parallel=coordinate)
+        known.take(RankReport(process, window=window(step=1.0)), 0.0)
+        assert known.device_of(0) == device
+        assert known.layout.tensor_R[0] == coordinate
 
 
 def test_names_and_devices_are_bounded() -> None:

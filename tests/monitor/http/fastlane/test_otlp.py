@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankwatch_monitor.http.fastlane import otlp
 from rankwatch_monitor.http.fastlane.otlp import CONTENT_TYPE, REQUEST_LINE
 from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, parse_post
 from support.monitor_process import Api, RunningMonitor, running_monitor
@@ -40,6 +41,20 @@ def test_requests_of_ranks_and_collectors_take_the_fast_lane() -> None:
     assert headers is not None
     assert headers["authorization"] == "Bearer t"
     assert headers["content-length"] == "12"
+
+
+def test_a_head_is_parsed_once_and_its_headers_cannot_be_changed() -> None:
+    sent = head(*USUAL, ("Authorization", "Bearer t"))
+    otlp._headers.cache_clear()
+    found = otlp._headers(sent)
+    assert found == parse(sent)
+    with pytest.raises(TypeError):
+        found["authorization"] = "Bearer u"  # type: ignore[index]
+    assert otlp._headers(sent) is found
+    assert otlp._headers(sent.replace(b"Bearer t", b"Bearer v")) != found
+    for number in range(2 * otlp.HEADS):
+        otlp._headers(head(*USUAL, ("X-Number", str(number))))
+    assert otlp._headers.cache_info().currsize == otlp.HEADS
 
 
 @pytest.mark.parametrize(
