@@ -22,6 +22,8 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.service import trend
 from support.windows import DATA, EVERY, Ranks, slower
 from web.scene_monitor import serving_scenes
 
@@ -49,6 +51,12 @@ class View(NamedTuple):
     """The whole page instead of the first screen."""
 
 
+def account(job: Job, now: float) -> None:
+    """What the service does for a job every few seconds, apart from judging it."""
+    goodput_accounting.account(job, now)
+    trend.sample(job, job_view.job_state(job, now)[0], now)
+
+
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
     scene = Scene(16, hosts=2, job_id=job, **policy)  # type: ignore[arg-type]
@@ -57,7 +65,7 @@ def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy
             fault(scene)
         scene.tick()
         if second % 5 == 0:
-            goodput_accounting.account(scene.job, scene.now)
+            account(scene.job, scene.now)
     return scene.job
 
 
@@ -70,7 +78,7 @@ def slowed(job: str) -> Job:
         ranks.run(1, slower(5, DATA, 0.06) if window >= windows // 2 else None)
         if window % 6 == 5:
             ranks.kernels({5: 0.7} if window >= windows // 2 else {})
-        goodput_accounting.account(ranks.job, ranks.now)
+        account(ranks.job, ranks.now)
     return ranks.job
 
 

@@ -176,7 +176,7 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
     legend = section.get_by_role("list", name="Time by purpose").get_by_role("listitem")
     expect(legend).to_have_count(4)
     expect(legend.first).to_contain_text(thin("new steps 1 h 49 min"))
-    figures = ["section overrun", "10.2 s", "20 ms", "1.1 s", "4.0 s", "6.5 s", "21.8 s", "3", "open"]
+    figures = ["section over its limit", "10.2 s", "20 ms", "1.1 s", "4.0 s", "6.5 s", "21.8 s", "3", "open"]
     expect(section.locator("tbody td")).to_have_text([thin(each) for each in figures])
 
     before = script.goodput_readings
@@ -255,7 +255,7 @@ def test_the_chart_comes_although_its_code_could_not_be_fetched_at_first(
     page.route("**/uPlot*.js", refuse_once)
     script.add("j", ["running"])
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".chart canvas")).to_be_visible(timeout=20_000)
+    expect(page.locator(".chart canvas").first).to_be_visible(timeout=20_000)
     assert len(refused) > 1
 
 

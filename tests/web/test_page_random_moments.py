@@ -397,7 +397,9 @@ def compare_speed(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRu
         same("speed while held up", value, "0.00")
     elif isinstance(run, Run):
         lately = run.stepped[-30:]
+        # A restart at this very moment has no effect on the steps so far.
         steady = len(lately) == 30 and all(b - a == 1 for a, b in itertools.pairwise(lately))
+        steady &= now - job.attempt_since >= len(lately)
         if steady:
             holds("speed while all steps complete", value != "–" and 0.9 <= float(value) <= 1.1, value)
         holds("speed", value == "–" or 0.0 <= float(value) <= 3.0, value)

@@ -206,7 +206,7 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
 def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 16)
     page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
-    expect(page.get_by_text("No kernel takes longer than usual.")).to_be_visible()
+    expect(page.get_by_text("Compared with its own past, no kernel has become slower.")).to_be_visible()
     expect(page.locator(".slower")).to_have_count(0)
 
 

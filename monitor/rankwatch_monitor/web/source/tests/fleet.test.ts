@@ -13,8 +13,12 @@ const fleet = [
 ];
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).join(" ");
 
-test("trouble stands first, then suspicions, recent failures, slow jobs", () => {
-  assert.equal(ids(sorted(fleet, "urgency", NOW)), "hung sus failed slow ok old done");
+test("what waits for a person stands first, then suspicions, slow jobs", () => {
+  assert.equal(ids(sorted(fleet, "urgency", NOW)), "hung failed sus slow ok old done");
+});
+
+test("a job that failed lately has a colour", () => {
+  assert.deepEqual(fleet.slice(0, 3).map((each) => alarm(each, NOW)), ["", "", "failed"]);
 });
 
 test("the list is sorted as chosen", () => {
@@ -51,9 +55,9 @@ test("a job in trouble has its age, in words that fit its state", () => {
 
 test("a suspicion is marked as one, an order that is carried out is none", () => {
   const suspected = job("a", "running", { open_incidents: 1, reason: "suspected: Rank 3 is behind.", headline: "Rank 3 is behind" });
-  assert.deepEqual([whyOf(suspected), alarm(suspected)], ["Suspected: rank 3 is behind", "suspected"]);
+  assert.deepEqual([whyOf(suspected), alarm(suspected, NOW)], ["Suspected: rank 3 is behind", "suspected"]);
   assert.equal(whyOf(job("a", "running", { open_incidents: 1, reason: "Suspected: rank 3" })), "Suspected: rank 3");
   const ordered = job("a", "running", { open_incidents: 1, reason: "a capture was ordered", headline: "A capture was ordered" });
-  assert.deepEqual([whyOf(ordered), alarm(ordered)], ["A capture was ordered", ""]);
+  assert.deepEqual([whyOf(ordered), alarm(ordered, NOW)], ["A capture was ordered", ""]);
   assert.equal(headline([ordered], NOW), "One job, no trouble");
 });

@@ -20,6 +20,7 @@ test("a live axis ends now or when the job did, and the whole run begins with it
   assert.deepEqual(bounds("all", 1000, 5000), [1000, 5000]);
   assert.deepEqual(bounds({ from: 10, to: 90 }, 1000, 5000), [10, 90]);
   assert.deepEqual(bounds("all", 4999, 5000), [4940, 5000]);
+  assert.deepEqual(bounds({ last: 3600 }, 4000, 5000), [4000, 5000], "a younger job has nothing before");
   const [from, to] = bounds({ last: 604_800 }, null, 1_000_000.5);
   assert.ok(to >= 1_000_000.5 && to - 1_000_000.5 < 606 && to - from === 604_800);
 });

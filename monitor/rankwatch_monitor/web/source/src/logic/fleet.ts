@@ -40,15 +40,16 @@ export function troubleAge(job: Listed, now: number): string {
 }
 
 /** How urgent a row is, for its colour; empty: it is not. */
-export function alarm(job: Listed): "suspected" | "slow" | "" {
+export function alarm(job: Listed, now: number): "failed" | "suspected" | "slow" | "" {
+  if (hasFailed(job, now)) return "failed";
   return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
 }
 
-/** Trouble, suspicions, recent failures, slow jobs, then by state. */
+/** What waits for a person first: hung, lost, failed lately; then what is recovering, suspicions, slow jobs; then by state. */
 function urgency(job: Listed, now: number): number {
-  if (isTroubled(job)) return STATES.indexOf(job.state);
-  if (isSuspected(job)) return 3;
-  if (hasFailed(job, now)) return 4;
+  if (hasFailed(job, now)) return 2;
+  if (isTroubled(job)) return job.state === "recovering" ? 3 : STATES.indexOf(job.state);
+  if (isSuspected(job)) return 4;
   return isSlow(job) || hasNoStep(job) ? 5 : 6 + STATES.indexOf(job.state);
 }
 

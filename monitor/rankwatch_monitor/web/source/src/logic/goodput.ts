@@ -11,7 +11,7 @@ const BUCKETS: Record<string, string> = {
   startup: "start-up",
   shutdown: "shutdown",
   recomputed: "recomputed steps",
-  stalled: "stalled, resumed",
+  stalled: "stalled",
   hang: "hang",
   handling: "handling incidents",
   restart: "restarts",

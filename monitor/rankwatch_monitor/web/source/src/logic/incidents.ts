@@ -63,7 +63,7 @@ const KINDS: Record<string, string> = {
 };
 
 /** What kind of fault it is. */
-export const kindWords = ({ kind }: Incident): string => KINDS[kind] ?? words(kind);
+export const kindWords = ({ kind }: { kind: string }): string => KINDS[kind] ?? words(kind);
 
 const DOING: Record<string, string> = {
   capturing: "Capturing stacks",

@@ -41,10 +41,12 @@ export function sameRange(one: Range, other: Range): boolean {
 /** Whether the axis ends at the present. */
 export const isLive = (range: Range): boolean => range === "all" || "last" in range;
 
-/** First and last second on the axis. `end` is now, or when the job ended. */
+/** First and last second on the axis. `end` is now, or when the job ended. No part of it is before the job's start. */
 export function bounds(range: Range, started: number | null, end: number): [number, number] {
   if (typeof range === "object" && "from" in range) return [range.from, range.to];
-  const length = range === "all" ? Math.max(60, end - (started ?? end - 3600)) : range.last;
+  const lived = Math.max(60, end - (started ?? end - 3600));
+  if (range !== "all" && started !== null && lived < range.last) return bounds("all", started, end);
+  const length = range === "all" ? lived : range.last;
   const each = Math.max(1, Math.round(length / PIXELS));
   const to = Math.ceil(end / each) * each;
   return [range === "all" ? to - length - (to - end) : to - length, to];

@@ -5,7 +5,8 @@ import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
-import { clock, plural, words } from "../logic/text";
+import { kindWords } from "../logic/incidents";
+import { clock, plural } from "../logic/text";
 import { range } from "./selection";
 
 export function RangeBar({ from, to }: { from: number; to: number }) {
@@ -75,7 +76,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             return (
               <li key={first.id} style={style}>
                 {each.items.length === 1 ? (
-                  <a class="incident" href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{words(first.kind)}</a>
+                  <a class="incident" href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{kindWords(first)}</a>
                 ) : (
                   <button type="button" class="incident" title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
                 )}

@@ -131,15 +131,18 @@ export function Broken({ found }: { found: readonly NonFinite[] }) {
   );
 }
 
+/** The command line's sentences are ASCII. */
+const arrows = (text: string): string => text.replaceAll(" -> ", " → ");
+
 function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   return (
     <div class="explanation" data-kind={why.kind}>
-      <p>{sentence}</p>
+      <p>{arrows(sentence)}</p>
       {why.contributors.length > 0 && (
         <ul>
           {why.contributors.slice(0, 3).map((each) => (
             <li key={each.sentence}>
-              <b>{percent(each.share)}</b> {each.sentence}
+              <b>{percent(each.share)}</b> {arrows(each.sentence)}
             </li>
           ))}
         </ul>

@@ -127,7 +127,7 @@ function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | nul
   const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
   const age = stale.value === null ? troubleAge(job, asOf.value) : "";
   return (
-    <li data-state={job.state} class={alarm(job) || undefined}>
+    <li data-state={job.state} class={alarm(job, asOf.value) || undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
           <JobMark state={job.state} />
@@ -154,10 +154,10 @@ function Figures({ job }: { job: JobSummary }) {
   const { value, unit } = rate(perSecond);
   const over = job.ended_at !== null;
   const all = job.ranks_reporting === job.world_size || over;
-  const known = stale.value === null && !over && perSecond !== null;
+  const known = stale.value === null && !over && job.state !== "lost" && perSecond !== null;
   return (
     <>
-      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : stale.value !== null && !over ? "unknown" : "–"}</Figure>
+      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
       <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration)}</Figure>
       <Figure label={all ? "ranks" : "report"} name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
       <Figure label="restarts">

@@ -5,7 +5,8 @@ import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
 import { inWords, type Slice, slices, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
-import { clock, count, duration, percent, words } from "../logic/text";
+import { kindWords } from "../logic/incidents";
+import { clock, count, duration, percent } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
@@ -64,7 +65,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
         <table>
           <thead>
             <tr>
-              <th scope="col">When</th>
+              <th scope="col">Detected</th>
               <th scope="col">What</th>
               <th scope="col" class="number">Detect</th>
               <th scope="col" class="number">Decide</th>
@@ -82,7 +83,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
                 <th scope="row">
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
-                <td>{words(entry.kind)}</td>
+                <td>{kindWords(entry)}</td>
                 <td class="number">{duration(entry.detect_s)}</td>
                 <td class="number">{duration(entry.decide_s)}</td>
                 <td class="number">{duration(entry.capture_s)}</td>

@@ -28,7 +28,7 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
         <>
           <Uneven table={table} />
           <p class="finding">
-            {slower.length === 0 ? "No kernel takes longer than usual." : (
+            {slower.length === 0 ? "Compared with its own past, no kernel has become slower." : (
               <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b>, shown first.</>
             )}
           </p>
