@@ -110,6 +110,7 @@ def views() -> Iterator[View]:
     yield View("fleet", "#/")
     yield View("fleet-phone", "#/", PHONE)
     yield View("fleet-dark", "#/", dark=True)
+    yield View("incident", "#/jobs/recorded")
     for job in SITUATIONS:
         yield View(job, f"#/jobs/{job}", whole=True)
     yield View("llama-70b-phone", "#/jobs/llama-70b", PHONE, whole=True)

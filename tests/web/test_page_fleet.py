@@ -76,7 +76,7 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
         "1 of 3 active jobs with a suspected hang, 1 failed in the last 24 h"
     )
     rows = page.get_by_role("listitem")
-    expect(rows.locator(".id")).to_have_text(["run-1", "run-2", "run-3", "run-0"])
+    expect(rows.locator(".id")).to_have_text(["run-2", "run-1", "run-3", "run-0"])
     page.get_by_label("Order").select_option("lowest goodput")
     expect(rows.locator(".id")).to_have_text(["run-3", "run-2", "run-1", "run-0"])
     page.get_by_label("State").select_option("running")

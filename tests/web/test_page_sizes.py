@@ -75,7 +75,7 @@ def test_what_matters_stands_on_the_first_screen(
             expect(answers).to_contain_text(words)
         expect(answers).to_be_in_viewport()
         expect(page.locator(".ring")).not_to_have_count(0)
-    expect(page.locator(".u-wrap canvas")).to_be_visible()
+    expect(page.locator(".u-wrap canvas").first).to_be_visible()
     keep(page, f"job-{kind}-{ranks}-{theme}")
 
 
