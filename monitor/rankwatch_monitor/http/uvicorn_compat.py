@@ -19,6 +19,7 @@ METHODS: Final[dict[type[Any], tuple[str, ...]]] = {
         *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"),
         *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "_unset_keepalive_if_required"),
     ),
+    FlowControl: ("pause_reading", "resume_reading"),
     uvicorn.Server: ("serve", "shutdown"),
 }
 """Methods that are extended or called."""

@@ -44,7 +44,9 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_lanes",
         "_lane",
         "_request",
+        "_waiting",
         "_polling",
+        "_reading",
         "_pipelined",
     }
     assert {node.attr for node in of_self} - own <= checked

@@ -125,7 +125,8 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
         "iteration": _iteration(job),
         "iterations_per_second": steps_per_second(job, now),
-        "last_heard": job.last_heard,
+        # Of a lost job alone: it would change with every report, and with it all that is sent only when it changes.
+        "last_heard": job.last_heard if state is JobState.LOST else None,
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),

@@ -18,7 +18,7 @@ export interface JobSummary {
   /** Zero while no step completes; null: unknown. */
   iterations_per_second: number | null;
   /** When the last message of any rank or launcher arrived. Absent with older monitors. */
-  last_heard?: number;
+  last_heard?: number | null;
   instrumented: boolean;
   observe_only: boolean;
   open_incidents: number;

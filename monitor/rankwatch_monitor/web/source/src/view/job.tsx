@@ -150,7 +150,7 @@ function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput |
 /** Of a lost job nothing is known since its last message: it may train on. */
 function lastHeard(job: JobSummary): Fact[] {
   const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value), note: ago(job.last_heard ?? null, asOf.value) };
-  return [{ label: "Speed", value: "unknown" }, ...(job.last_heard === undefined ? [] : [heard])];
+  return [{ label: "Speed", value: "unknown" }, ...(job.last_heard == null ? [] : [heard])];
 }
 
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {
