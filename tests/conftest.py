@@ -7,11 +7,15 @@ import os
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
 
-# An example takes as long as the machine makes it take; what takes too long is a matter of benchmarks/.
-settings.register_profile("tests", parent=settings.default, deadline=None)
-settings.load_profile("tests")
+try:
+    from hypothesis import settings
+except ImportError:  # the few tests of scripts/matrix.py need none
+    pass
+else:
+    # An example takes as long as the machine makes it take; what takes too long is a matter of benchmarks/.
+    settings.register_profile("tests", parent=settings.default, deadline=None)
+    settings.load_profile("tests")
 
 # The default prewarms workers in every job of more than 10 s. That costs seconds of CPU time each, and hundreds of jobs
 # of the tests do not need it. Tests of the default remove the variable (tests/launcher/prewarm/).
