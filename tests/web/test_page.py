@@ -117,7 +117,7 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     due = page.evaluate(
         "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
     )
-    expect(suspicion).to_contain_text(f"Restarts the ranks at {due}, or sooner if samples prove the hang,")
+    expect(suspicion).to_contain_text(f"Rankwatch restarts the ranks at {due}, or sooner if samples prove the hang,")
     expect(suspicion.locator(".phases li")).to_have_text(
         [re.compile("Limit10.0"), re.compile("Detecting"), re.compile("Confirming.*going on")]
     )
@@ -208,6 +208,7 @@ def test_a_failed_job_states_why_before_it_reports_its_last_incident(
     script.jobs["j"] |= {"state": "failed", "reason": "The restart budget of 3 is used up.", "ended_at": 1.0}
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".now")).to_have_text("The restart budget of 3 is used up.")
+    expect(page.get_by_role("heading", name="Ranks when the job ended")).to_be_visible()
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
 
 

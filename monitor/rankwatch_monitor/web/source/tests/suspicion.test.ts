@@ -21,21 +21,21 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 });
 
 test("a suspicion shows when it acts and how", () => {
-  assert.equal(whatFollows(open, 60, 1010), `Restarts the ranks at ${clock(1060, 1010)}, or sooner if samples prove the hang, unless the ranks make progress.`);
+  assert.equal(whatFollows(open, 60, 1010), `Rankwatch restarts the ranks at ${clock(1060, 1010)}, or sooner if samples prove the hang, unless the ranks make progress.`);
   assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang, without an action, at /);
-  assert.equal(whatFollows(open, null, 1010), "Acts if no rank makes progress within the confirmation window.");
+  assert.equal(whatFollows(open, null, 1010), "Rankwatch acts if no rank makes progress within the confirmation window.");
 });
 
 test("no time is shown once it has passed", () => {
-  assert.match(whatFollows(open, 60, 1062), /^Restarts the ranks at /);
-  assert.equal(whatFollows(open, 60, 1064), "Acts once a rank has made no progress for 60 s in a row; none has yet.");
+  assert.match(whatFollows(open, 60, 1062), /^Rankwatch restarts the ranks at /);
+  assert.equal(whatFollows(open, 60, 1064), "Rankwatch acts once a rank has made no progress for 60 s in a row; none has yet.");
 });
 
 test("no time is stated at which a suspicion acts that only proof confirms", () => {
   assert.equal(whatFollows({ ...open, proof: "busy" }, 60, 1010), "No action follows while a rank is busy.");
   for (const proof of ["stalled", "uninterruptible"])
     assert.match(whatFollows({ ...open, proof }, 60, 1010), /^No action follows by itself/);
-  assert.match(whatFollows({ ...open, kind: "stalled" }, 60, 1010), /^Acts only if/);
+  assert.match(whatFollows({ ...open, kind: "stalled" }, 60, 1010), /^Rankwatch acts only if/);
 });
 
 test("ranks of a suspicion are suspects", () => {

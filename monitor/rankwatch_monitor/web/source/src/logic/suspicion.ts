@@ -24,22 +24,22 @@ export function whatFollows(incident: Incident, window: number | null, now: numb
   if (incident.proof === "busy") return "No action follows while a rank is busy.";
   if (incident.proof === "uninterruptible" || incident.proof === "stalled")
     return "No action follows by itself: a restart may not help. Order one if it would.";
-  if (incident.kind === "stalled") return "Acts only if looks at the ranks prove that they hang.";
-  const then = incident.action === "log" ? "Counts as a hang" : "Acts";
+  if (incident.kind === "stalled") return "Rankwatch acts only if looks at the ranks prove that they hang.";
+  const then = incident.action === "log" ? "Counts as a hang" : "Rankwatch acts";
   if (window === null) return `${then} if no rank makes progress within the confirmation window.`;
   const at = incident.opened_at + window;
   // Evaluation takes place about once a second, and the monitor may have been down for a part of the window.
   if (now > at + LATE_S) return `${then} once a rank has made no progress for ${window} s in a row; none has yet.`;
-  return `${ACTS[incident.action] ?? `Acts (${words(incident.action)})`} at ${clock(at, now)}, or sooner if samples prove the hang, unless the ranks make progress.`;
+  return `${ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`} at ${clock(at, now)}, or sooner if samples prove the hang, unless the ranks make progress.`;
 }
 
 const LATE_S = 3;
 
 const ACTS: Record<string, string> = {
   log: "Counts as a hang, without an action,",
-  capture: "Captures stacks",
-  restart: "Restarts the ranks",
-  restart_excluding_node: "Restarts without the suspect's node",
-  save_and_stop: "Saves and stops the job",
-  stop: "Stops the job",
+  capture: "Rankwatch captures stacks",
+  restart: "Rankwatch restarts the ranks",
+  restart_excluding_node: "Rankwatch restarts without the suspect's node",
+  save_and_stop: "Rankwatch saves and stops the job",
+  stop: "Rankwatch stops the job",
 };

@@ -46,6 +46,7 @@ const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "righ
 
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const snapshot = watch.grid.value;
+  const over = watch.job.value?.ended_at != null;
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
@@ -99,7 +100,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        {stale.value === null ? "Ranks now" : "Ranks, last known"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        {stale.value !== null ? "Ranks, last known" : over ? "Ranks when the job ended" : "Ranks now"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
       <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts, coordinates: extras.coordinates.value }} />
       <LookChoice looks={bytes} />
