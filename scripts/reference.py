@@ -150,6 +150,7 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), and the section
   of the `runbook` in the manual. A job's `headline` is that of its open incident; its
   `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds; null: it is not).
+  A lost job also has the time of the last report, `last_heard`.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 
