@@ -75,8 +75,7 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
 
 /** First and last second shown. */
 function hour(job: JobSummary): [number, number] {
-  const end = job.ended_at ?? asOf.value;
-  return bounds(job.started_at !== null && end - job.started_at < KEPT_S ? "all" : { last: KEPT_S }, job.started_at, end);
+  return bounds({ last: KEPT_S }, job.started_at, job.ended_at ?? asOf.value);
 }
 
 /** The stored trends of the last hour, which the samples of the speed are completed with. */
