@@ -24,6 +24,7 @@ AT_FAULT: dict[str, set[int]] = {
     "first_step": {1},
     "future": {3},
     "gil": {1},
+    "hard_exit": {3},
     "import_hang": {2},
     "infinite_loop": {2},
     "loader_worker_killed": {0},

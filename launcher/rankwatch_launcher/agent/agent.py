@@ -221,8 +221,11 @@ class Agent(LocalElasticAgent):
             expected, notice = self._is_expected(process), self.node.exit_reason(process)
             exits.append(self._exits.record(process, self._pcontext, notice, expected=expected))
         crashed = attempt_end.by_cause([exit_ for exit_ in exits if exit_.code != 0 and not exit_.expected])
+        left = self._exits.left() if crashed and crashed[0].consequence else []
         futile = self._futile_restart(crashed)
-        for exit_ in exits if not crashed else [*crashed, *(e for e in exits if e not in crashed)]:
+        # The monitor names a culprit as soon as it knows of a failure, so the likely cause goes first.
+        causes = [*(exit_ for exit_ in exits if exit_ in left), *crashed]
+        for exit_ in [*causes, *(exit_ for exit_ in exits if exit_ not in causes)]:
             self._report_exit(exit_, final=bool(futile) and exit_ in crashed)
         if not crashed:
             return None
@@ -230,7 +233,7 @@ class Agent(LocalElasticAgent):
         if (requested := self._stop.collect_requests(elsewhere=self._elsewhere())) is not None:
             return requested
         decision = attempt_end.on_crash(
-            crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere(), futile=futile
+            crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere(), futile=futile, left=left
         )
         if self._stop.stopping is not None and decision.code != CODE_RESULT_REJECTED:
             logger.info("%s, during a graceful stop", attempt_end.describe_crash(crashed, self.node.hostname))

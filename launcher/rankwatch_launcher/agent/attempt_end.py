@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from rankwatch.contract.enums import DirectiveKind
-from rankwatch.contract.exits import exit_phrase
+from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
@@ -34,12 +34,23 @@ START_SECONDS: Final = 60.0
 
 
 def on_crash(
-    exits: Sequence[RankExit], node: str, hostname: str, *, elsewhere: bool, futile: str = ""
+    exits: Sequence[RankExit],
+    node: str,
+    hostname: str,
+    *,
+    elsewhere: bool,
+    futile: str = "",
+    left: Sequence[RankExit] = (),
 ) -> AttemptDecision:
     """Ranks exited with an error; two exit codes are results of the re-run state machine.
 
-    ``elsewhere``: whether the ranks of this node could be resumed on another one. ``futile``: why a restart would not
-    help.
+    Args:
+        exits: the likely cause first.
+        node: this launcher's node.
+        hostname: its host.
+        elsewhere: whether the ranks of this node could be resumed on another one.
+        futile: why a restart would not help.
+        left: ranks that exited with code 0, to which the others then lost their connection.
     """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
@@ -54,7 +65,7 @@ def on_crash(
         return AttemptDecision(FAIL, f"{reason}, and the job has no other node", code=CODE_RESUME_ELSEWHERE, avoid=node)
     if futile:
         return AttemptDecision(FAIL, f"{describe_crash(exits, hostname)}; {futile}", code=CODE_DO_NOT_REQUEUE)
-    return AttemptDecision(RESTART, describe_crash(exits, hostname))
+    return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left))
 
 
 def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
@@ -142,10 +153,14 @@ def describe_exit(exit_: RankExit, hostname: str) -> str:
     return described + ABORT_AT_EXIT if exit_.code == -signal.SIGABRT and exit_.had_finished else described
 
 
-def describe_crash(exits: Sequence[RankExit], hostname: str) -> str:
-    """Which rank crashed first, and how many others at the same moment."""
+def describe_crash(exits: Sequence[RankExit], hostname: str, *, left: Sequence[RankExit] = ()) -> str:
+    """Which rank crashed first, and how many others at the same moment; before it, those that ``left`` with code 0."""
     others = len(exits) - 1
-    return describe_exit(exits[0], hostname) + (f" ({others} more at the same moment)" if others else "")
+    crash = describe_exit(exits[0], hostname) + (f" ({others} more at the same moment)" if others else "")
+    if not left:
+        return crash
+    likewise = f" ({len(left) - 1} more did)" if len(left) > 1 else ""
+    return f"{describe_exit(left[0], hostname)}{LEFT_EARLY}{likewise}; after that, {crash}"
 
 
 def describe_place(exit_: RankExit) -> str:

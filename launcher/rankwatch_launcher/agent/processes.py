@@ -223,6 +223,11 @@ class RankExits:
         self._all.append(exit_)
         return exit_
 
+    def left(self) -> list[RankExit]:
+        """Those with code 0; empty if they are the majority here, since then the others have not ended in time."""
+        left = [exit_ for exit_ in self._all if exit_.code == 0]
+        return left if 2 * len(left) <= len(self._ranks) else []
+
     def errors(self) -> list[RankExit]:
         """Unexpected exits with an error, in the order of detection."""
         return [exit_ for exit_ in self._all if exit_.code != 0 and not exit_.expected]

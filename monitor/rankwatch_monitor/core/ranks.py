@@ -243,6 +243,12 @@ def failed_ranks(columns: RankColumns) -> Bools:
     return failed_R
 
 
+def left_ranks(columns: RankColumns) -> Ints:
+    """Ranks that exited with code 0; empty if they are the majority, since then the others have not ended in time."""
+    left = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R == 0) & ~columns.expected_exit_R)
+    return left if 2 * len(left) <= len(columns) else left[:0]
+
+
 def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Floats:
     """Seconds since anything was received of each rank; NaN where nothing ever was; shape (R,)."""
     silent_R: Floats = now - np.maximum(columns.last_heard_R, silence_baseline)

@@ -27,11 +27,12 @@ RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
 
 def listed(monitor: Monitor, now: float, grant: Grant) -> list[dict[str, Any]]:
     """The jobs that a token may read, newest first. Those of other monitors on the database carry ``monitor``, their
-    owner.
+    owner; so do those that may have another owner by now, with None.
     """
     jobs = [job_view.summary(job, now) for job in monitor.jobs.values()]
-    if monitor.ownership is not None:
-        jobs += monitor.ownership.other_jobs(monitor.jobs.__contains__)
+    if (ownership := monitor.ownership) is not None:
+        jobs = [job | {"monitor": None} if ownership.may_have_lost(job["id"]) else job for job in jobs]
+        jobs += ownership.other_jobs(monitor.jobs.__contains__)
     return sorted((job for job in jobs if grant.covers(job["id"])), key=lambda job: -job["started_at"])
 
 

@@ -69,6 +69,13 @@ class Ownership:
         """Whether this monitor may act for a job now."""
         return job_id in self._adopted and self.leases.holds(job_id)
 
+    def may_have_lost(self, job_id: str) -> bool:
+        """Whether another monitor may have an adopted job by now: its lease expired, and the database answers.
+
+        So it is when this process was paused, until the next renewal. Without the database no other monitor has it.
+        """
+        return not self.owns(job_id) and not self.leases.db_error
+
     def require(self, job_id: str) -> None:
         """Return when this monitor owns the job; else request its lease and raise.
 

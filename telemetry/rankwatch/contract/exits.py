@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+LEFT_EARLY: Final = " while other ranks still needed it"
+"""Follows the exit phrase of a rank that exited with code 0, after which the others lost their connection to it."""
+
 _CONSEQUENCE: Final = re.compile(
     r"connection (was )?(closed|reset|aborted|refused)( by peer)?|broken pipe|remote process exited|closed by remote"
     r"|peer closed|pair closure|failed to recv|socket timeout|client socket has timed out|watchdog caught"

@@ -97,6 +97,17 @@ def test_other_crashes_are_counted() -> None:
     assert describe_crash([exit_of(3), exit_of(1)], "h1").endswith("exited with code 3 (1 more at the same moment)")
 
 
+def test_a_rank_that_left_with_code_0_comes_before_the_connections_it_ended() -> None:
+    crashes = [exit_of(1, message="Connection closed by peer"), exit_of(1)]
+    decision = attempt_end.on_crash(crashes, "n1", "h1", elsewhere=True, left=[exit_of(0)])
+    assert decision.reason == (
+        "rank 5 on h1 exited with code 0 while other ranks still needed it; after that, rank 5 on h1 exited with "
+        "code 1: Connection closed by peer (1 more at the same moment)"
+    )
+    two = attempt_end.describe_crash(crashes, "h1", left=[exit_of(0), exit_of(0)])
+    assert "still needed it (1 more did); after that" in two
+
+
 def test_the_end_of_an_attempt_is_described_with_budget_and_incident() -> None:
     restart = AttemptDecision(RESTART, "rank 1 hangs", incident="i9", used=2, max_restarts=3)
     assert (

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.http.auth import UNGUARDED
+from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.store.leases import Leases
@@ -43,6 +45,29 @@ def test_a_job_that_had_to_leave_memory_is_loaded_again_and_not_begun_again(tmp_
         await until(monitor, "first")
         assert monitor.jobs["first"].world_size == 3
         assert monitor.jobs["first"].name == "first-name"
+
+    try:
+        asyncio.run(scene())
+    finally:
+        monitor.close()
+
+
+def test_a_monitor_that_was_paused_for_longer_than_a_lease_does_not_claim_its_jobs(tmp_path: Path) -> None:
+    repository = Repository(str(tmp_path / "shared.db"), shared=True)
+    paused = 0.0
+    leases = Leases(repository.engine, "a", "http://a", 60.0, clock=lambda: time.monotonic() + paused)
+    monitor = Monitor(repository=repository, leases=leases)
+
+    async def scene() -> None:
+        nonlocal paused
+        monitor.begin()
+        await until(monitor, "job")
+        assert monitor.ingest([report("job")]) == []
+        assert ["monitor" in job for job in listed(monitor, monitor.clock.now(), UNGUARDED)] == [False]
+        paused = 60.0  # the thread that renews is asleep, as after SIGCONT
+        assert [job["monitor"] for job in listed(monitor, monitor.clock.now(), UNGUARDED)] == [None]
+        leases.db_error = "connection refused"  # then no other monitor can have acquired it
+        assert ["monitor" in job for job in listed(monitor, monitor.clock.now(), UNGUARDED)] == [False]
 
     try:
         asyncio.run(scene())

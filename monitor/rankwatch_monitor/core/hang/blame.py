@@ -6,9 +6,10 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
 1.  A process that exited, is stopped, or never started: the others wait for it. Of processes that exited, those whose
-    exception is about the connection to another rank are blamed only if all are such. Backends abort a process whose
-    peer calls another collective (gloo at once, NCCL's watchdog later), so the cause of an abort is looked for once
-    more by rule 5 when the survivors' flight recorders have arrived (``behind_abort``).
+    exception is about the connection to another rank are blamed only if all are such, and no rank exited with code 0
+    before. Backends abort a process whose peer calls another collective (gloo at once, NCCL's watchdog later), so the
+    cause of an abort is looked for once more by rule 5 when the survivors' flight recorders have arrived
+    (``behind_abort``).
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
@@ -22,7 +23,8 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
     the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree. While reports are
     refused under load, the last one of a rank may show where it was a minute ago; then it is not compared.
 9.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
-10. Otherwise all ranks are stuck in the same place, and none is blamed.
+10. A rank that exited with code 0, if all others wait for their peers.
+11. Otherwise all ranks are stuck in the same place, and none is blamed.
 
 Missing evidence never makes a culprit: a rank whose stack could not be taken is only mentioned.
 """
@@ -35,7 +37,7 @@ import numpy as np
 
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
-from rankwatch.contract.exits import is_consequence
+from rankwatch.contract.exits import LEFT_EARLY, is_consequence
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
 from rankwatch_monitor.core.hang.messages import (
@@ -55,6 +57,7 @@ from rankwatch_monitor.core.ranks import (
     UNINTERRUPTIBLE,
     Ints,
     RankColumns,
+    left_ranks,
     live_ranks,
 )
 
@@ -101,6 +104,7 @@ def blame(
             or _by_stack(columns, odd, groups)
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
+    culprits = culprits or _left(columns, groups)
     if culprits:
         return Blame(culprits, _joined(culprits))
     if capturing:
@@ -124,7 +128,11 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence
     del groups
     exits = sorted((v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
     causes = [v for v in exits if not follows_from_another(columns, v.rank)]
+    left = left_ranks(columns).tolist() if exits and not causes else []
     culprits = [
+        _culprit(columns, rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, rank)}{LEFT_EARLY}")
+        for rank in left
+    ] or [
         _culprit(columns, v.rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, v.rank)}")
         for v in causes or exits
     ]
@@ -410,6 +418,14 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict], *, shed: bool) -> 
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone
     return tuple(_culprit(columns, rank, CulpritClass.BEHIND, text) for rank in sorted(offenders))
+
+
+def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    """Ranks that exited with code 0 while all others wait: not every backend ends the call that waits for them."""
+    if not groups or not all(g.waits for g in groups):
+        return ()
+    text = f"{ITS_PROCESS}exited with code 0{LEFT_EARLY}"
+    return tuple(_culprit(columns, rank, CulpritClass.DEAD, text) for rank in left_ranks(columns).tolist())
 
 
 def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
-from rankwatch.contract.exits import exit_phrase
+from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import RankColumns, failed_ranks
@@ -34,7 +34,8 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         culprit = judged.culprits[0]
         host = f" on {culprit.host}" if culprit.host else ""
         reason = culprit.reason.removeprefix(ITS_PROCESS)
-        return f"Rank {culprit.rank}{host} {reason.rstrip('.')}{_likewise(judged.culprits)}."
+        followed = _what_followed(columns) if reason.endswith(LEFT_EARLY) else ""
+        return f"Rank {culprit.rank}{host} {reason.rstrip('.')}{_likewise(judged.culprits)}{followed}."
     text = _what(first, rank_name, has_beaten) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
     )

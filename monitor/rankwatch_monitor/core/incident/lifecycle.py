@@ -27,7 +27,7 @@ from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.ranks import Ints, live_ranks
+from rankwatch_monitor.core.ranks import EXITED, Ints, left_ranks, live_ranks
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
@@ -339,9 +339,9 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) 
     own = next((v for v in ordered if v.rank == rank), None)
     if own is not None and own.source.acts_at_once == seen.source.acts_at_once:
         return own
-    if seen.section is None:
-        return seen
     columns = job.columns
+    if seen.section is None or columns.process_R[rank] == EXITED:
+        return seen
     elapsed = columns.open_sections(rank, now).get(seen.section)
     if elapsed is None:
         return seen
@@ -447,7 +447,8 @@ def _recognise_cause(
     known = [culprit.rank for culprit in incident.culprits]
     if not known or not all(follows_from_another(job.columns, rank) for rank in known):
         return
-    if all(follows_from_another(job.columns, v.rank) for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED):
+    exits = [v.rank for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED]
+    if all(follows_from_another(job.columns, rank) for rank in exits) and not len(left_ranks(job.columns)):
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"

@@ -68,6 +68,23 @@ def test_two_ranks_behind_are_both_named() -> None:
     assert "likewise rank 5" in scene.incident.reason
 
 
+def test_a_rank_that_left_with_code_0_is_named_when_all_others_wait() -> None:
+    """NCCL's kernels wait on within a node; gloo's calls fail, which is an incident of its own."""
+    scene = Scene(on_hang="capture").run(10).stall().die(3, exit_code=0).until_found()
+    scene.until(lambda: scene.blamed)
+    assert scene.blamed == {3: "dead"}
+    assert "rank 3 on host-0 is to blame: its process exited with code 0 while other ranks" in scene.incident.reason
+
+
+def test_ranks_that_have_ended_are_not_named_when_they_are_the_majority() -> None:
+    scene = Scene(on_hang="capture").run(10).stall()
+    for rank in (1, 2, 3):
+        scene.die(rank, exit_code=0)
+    scene.until_found().run(20)
+    assert scene.incident.stacks.groups()
+    assert not set(scene.blamed) & {1, 2, 3}
+
+
 @pytest.mark.parametrize(("shed", "named"), [(False, 1), (True, 0)])
 def test_a_report_from_before_the_hang_makes_no_culprit_while_reports_are_refused(shed: bool, named: int) -> None:
     """Rank 0 hangs in step 99. The last report of rank 1 is older: it was in step 90 when the others were, too."""

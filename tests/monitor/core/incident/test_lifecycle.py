@@ -548,14 +548,43 @@ def test_a_crash_that_no_restart_follows_is_not_announced_with_one(
     assert not scene.issued, "the launchers act by themselves"
 
 
+PEER = "RuntimeError: Connection closed by peer [127.0.0.1]:85"
+
+
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_crash_that_follows_from_another_is_not_to_blame_whichever_is_reported_first(first: int) -> None:
     scene = Scene(4, 2).run(10)
-    messages = {0: "RuntimeError: Connection closed by peer [127.0.0.1]:85", 3: "ValueError: bad batch"}
+    messages = {0: PEER, 3: "ValueError: bad batch"}
     for rank in (first, 3 - first):
         scene.die(rank, exit_code=1, message=messages[rank])
     assert [culprit.rank for culprit in scene.incident.culprits] == [3]
     assert scene.incident.reason.startswith("Rank 3 on host-1 exited with code 1: ValueError: bad batch")
+
+
+@pytest.mark.parametrize("order", [(3, 0, 1), (0, 1, 3)], ids=["left first", "crash first"])
+def test_a_rank_that_exited_with_code_0_is_to_blame_for_the_connections_it_ended(order: tuple[int, ...]) -> None:
+    scene = Scene(4, 2).run(10)
+    for rank in order:
+        scene.die(rank, **({"exit_code": 0} if rank == 3 else {"exit_code": 1, "message": PEER}))
+    assert [culprit.rank for culprit in scene.incident.culprits] == [3]
+    assert scene.incident.reason.startswith(
+        "Rank 3 on host-1 exited with code 0 while other ranks still needed it; after that, rank 0 on host-0 exited "
+        f"with code 1: {PEER}"
+    )
+
+
+def test_most_ranks_that_have_ended_did_not_leave_too_early() -> None:
+    scene = Scene(4, 2).run(10)
+    for rank in (1, 2, 3):
+        scene.die(rank, exit_code=0)
+    scene.die(0, exit_code=1, message=PEER)
+    assert [culprit.rank for culprit in scene.incident.culprits] == [0]
+
+
+def test_an_exception_of_a_rank_itself_comes_before_one_that_left() -> None:
+    scene = Scene(4, 2).run(10).die(3, exit_code=0).die(1, exit_code=1, message="ValueError: bad batch")
+    scene.die(0, exit_code=1, message=PEER)
+    assert [culprit.rank for culprit in scene.incident.culprits] == [1]
 
 
 def test_an_attempt_that_begins_again_is_not_reported_as_resumed() -> None:
