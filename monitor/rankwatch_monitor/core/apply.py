@@ -269,8 +269,8 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
             if event.attempt == job.attempt and event.rank is not None:
                 _started(job, event, event.rank, node)
         case ProcessEventKind.EXITED:
-            if event.attempt == job.attempt and event.rank is not None:
-                _exited(job, event, event.rank, at)
+            if event.rank is not None:
+                _exited(job, event, event.rank, node, at)
         case ProcessEventKind.RESTARTING:
             # Every launcher of the job reports it; the first report counts. One far ahead would hide all later ones.
             if job.restarting_attempt < event.attempt <= job.attempt + attempts.LARGEST_JUMP:
@@ -315,9 +315,20 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
         columns.hosts[rank] = node.registration.host
 
 
-def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
-    job.make_room(rank)
-    columns = job.columns
+def _exited(job: Job, event: ProcessEvent, rank: int, node: Node | None, at: float) -> None:
+    columns, before = job.columns, job.previous
+    if event.attempt == job.attempt:
+        job.make_room(rank)
+    elif (
+        before is not None
+        and event.attempt == before.attempt
+        and rank < len(before.columns)
+        and node is not None
+        and node.attempt <= event.attempt
+    ):
+        columns, job.late_exits = before.columns, True  # another launcher began the next attempt before this arrived
+    else:
+        return
     columns.process_R[rank], columns.expected_exit_R[rank] = EXITED, event.spared
     columns.last_heard_R[rank] = at
     code = event.exit_code or 0

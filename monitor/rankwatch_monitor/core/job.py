@@ -241,6 +241,8 @@ class Job:
         self.stale = StaleReports()
         """Reports of other attempts, and of processes that do not own their rank."""
         self.previous: Previous | None = None
+        self.late_exits = False
+        """Exits of the previous attempt were reported after this one had begun; they are looked at once."""
         self.distrust_until = 0.0
         """Until then no newcomer begins an attempt."""
         # Judgement.

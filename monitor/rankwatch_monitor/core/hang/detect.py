@@ -49,7 +49,7 @@ def detect(
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
     live_R = live_ranks(columns)
-    verdicts = _exited(columns, silence_baseline)
+    verdicts = exited(columns, silence_baseline)
     verdicts += _heartbeats(columns, limits, live_R)
     verdicts += _sections(columns, limits, live_R, sample_after)
     verdicts += _silent(columns, limits, live_R, now, silence_baseline)
@@ -77,7 +77,8 @@ def _past(
     return list(map(_verdict, zip(repeat(kind), *columns_of, repeat(source), repeat(""), strict=False)))
 
 
-def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
+def exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
+    """Ranks whose process failed; since the exit, or ``silence_baseline`` where its time is unknown."""
     return [
         Verdict(
             VerdictKind.PROCESS_EXITED,

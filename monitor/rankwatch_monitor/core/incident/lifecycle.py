@@ -22,7 +22,7 @@ from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, foll
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
-from rankwatch_monitor.core.incident import exclusion, notices, settings_push, straggler_actions
+from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
@@ -59,6 +59,8 @@ def advance(job: Job, now: float) -> list[Effect]:
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
         _send(job, incident, machine.Closed(now, incident.outcome), now, effects)
         incident = None
+    if job.late_exits:
+        incident = _take_late_exits(job, incident, now, effects)
     if incident is None and (settled := _settled(job, verdicts, now)):
         incident = _open(job, settled, now, effects)
     if incident is None and not verdicts:
@@ -189,6 +191,7 @@ def _new_incident(
     since: float | None = None,
     reason: str = "",
     confirmed: bool = True,
+    attempt: int | None = None,
 ) -> Incident:
     job.last_incident += 1
     job.incident_counts[kind] = job.incident_counts.get(kind, 0) + 1
@@ -196,7 +199,7 @@ def _new_incident(
         id=f"{job.id}-{job.created_at:.0f}-{job.last_incident}",
         job_id=job.id,
         kind=kind,
-        attempt=job.attempt,
+        attempt=job.attempt if attempt is None else attempt,
         launch=job.launches,
         opened_at=now,
         reason=reason,
@@ -442,10 +445,9 @@ def _recognise_cause(
     job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
 ) -> None:
     """Name the crash behind others that were reported before it: its launcher may be another one."""
-    if not incident.open or incident.kind is not VerdictKind.PROCESS_EXITED or incident.attempt != job.attempt:
+    if not incident.open or incident.attempt != job.attempt:
         return
-    known = [culprit.rank for culprit in incident.culprits]
-    if not known or not all(follows_from_another(job.columns, rank) for rank in known):
+    if not late_exits.blames_consequences(incident, job.columns):
         return
     exits = [v.rank for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED]
     if all(follows_from_another(job.columns, rank) for rank in exits) and not len(left_ranks(job.columns)):
@@ -453,6 +455,26 @@ def _recognise_cause(
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
     _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
+
+
+def _take_late_exits(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident | None:
+    """Name a crash of the previous attempt that was reported after the current one had begun.
+
+    Its launcher is another one than the one that began the attempt. An incident that blames ranks which only lost their
+    connection is renamed; without an incident of that attempt, one is opened that is already recovering.
+    """
+    job.late_exits, before = False, job.previous
+    if before is None or not (diagnosis := late_exits.diagnosis(before.columns, before.since)):
+        return incident
+    same_attempt = [i for i in job.incidents if (i.attempt, i.launch) == (before.attempt, job.launches)]
+    if not same_attempt and incident is None:
+        incident = _new_incident(job, diagnosis.kind, now, attempt=before.attempt)
+        why = "launchers restarted crashed ranks at once and by themselves, within their budget"
+        _send(job, incident, machine.LeftToLaunchers(Action.RESTART, why, now, diagnosis), now, effects)
+        _send(job, incident, machine.AttemptBegan(job.attempt, job.attempt_since), now, effects)
+    elif incident in same_attempt and late_exits.blames_consequences(incident, before.columns):
+        _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
+    return incident
 
 
 def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:

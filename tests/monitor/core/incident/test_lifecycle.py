@@ -587,6 +587,50 @@ def test_an_exception_of_a_rank_itself_comes_before_one_that_left() -> None:
     assert [culprit.rank for culprit in scene.incident.culprits] == [1]
 
 
+def begun_elsewhere(scene: Scene) -> None:
+    """The launcher of node-1 begins attempt 2 before what node-0 reports has arrived."""
+    scene.event(ProcessEventKind.RESTARTING, "node-1", reason="rank 0 crashed")
+    for rank in (2, 3):
+        scene.event(ProcessEventKind.STARTED, "node-1", attempt=2, rank=rank, pid=900 + rank, world_size=4)
+    assert scene.job.attempt == 2
+
+
+def late_exit(scene: Scene, message: str) -> None:
+    scene.event(ProcessEventKind.EXITED, "node-0", attempt=1, rank=0, pid=100, exit_code=1, message=message)
+
+
+def test_a_crash_reported_after_another_launcher_began_the_next_attempt_is_an_incident() -> None:
+    scene = Scene(4, 2).run(10)
+    begun_elsewhere(scene)
+    late_exit(scene, "ValueError: bad batch")
+    incident = scene.incident
+    assert (incident.kind, incident.attempt, incident.phase) == (VerdictKind.PROCESS_EXITED, 1, Phase.RECOVERING)
+    assert incident.reason == "Rank 0 on host-0 exited with code 1: ValueError: bad batch."
+    assert scene.blamed == {0: "dead"}
+    late_exit(scene, "ValueError: bad batch")
+    assert len(scene.job.incidents) == 1
+    scene.launch(attempt=2)
+    scene.until(lambda: not incident.open)
+    assert not scene.issued, "the launchers restarted by themselves"
+
+
+def test_connections_that_were_lost_in_an_earlier_attempt_are_no_incident() -> None:
+    scene = Scene(4, 2).run(10)
+    begun_elsewhere(scene)  # as when another node joins: the ranks there were ended in order
+    late_exit(scene, PEER)
+    assert not scene.job.incidents
+
+
+def test_a_crash_that_is_reported_late_renames_the_incident_of_those_that_lost_their_connection() -> None:
+    scene = Scene(4, 2).run(10).die(2, exit_code=1, message=PEER)
+    assert scene.blamed == {2: "dead"}
+    begun_elsewhere(scene)
+    late_exit(scene, "ValueError: bad batch")
+    assert scene.blamed == {0: "dead"}
+    assert scene.incident.reason.startswith("Rank 0 on host-0 exited with code 1: ValueError: bad batch")
+    assert len(scene.job.incidents) == 1
+
+
 def test_an_attempt_that_begins_again_is_not_reported_as_resumed() -> None:
     scene = Scene(on_hang="restart", checkpoint=1000).run(30)
     scene.hang(2).until_found().until(lambda: not scene.incident.open, within=120)

@@ -1,0 +1,45 @@
+"""Crashes of an attempt that are reported after the next one has begun, or after those that only followed from them."""
+
+from __future__ import annotations
+
+from rankwatch.contract.enums import VerdictKind
+from rankwatch_monitor.core.hang import messages
+from rankwatch_monitor.core.hang.blame import blame, follows_from_another
+from rankwatch_monitor.core.hang.detect import exited
+from rankwatch_monitor.core.incident.state_machine import Diagnosis
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.ranks import RankColumns
+
+
+def blames_consequences(incident: Incident, columns: RankColumns) -> bool:
+    """Whether a crash is blamed on ranks that only lost their connection to another one.
+
+    Args:
+        incident: of any kind.
+        columns: the ranks of its attempt.
+    """
+    known = [culprit.rank for culprit in incident.culprits if culprit.rank < len(columns)]
+    crashed = incident.kind is VerdictKind.PROCESS_EXITED and bool(known)
+    return crashed and all(follows_from_another(columns, rank) for rank in known)
+
+
+def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
+    """The crash that ended an attempt; None while the known exits only follow from another one.
+
+    Args:
+        columns: the ranks of the attempt.
+        since: when it began, unix seconds.
+    """
+    verdicts = exited(columns, since)
+    blamed = blame(columns, verdicts, ())
+    if not verdicts or all(follows_from_another(columns, culprit.rank) for culprit in blamed.culprits):
+        return None
+    named = {culprit.rank for culprit in blamed.culprits}
+    first = next((v for v in verdicts if v.rank in named), verdicts[0])
+    return Diagnosis(
+        VerdictKind.PROCESS_EXITED,
+        messages.sentence(first, len(verdicts) - 1, blamed, columns),
+        since=first.since,
+        culprits=blamed.culprits,
+        affected=tuple(sorted(named | {v.rank for v in verdicts})),
+    )
