@@ -102,7 +102,8 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
         for route, answer in held:
             route.fulfill(response=answer)
     assert arrived.value.json() == {"incidents": []}
-    expect(page.get_by_role("region", name="Limits")).to_be_visible()
+    expect(page.get_by_text("Limits in force")).to_be_visible()  # closed until the incident is over
+    expect(page.get_by_role("region", name="Limits")).to_be_hidden()
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
     expect(page).to_have_title("hung: j-name · Rankwatch")
 
