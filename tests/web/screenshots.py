@@ -93,7 +93,8 @@ def jobs() -> Iterator[Job]:
             crash(scene)
             scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
             scene.launch(attempt=attempt)
-            scene.run(15)
+            for _ in range(15):
+                account(scene.run(1).job, scene.now)
         crash(scene)
         why = f"rank 5 on host-0 exited with code 1: {CRASH}; all 3 restarts are used up (--max-restarts)"
         scene.run(3).finish(ProcessEventKind.FAILED, why)

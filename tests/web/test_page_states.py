@@ -83,10 +83,10 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".verdict h2")).to_have_text(
-            re.compile(rf"Node host-1 is not heard for 2\d{SPACE}s; limit 1{SPACE}min")
+            re.compile(rf"Node host-1 has not been heard for 2\d{SPACE}s; limit 1{SPACE}min")
         )
         expect(page.get_by_role("region", name="What to do now")).to_contain_text(
             "Check whether node host-1 is up and reachable"
         )
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
-        expect(page.locator(".legend button")).to_have_text(["hung 4", "silent 4"])
+        expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])

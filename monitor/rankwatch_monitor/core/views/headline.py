@@ -177,17 +177,25 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
 def _in_tense(incident: Incident, longest: int) -> str:
     """The line in the tense of the incident. How a process ended is in the past already, and quotes its output."""
     line = _line(incident, longest)
-    if incident.open and not incident.confirmed and not incident.proof:
-        return _shortened(_uncertain(incident, line), longest)
+    if incident.open and not incident.confirmed:
+        return _shortened(uncertain(incident, line), longest)
     going_on = incident.open and incident.phase is not Phase.RECOVERING
     if going_on or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
         return line
     return _shortened(_PRESENT.sub(lambda found: _PAST[found[0]], line), longest)
 
 
-def _uncertain(incident: Incident, line: str) -> str:
-    """The line of a suspicion. How a process is, as its launcher observed it, is certain."""
-    if any(c.kind is not CulpritClass.BEHIND for c in incident.culprits):
+def uncertain(incident: Incident, line: str) -> str:
+    """A line about an incident, as a possibility where that is all that is known.
+
+    What several samples showed, and how a process is as its launcher observed it, is certain.
+    """
+    if (
+        not incident.open
+        or incident.confirmed
+        or incident.proof
+        or any(c.kind is not CulpritClass.BEHIND for c in incident.culprits)
+    ):
         return line
     return _VAGUE.sub("may be ", line, count=1)
 

@@ -109,6 +109,7 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = hung
     if (quiet := quiet_host(job, now)) is not None:
+        codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
@@ -213,7 +214,9 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     codes_R = rank_states(job, verdicts_of(job, now), now)
     columns = job.columns
     incident = job.open_incident
-    reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
+    reasons = {}
+    if incident is not None and incident.attempt == job.attempt:
+        reasons = {c.rank: headline.uncertain(incident, c.reason) for c in incident.culprits}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)

@@ -36,7 +36,7 @@ class QuietHost(NamedTuple):
     def headline(self) -> str:
         """In one line, without an age that grows."""
         first, more = self.hosts[0], len(self.hosts) - 1
-        subject = f"Node {first} is" if not more else f"Node {first} and {more} more are"
+        subject = f"Node {first}" if not more else f"Node {first} and {more} more"
         limit = "" if self.limit is None else f" (limit {self.limit:g} s)"
         return f"{subject} not heard since {clock(self.since)} UTC{limit}"
 

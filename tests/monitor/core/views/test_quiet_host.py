@@ -20,11 +20,11 @@ def test_a_quiet_host_leads_before_the_limit_of_silence_and_its_ranks_do_not_rep
     assert (quiet.hosts, quiet.ranks, quiet.limit) == (("host-1",), (4, 5, 6, 7), 60.0)
     assert abs(quiet.since - cut) <= 1.0
     shown = job_view.summary(scene.job, scene.now)
-    assert shown["headline"].startswith("Node host-1 is not heard since ")
+    assert shown["headline"].startswith("Node host-1 not heard since ")
     assert shown["headline"].endswith("(limit 60 s)")
     assert json.loads(json.dumps(shown["quiet_host"])) == quiet.to_json()
     assert shown["ranks_reporting"] == 4
-    assert [scene.rank_state(rank) for rank in (3, 4, 7)] == [RankState.HUNG, RankState.SILENT, RankState.SILENT]
+    assert [scene.rank_state(rank) for rank in (3, 4, 7)] == [RankState.WAITING, RankState.SILENT, RankState.SILENT]
 
 
 def test_a_host_whose_silence_is_certain_is_named_by_the_incident() -> None:

@@ -122,7 +122,7 @@ test("after a restart the advice follows from what the new attempt reports", () 
 
 test("a host that is not heard leads with its silence and the limit", () => {
   const quiet = { hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60 };
-  assert.equal(quietWords(quiet, 125), "Node host-1 is not heard for 25\u2009s; limit 1\u2009min");
-  assert.equal(quietWords({ ...quiet, limit: null, hosts: ["a", "b", "c", "d"] }, 125), "Nodes a, b, c and 1 more are not heard for 25\u2009s");
+  assert.equal(quietWords(quiet, 125), "Node host-1 has not been heard for 25\u2009s; limit 1\u2009min");
+  assert.equal(quietWords({ ...quiet, limit: null, hosts: ["a", "b", "c", "d"] }, 125), "Nodes a, b, c and 1 more have not been heard for 25\u2009s");
   assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable: neither its launcher nor its 4 ranks report.");
 });

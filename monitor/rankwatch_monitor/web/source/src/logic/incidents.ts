@@ -39,8 +39,8 @@ export function awaited(job: JobSummary, incident: Incident, now: number): strin
 
 /** What may have caused the incident before it is certain: a host that is not heard. */
 export function quietWords({ hosts, since, limit }: QuietHost, now: number): string {
-  const subject = hosts.length === 1 ? `Node ${hosts[0]} is` : `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} are`;
-  return `${subject} not heard for ${wholeDuration(now - since)}${limit === null ? "" : `; limit ${wholeDuration(limit)}`}`;
+  const subject = hosts.length === 1 ? `Node ${hosts[0]} has` : `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} have`;
+  return `${subject} not been heard for ${wholeDuration(now - since)}${limit === null ? "" : `; limit ${wholeDuration(limit)}`}`;
 }
 
 /** What to check first where a host is not heard. */

@@ -33,7 +33,7 @@ export function RateChart({ job, incidents }: Course) {
 export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: job.ended_at === null, height: HEIGHT };
+  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
@@ -52,7 +52,7 @@ export function Glance({ job, incidents }: Course) {
       {trends !== null && hasGoodput && (
         <div>
           <h2>Goodput <small>of the hour before</small></h2>
-          <Plot name="Goodput" time={trends.at} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: trends.goodput_window }]} {...shared} />
+          <Plot name="Goodput" time={trends.at} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: heard(job, trends.at, trends.goodput_window) }]} {...shared} />
         </div>
       )}
     </section>
@@ -67,10 +67,18 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
         key={job.id} name="Speed" height={HEIGHT} time={samples.time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
-        live={job.ended_at === null} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
+        live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: heard(job, samples.time, samples.rate) }]}
       />
     </div>
   );
+}
+
+const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
+
+/** Without what was sampled of a lost job after its last message, before it counted as lost: nothing was known any more. */
+function heard(job: JobSummary, time: readonly number[], values: (number | null)[]): (number | null)[] {
+  const last = job.state === "lost" ? (job.last_heard ?? null) : null;
+  return last === null ? values : values.map((value, i) => (time[i]! > last ? null : value));
 }
 
 /** First and last second shown. */

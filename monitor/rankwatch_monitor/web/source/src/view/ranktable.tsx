@@ -22,7 +22,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const job = watch.job.value;
   const former = job !== null && incident !== null && isFormer(job, incident);
   const named = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
-  const lost = job?.state === "lost";
+  const past = job?.state === "lost" || job?.ended_at != null;
   const grid = watch.grid.value;
   const { byRank } = watch.reports.value;
   const culprits = useMemo(() => new Set(incident?.closed_at === null && !former ? incident.culprits.map((culprit) => culprit.rank) : []), [incident, former]);
@@ -50,9 +50,9 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               <th scope="col">State</th>
               {shown?.look === "lateness" && <th scope="col" class="number">Others wait</th>}
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
-              <th scope="col">{lost || job?.ended_at != null ? "Last section" : "Section"}</th>
-              {!lost && <th scope="col" class="number">Time in it</th>}
-              {!lost && <th scope="col" class="number wide">Heartbeat age</th>}
+              <th scope="col">{past ? "Last section" : "Section"}</th>
+              {!past && <th scope="col" class="number">Time in it</th>}
+              {!past && <th scope="col" class="number wide">Heartbeat age</th>}
               <th scope="col" class="number wide">Step</th>
               {withReasons && <th scope="col" class="wide">Why</th>}
             </tr>
@@ -74,8 +74,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   {shown?.look === "lateness" && <td class="number">{percent(report?.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report?.scores?.gpu_robust)}</td>}
                   <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
-                  {!lost && <td class="number">{duration(section?.seconds ?? report?.idle)}</td>}
-                  {!lost && <td class="number wide">{duration(report?.heartbeat_age)}</td>}
+                  {!past && <td class="number">{duration(section?.seconds ?? report?.idle)}</td>}
+                  {!past && <td class="number wide">{duration(report?.heartbeat_age)}</td>}
                   <td class="number wide">{count(report?.iteration)}</td>
                   {withReasons && <td class="wide why">{report?.reason}</td>}
                 </tr>
