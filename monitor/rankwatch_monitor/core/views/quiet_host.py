@@ -13,6 +13,7 @@ import numpy as np
 
 from rankwatch.contract.enums import CulpritClass
 from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
+from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
@@ -53,7 +54,7 @@ def quiet_host(job: Job, now: float) -> QuietHost | None:
         now: unix seconds.
     """
     incident = job.open_incident
-    if incident is None or not _may_explain(job, incident):
+    if incident is None or not _may_explain(job, incident) or liveness.lost(job, now):
         return None
     columns = job.columns
     heard_R = np.fmax(columns.last_heard_R, job.silence_since)
