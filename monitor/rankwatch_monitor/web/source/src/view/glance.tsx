@@ -52,7 +52,7 @@ export function Glance({ job, incidents }: Course) {
       {trends !== null && hasGoodput && (
         <div>
           <h2>Goodput <small>of the hour before</small></h2>
-          <Plot name="Goodput" time={trends.at} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: heard(job, trends.at, trends.goodput_window) }]} {...shared} />
+          <Plot name="Goodput" time={heard(job, trends.at, trends.at)} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: heard(job, trends.at, trends.goodput_window) }]} {...shared} />
         </div>
       )}
     </section>
@@ -66,7 +66,7 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={HEIGHT} time={samples.time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
+        key={job.id} name="Speed" height={HEIGHT} time={heard(job, samples.time, samples.time)} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
         live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: heard(job, samples.time, samples.rate) }]}
       />
     </div>
@@ -75,10 +75,11 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
 
 const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
 
-/** Without what was sampled of a lost job after its last message, before it counted as lost: nothing was known any more. */
-function heard(job: JobSummary, time: readonly number[], values: (number | null)[]): (number | null)[] {
+/** Of samples those before the last message of a lost job; of any other job all. `time`: theirs. */
+function heard<T>(job: JobSummary, time: readonly number[], samples: T[]): T[] {
   const last = job.state === "lost" ? (job.last_heard ?? null) : null;
-  return last === null ? values : values.map((value, i) => (time[i]! > last ? null : value));
+  const after = last === null ? -1 : time.findIndex((at) => at > last);
+  return after < 0 ? samples : samples.slice(0, after);
 }
 
 /** First and last second shown. */
