@@ -30,10 +30,12 @@ RANK_STATES: Final = {
     "running": "green",
     "waiting": "yellow",
     "hung": "red",
+    "suspected": "orange",
     "silent": "dark-orange",
     "stopped": "purple",
     "dead": "dark-red",
     "finished": "text",
+    "ended": "light-purple",
     "unseen": "blue",
 }
 BUCKETS: Final = {

@@ -89,14 +89,21 @@ def jobs() -> Iterator[Job]:
         scene.die(5, exit_code=1, message=CRASH)
 
     def failed(scene: Scene) -> None:
+        for attempt in range(2, 5):
+            crash(scene)
+            scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+            scene.launch(attempt=attempt)
+            for _ in range(15):
+                account(scene.run(1).job, scene.now)
         crash(scene)
-        scene.run(3).finish(ProcessEventKind.FAILED, "the restarts are used up: rank 5 exited with code 1")
+        why = f"rank 5 on host-0 exited with code 1: {CRASH}; all 3 restarts are used up (--max-restarts)"
+        scene.run(3).finish(ProcessEventKind.FAILED, why)
 
     yield situation("llama-70b", 13, lambda scene: scene.hang(13))
     yield situation("recorded", 60, lambda scene: scene.hang(13), on_hang="log")
     yield situation("suspected", 20, lambda scene: scene.hang(13), section_timeouts={}, reports_durations=True)
     yield situation("crashed", 8, crash)
-    yield situation("failed", 200, failed)
+    yield situation("failed", 260, failed)
     yield situation("lost", 400, lambda scene: scene.cut_host(0).cut_host(1))
     yield situation("silent-host", 25, lambda scene: scene.cut_host(1), on_hang="log")
     yield situation("recovered", 240, lambda scene: scene.hang(3))

@@ -102,7 +102,8 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
         for route, answer in held:
             route.fulfill(response=answer)
     assert arrived.value.json() == {"incidents": []}
-    expect(page.get_by_role("region", name="Limits")).to_be_visible()
+    expect(page.get_by_text("Limits in force")).to_be_visible()  # closed until the incident is over
+    expect(page.get_by_role("region", name="Limits")).to_be_hidden()
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
     expect(page).to_have_title("hung: j-name · Rankwatch")
 
@@ -117,7 +118,8 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     due = page.evaluate(
         "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
     )
-    expect(suspicion).to_contain_text(f"Rankwatch restarts the ranks at {due}, or sooner if samples prove the hang,")
+    follows = rf"Rankwatch restarts the ranks at {due} \(in \d+.*s\), or sooner if samples prove the hang,"
+    expect(suspicion).to_contain_text(re.compile(follows))
     expect(suspicion.locator(".phases li")).to_have_text(
         [re.compile("Limit10.0"), re.compile("Detecting"), re.compile("Confirming.*going on")]
     )

@@ -103,7 +103,7 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     page.goto(monitor_url)
     table = page.get_by_role("region", name="Nodes named more than once").get_by_role("table")
     expect(table.get_by_role("rowheader")).to_have_text(["a7"])
-    expect(table.get_by_role("row").nth(1)).to_contain_text("2 h ago: Rank 3 is behind")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("2 h ago: Rank 3 is behind run-1")
     expect(table.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
     last_link = table.get_by_role("link", name="Rank 3 is behind")
     expect(last_link).to_have_attribute("href", "#/jobs/run-1/incidents/run-1-7")

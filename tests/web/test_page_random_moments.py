@@ -28,6 +28,7 @@ from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, STOPPED
+from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.web import static_folder
 from support.windows import COMPUTE, EVERY, Ranks, Work
 from web.scene_monitor import SceneMonitor, serving_scenes
@@ -42,6 +43,7 @@ PATIENCE: Final = 30.0
 """Seconds in which the page shows a moment."""
 ONWARD: Final = 12.0
 """Seconds by which the page's clock may be ahead of the monitor's, which stands still."""
+TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?)+$")
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 READ: Final = """() => {
@@ -209,6 +211,8 @@ def rank_states(job: Job, now: float) -> list[str]:
     blamed = {culprit.rank for culprit in incident.culprits} if incident is not None and current else set()
     verdicts = {each.rank: each for each in verdicts_of(job, now)}
     busy = incident is not None and incident.proof == Proof.BUSY
+    certain = incident.confirmed if incident is not None else any(v.source.acts_at_once for v in verdicts.values())
+    hung, quiet = "hung" if certain else "suspected", quiet_host(job, now)
 
     def state(rank: int) -> str:
         verdict = verdicts.get(rank)
@@ -216,16 +220,20 @@ def rank_states(job: Job, now: float) -> list[str]:
             return "dead" if columns.exit_code_R[rank] else "finished"
         if columns.shut_down_R[rank]:
             return "finished"
+        if job.ended is not None:
+            return "finished" if job.ended.state == "finished" else "ended"
         if columns.process_R[rank] == STOPPED:
             return "stopped"
         if verdict is not None and verdict.node_loss:
             return "dead"
         if verdict is not None and str(verdict.kind) in ("silent", "node_lost"):
             return "silent"
+        if quiet is not None and rank in quiet.ranks:
+            return "silent"
         if rank in blamed and not busy:
-            return "hung"
+            return hung if quiet is None else "waiting"
         if verdict is not None and not (busy and rank in blamed):
-            return "waiting" if blamed else "hung"
+            return "waiting" if blamed or quiet is not None else hung
         if not columns.reported_R[rank]:
             return "unseen"
         return "silent" if silent(job, now) and job.ended is None else "running"
@@ -286,7 +294,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     state, ranks = state_of(job, now), rank_states(job, now)
     incident, counts = open_incident(job), Counter(ranks)
     same("job", shown["job"], job.name)
-    same("states", {shown["state"], shown["mark"]}, {state})
+    doubted = state == "running" and incident is not None and not incident.confirmed
+    same("states", (shown["state"], shown["mark"]), (state, "suspected" if doubted else state))
     same("title", shown["title"], f"{state}: {job.name} · Rankwatch")
 
     facts, over = shown["facts"], job.ended is not None
@@ -296,7 +305,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     same("step", facts["Step"][0], "–" if step < 0 else f"{step:,}")
     same("attempt", facts["Attempt"][0], str(job.attempt))
     same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.policy.max_restarts}"])
-    reporting = len(ranks) - sum(counts[each] for each in ("unseen", "silent", "dead", "finished"))
+    reporting = len(ranks) - sum(counts[each] for each in ("unseen", "silent", "dead", "finished", "ended"))
     reporting = 0 if state == "lost" else reporting
     if over:
         same("ranks", facts["Ranks"][0], str(job.world_size))
@@ -305,7 +314,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     early = not over and job.ledger.until - job.created_at < 60
     same_share("goodput", facts["Goodput"][0], None if early else ratio(job))
     age = facts["Ran for" if over else "Up"][0]
-    about("up", age, (job.ended.at if job.ended else now) - job.created_at)
+    until = job.ended.at if job.ended else job.last_heard if state == "lost" else now
+    about("up", age, until - job.created_at)
     compare_speed(shown, job, now, run)
 
     # The grid's legend, the text of the grid for screen readers, and the table.
@@ -316,15 +326,20 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         counts,
     )
     culprits = {c.rank for c in incident.culprits} if incident else set()
+    former = incident is not None and incident.attempt < job.attempt
+    quiet = quiet_host(job, now)
     table = {int(row[1]): row for row in shown["rows"]}
     same(
         "table",
-        {rank: re.sub(r"(culprit|suspect|slow( [\d.]+×)?)+$", "", row[3]) for rank, row in table.items()},
+        {rank: TAGS.sub("", row[3]) for rank, row in table.items()},
         dict(enumerate(ranks)),
     )
-    same("named in the table", {rank for rank, row in table.items() if row[0]}, culprits)
+    same("named in the table", {rank for rank, row in table.items() if row[0]}, set() if former else culprits)
+    tagged = {rank for rank, row in table.items() if " of attempt " in row[3]}
+    same("culprits of an attempt before", tagged, culprits if former else set())
     for rank, row in table.items():
-        compare_ages(rank, row, job, now)
+        if not over and state != "lost":
+            compare_ages(rank, row, job, now)
 
     # Incidents: the list, the panel, the sentences.
     known = sorted(job.incidents, key=lambda each: -each.opened_at)
@@ -350,9 +365,16 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         same("mark of an incident", small.split(" · ")[0], mark)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
-        same("headline", shown["verdict"], [shown["incidents"][known.index(incident)][0]])
+        title = shown["incidents"][known.index(incident)][0]
+        leads = [f"Node {quiet.hosts[0]} has not been heard for " if quiet is not None else title]
+        holds("headline", [each[: len(leads[0])] for each in shown["verdict"]] == leads, shown["verdict"], leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
+        label += f" of attempt {incident.attempt}" if former else ""
+        if quiet is not None and not culprits:
+            label = "Suspect"
+            same("the suspected host", shown["answers"][label][0], quiet.hosts[0])
+            shown["answers"][label][0] = ""
         same("culprits", ranks_in(shown["answers"][label][0]), culprits)
         named_in = {c.host for c in incident.culprits}
         holds(
@@ -414,7 +436,7 @@ def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) 
         same(
             "ranks that report",
             int(made[1]),
-            job.world_size - sum(counts[s] for s in ("unseen", "silent", "dead", "finished")),
+            job.world_size - sum(counts[s] for s in ("unseen", "silent", "dead", "finished", "ended")),
         )
         same("of", int(made[2]), job.world_size)
     if made := re.search(r"of (\d+) ranks, (.*)\.$", sentence):
@@ -423,7 +445,7 @@ def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) 
         same(
             "ranks that stand",
             standing,
-            {s: n for s, n in counts.items() if s not in ("running", "finished", "unseen")},
+            {s: n for s, n in counts.items() if s not in ("running", "finished", "ended", "unseen")},
         )
     holds("a lost job says so", state != "lost" or "nothing was received" in sentence.lower(), sentence)
     holds("a failed job has a reason", state != "failed" or sentence, sentence)

@@ -39,6 +39,10 @@ class RankState(StrEnum):
     """The process is stopped by a signal or a debugger (state T in /proc)."""
     DEAD = "dead"
     FINISHED = "finished"
+    SUSPECTED = "suspected"
+    """As hung, but by a limit that is not configured, and not confirmed: it may still make progress."""
+    ENDED = "ended"
+    """Its job has failed or was stopped; how its own process ended is not known."""
 
 
 class VerdictKind(StrEnum):

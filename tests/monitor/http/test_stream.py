@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rankwatch.contract.enums import RankState
 from support.monitor_process import Api
 from support.otlp import PROTOBUF, body, rank_report
 
@@ -72,7 +73,7 @@ def test_a_jobs_stream_begins_with_the_picture_and_goes_on_with_what_changes(api
         assert summary == api.jobs()[0], "the stream and the list show the same"
         assert states(grid) == ["running"] * WORLD
         assert (grid["attempt"], grid["world_size"], grid["iterations"]) == (0, WORLD, {"min": 7, "max": 7})
-        assert grid["legend"] == ["unseen", "running", "waiting", "hung", "silent", "stopped", "dead", "finished"]
+        assert grid["legend"] == [str(state) for state in RankState], "the position of a state is its byte"
 
         send(api, job, 8)
         assert first(found, "grid")["iterations"] == {"min": 8, "max": 8}

@@ -99,7 +99,7 @@ def test_the_table_has_every_job_with_its_reason_below_it(api: Api, job: str, as
     assert "hung" in lines[at]
     assert "4/4" in lines[at]
     assert "healthy" not in lines[at]
-    assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a is 1 step behind")
+    assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a hangs in ")
 
 
 def test_a_job_without_a_step_is_not_called_healthy() -> None:

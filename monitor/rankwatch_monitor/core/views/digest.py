@@ -64,7 +64,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
     """
     opened = [each for job in jobs for each in job.incidents if each.opened_at >= since]
     faults = [each for each in opened if each.confirmed and not each.elective]
-    names = {job.id: job.name for job in jobs}
+    names = {job.id: job.name if job.name == job.id else f"{job.name} ({job.id})" for job in jobs}
     lines = [
         *_incidents(faults, names),
         *_others(opened, names),

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
+from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
@@ -37,6 +38,13 @@ _UNNAMED: Final = ", so no rank is named"
 _SUBJECT: Final = re.compile(r"(?i)(?:^|[;:] )(?:rank \d+(?: on \S+)?(?: is to blame:)?)?(?: ?it(?:s process)?)?$")
 """What stands before the cause in a reason and names the culprit again."""
 _COLLECTIVE: Final = re.compile(r"'([^']+)' number (\d+) of group '[^']+'")
+_BEHIND: Final = re.compile(
+    r"it (?:is behind within the same step|has not begun the step that the others are in|is (\d+ steps? behind))"
+    r", and (?:the (other) rank waits|the (\d+) other ranks wait) for it"
+)
+"""The cause of a rank whose progress is behind that of the others; it hangs there, and they wait."""
+_VAGUE: Final = re.compile(r"\b(?:is|are) (?=behind|past|in |outside|stuck|at different|in different)")
+"""What a suspicion states as a fact and is not certain yet."""
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
 _RUNBOOK: Final = {
     VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
@@ -91,7 +99,7 @@ def detail(incident: Incident) -> str:
     before, found, after = reason.partition(cause) if cause else (reason, "", "")
     if not found:
         return "" if _plain(line) == _plain(reason) else incident.reason
-    reworded = _cause_follows(incident) or _silent_host(incident)
+    reworded = _cause_follows(incident) or _silent_host(incident) or _hangs(incident, LONGEST_TITLE)
     if not reworded and _compact(cause) not in line and _compact(_capital(cause)) not in line:
         return incident.reason  # the title had to be shortened
     parts = [_when_detected(incident, _SUBJECT.sub("", before.rstrip()).rstrip("".join(_ENDING)))]
@@ -118,8 +126,7 @@ def next_action(incident: Incident) -> NextAction:
     if not incident.open or incident.self_reported:
         return NextAction(None, "Nothing has to be ordered.", runbook=runbook)
     if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
-        now = "restarts the ranks" if incident.action in RESTARTS else "stops the job"
-        return NextAction(None, f"Wait: Rankwatch {now}.", runbook=runbook)
+        return NextAction(None, _under_way(incident), runbook=runbook)
     if incident.held:
         storage = incident.proof == Proof.UNINTERRUPTIBLE
         text = (
@@ -133,6 +140,16 @@ def next_action(incident: Incident) -> NextAction:
     if not incident.confirmed:
         return NextAction(None, "Wait: Rankwatch acts once it is certain that the ranks hang.", runbook=runbook)
     return NextAction(None, "Wait: Rankwatch captures stacks and acts by itself.", runbook=runbook)
+
+
+def _under_way(incident: Incident) -> str:
+    """What is waited for while the action of an incident is carried out."""
+    if incident.action not in RESTARTS:
+        return "Wait: Rankwatch stops the job."
+    if incident.phase is Phase.RECOVERING:
+        return "Wait: the ranks were restarted, and none has completed a step yet."
+    by = "Rankwatch restarts" if incident.directive else "the launchers restart"
+    return f"Wait: {by} the ranks."
 
 
 def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> NextAction:
@@ -160,9 +177,27 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
 def _in_tense(incident: Incident, longest: int) -> str:
     """The line in the tense of the incident. How a process ended is in the past already, and quotes its output."""
     line = _line(incident, longest)
-    if incident.open or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
+    if incident.open and not incident.confirmed:
+        return _shortened(uncertain(incident, line), longest)
+    going_on = incident.open and incident.phase is not Phase.RECOVERING
+    if going_on or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
         return line
     return _shortened(_PRESENT.sub(lambda found: _PAST[found[0]], line), longest)
+
+
+def uncertain(incident: Incident, line: str) -> str:
+    """A line about an incident, as a possibility where that is all that is known.
+
+    What several samples showed, and how a process is as its launcher observed it, is certain.
+    """
+    if (
+        not incident.open
+        or incident.confirmed
+        or incident.proof
+        or any(c.kind is not CulpritClass.BEHIND for c in incident.culprits)
+    ):
+        return line
+    return _VAGUE.sub("may be ", line, count=1)
 
 
 def _when_detected(incident: Incident, found: str) -> str:
@@ -183,6 +218,8 @@ def _line(incident: Incident, longest: int) -> str:
         return _shortened(_capital(_cause(incident) or incident.reason).rstrip("."), longest)
     if silent := _silent_host(incident):
         return _shortened(silent, longest)
+    if hangs := _hangs(incident, longest):
+        return hangs
     first = incident.culprits[0]
     cause = _compact(first.reason).rstrip(".")
     alike = [c for c in incident.culprits if c.reason == first.reason]
@@ -202,6 +239,42 @@ def _cause(incident: Incident) -> str:
     for start in (ITS_PROCESS, "it "):
         cause = cause.removeprefix(start)
     return cause if cause in incident.reason else _capital(cause)
+
+
+def _hangs(incident: Incident, longest: int) -> str:
+    """Where the ranks hang for which the others wait; empty: another fault, or the place is not known."""
+    culprits = incident.culprits
+    if not culprits or any(c.reason != culprits[0].reason for c in culprits):
+        return ""
+    found = _BEHIND.fullmatch(culprits[0].reason.rstrip("."))
+    place = _place(incident, culprits[0].rank)
+    if found is None or not place:
+        return ""
+    several, waited = len(culprits) > 1, int(found[3] or 1)
+    verb = "hang" if several else "hangs"
+    if not incident.open or incident.phase is Phase.RECOVERING:
+        verb = "hung"
+    elif not incident.confirmed:
+        verb = "may hang"
+    what = (
+        f"{verb} {place}{f', {found[1]}' if found[1] else ''}; {waited} {'rank waits' if waited == 1 else 'ranks wait'}"
+    )
+    subject = f"Ranks {as_ranges([c.rank for c in culprits])}" if several else f"Rank {culprits[0].rank}"
+    host = culprits[0].host if len({c.host for c in culprits}) == 1 else ""
+    whole = f"{subject} on {host} {what}"
+    return whole if host and len(whole) <= longest else _shortened(f"{subject} {what}", longest)
+
+
+def _place(incident: Incident, rank: int) -> str:
+    """Where a rank is: the innermost function of its stack, else its section; empty: not known."""
+    frames = next((group.frames for group in incident.stacks.groups() if rank in group.ranks), ())
+    step = incident.furthest_iteration
+    after = "" if step is None else f" after step {step}"
+    if frames:
+        return f"in {frames[0].function}{after}"
+    if incident.section == STEP_SECTION and after:
+        return f"in the step{after.replace(' step', '')}"
+    return f"in section '{incident.section}'{after}" if incident.section else ""
 
 
 def _cause_follows(incident: Incident) -> bool:

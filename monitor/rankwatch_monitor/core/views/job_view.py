@@ -21,8 +21,9 @@ from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verd
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
-from rankwatch_monitor.core.views import headline, rankings
+from rankwatch_monitor.core.views import ended, headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
+from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.trouble import trouble_since
 
 RANK_STATES: Final = tuple(RankState)
@@ -30,11 +31,13 @@ _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
 WORST_FIRST: Final = (
     RankState.DEAD,
     RankState.HUNG,
+    RankState.SUSPECTED,
     RankState.STOPPED,
     RankState.SILENT,
     RankState.UNSEEN,
     RankState.WAITING,
     RankState.RUNNING,
+    RankState.ENDED,
     RankState.FINISHED,
 )
 SEVERITY: Final = np.array([len(WORST_FIRST) - WORST_FIRST.index(state) for state in RANK_STATES], dtype=np.uint8)
@@ -79,14 +82,19 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
 def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArray[np.uint8]:
     """One code for each rank, an index into :data:`RANK_STATES`; shape (R,).
 
-    The ranks of a lost job are silent: that none of them reports is no verdict on a rank.
+    The ranks of a lost job are silent: that none of them reports is no verdict on a rank. So are those of a quiet host
+    that others wait for, already before its limit. Those of an ended job: :func:`.ended.rank_states`.
     """
+    if job.ended is not None:
+        return ended.rank_states(job, job.ended, _CODE)
     columns = job.columns
     reporting = RankState.SILENT if liveness.lost(job, now) else RankState.RUNNING
     codes_R = np.where(columns.reported_R, _CODE[reporting], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
+    certain = incident.confirmed if incident is not None else any(v.source.acts_at_once for v in verdicts)
+    hung = _CODE[RankState.HUNG if certain else RankState.SUSPECTED]
     for verdict in verdicts:
         if verdict.node_loss:
             codes_R[verdict.rank] = _CODE[RankState.DEAD]
@@ -96,10 +104,13 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
             waits = bool(blamed) and verdict.rank not in blamed
             if verdict.rank in busy:
                 continue
-            codes_R[verdict.rank] = _CODE[RankState.WAITING if waits else RankState.HUNG]
+            codes_R[verdict.rank] = _CODE[RankState.WAITING] if waits else hung
     for rank in blamed - busy:
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
-            codes_R[rank] = _CODE[RankState.HUNG]
+            codes_R[rank] = hung
+    if (quiet := quiet_host(job, now)) is not None:
+        codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
+        codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
     codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
@@ -110,12 +121,16 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
 def summary(job: Job, now: float) -> dict[str, Any]:
     """The job as ``GET /jobs`` shows it."""
     state, reason = job_state(job, now)
+    quiet = quiet_host(job, now)
     return {
         "id": job.id,
         "name": job.name,
         "state": str(state),
         "reason": reason,
-        "headline": headline.of_job(job.open_incident, reason),
+        "headline": _headline(job, reason, quiet),
+        "no_restart": ended.no_restart(job),
+        "next_step": ended.next_step(job, state),
+        "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
         "world_size": job.world_size,
         "ranks_reporting": _reporting(job, now),
@@ -139,9 +154,21 @@ def summary(job: Job, now: float) -> dict[str, Any]:
     }
 
 
+def _headline(job: Job, reason: str, quiet: QuietHost | None) -> str:
+    """The state of the job in one line for lists."""
+    if quiet is not None:
+        return quiet.headline
+    if job.ended is not None and job.open_incident is None:
+        return headline.of_job(None, ended.cause(job))
+    return headline.of_job(job.open_incident, reason)
+
+
 def _reporting(job: Job, now: float) -> int:
-    """Number of live ranks that are not silent and not on a lost node; a silent rank opens an incident."""
-    if liveness.lost(job, now):
+    """Number of live ranks that are not silent and not on a lost node; a silent rank opens an incident.
+
+    None of an ended job, whether or not its end is known from more than its record.
+    """
+    if job.ended is not None or liveness.lost(job, now):
         return 0
     live_R = live_ranks(job.columns)
     if job.open_incident is not None:
@@ -182,11 +209,16 @@ def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
 
 
 def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dict[str, Any]]:
-    """Ranks as ``GET /jobs/{id}/ranks`` shows them: the chosen ones, or all."""
+    """Ranks as ``GET /jobs/{id}/ranks`` shows them: the chosen ones, or all. Those of an ended job as of its end."""
+    now = now if job.ended is None else min(now, job.ended.at)
     codes_R = rank_states(job, verdicts_of(job, now), now)
     columns = job.columns
     incident = job.open_incident
-    reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
+    reasons = {}
+    if incident is not None and incident.attempt == job.attempt:
+        reasons = {c.rank: headline.uncertain(incident, c.reason) for c in incident.culprits}
+    if job.ended is not None:
+        reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:

@@ -21,7 +21,7 @@ RECENT_FAILURE: Final = 3600.0
 """Seconds for which a failed job needs attention in the list of all jobs."""
 MAX_DETAILED_RANKS: Final = 4096
 """World size up to which per-rank details are requested."""
-_SUSPECT_STATES: Final = ("waiting", "hung", "silent", "stopped")
+_SUSPECT_STATES: Final = ("waiting", "hung", "suspected", "silent", "stopped")
 _UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
     "iteration": None,

@@ -115,7 +115,7 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
 
 
 def _row(job: Json, now: float) -> list[Cell]:
-    speed, elsewhere = _pace(job), "monitor" in job
+    speed, elsewhere, over = _pace(job), "monitor" in job, job["ended_at"] is not None
     lived = max(0.0, (job["ended_at"] or now) - job["started_at"])
     return [
         Cell(job["id"], "bold"),
@@ -123,7 +123,7 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(job["state"], state_style(job["state"])),
         Cell("" if job["iteration"] is None else str(job["iteration"])),
         Cell(speed),
-        Cell(str(job["world_size"]) if elsewhere else f"{job['ranks_reporting']}/{job['world_size']}"),
+        Cell(str(job["world_size"]) if elsewhere or over else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
         Cell("" if job["goodput"] is None else percent(job["goodput"])),
         _verdict(job),
@@ -154,6 +154,8 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
+    if job.get("next_step"):  # an older monitor has none
+        lines += terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
     world = count(job["world_size"], "rank")
     reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
     facts = [reporting, f"attempt {job['attempt']}"]

@@ -146,8 +146,7 @@ def test_an_incident_that_is_over_is_in_the_past_tense() -> None:
     assert headline(incident(crash, phase=Phase.CLOSED)).endswith("disk is full")
     scene = Scene().run(20).hang(2)
     scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
-    expected = "Rank 2 on host-0 was behind within the same step, and the 3 other ranks waited for it"
-    assert headline(scene.incident) == expected
+    assert headline(scene.incident) == "Rank 2 on host-0 hung in load_batch after step 18; 3 ranks waited"
     assert detail(scene.incident).startswith("When detected, it had been in section 'step'")
 
 
@@ -184,7 +183,7 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
     scene = Scene(on_hang="log").run(10)
     assert job_view.summary(scene.job, scene.now)["headline"] == ""
     scene.hang(2).until_found()
-    expected = "Rank 2 on host-0 is behind within the same step, and the 3 other ranks wait for it"
+    expected = "Rank 2 on host-0 hangs in the step after 8; 3 ranks wait"
     assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident) == expected
     assert of_job(None, "no rank has reported yet") == "No rank has reported yet"
     json.dumps(shown(scene.incident))
@@ -221,3 +220,44 @@ def test_each_runbook_link_leads_to_a_section_of_the_runbook() -> None:
     for kind in VerdictKind:
         page, _, section = next_action(incident(kind=kind)).runbook.partition("#")
         assert (page, section in sections) == ("runbook.html", True), section
+
+
+def test_a_hang_is_stated_with_its_place_and_the_ranks_that_wait() -> None:
+    scene = Scene(16, hosts=2).run(20).hang(13)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.ACTING)
+    assert headline(scene.incident) == "Rank 13 on host-1 hangs in load_batch after step 18; 15 ranks wait"
+    late = incident(behind(2, "it is 3 steps behind, and the other rank waits for it"), section="data")
+    assert headline(late) == f"Rank 2 on {HOST} hangs in section 'data', 3 steps behind; 1 rank waits"
+    several = (
+        behind(rank, "it is behind within the same step, and the 6 other ranks wait for it", "a") for rank in (4, 5)
+    )
+    assert headline(incident(*several, section="data")) == "Ranks 4-5 on a hang in section 'data'; 6 ranks wait"
+    unknown = incident(behind(2, "it is behind within the same step, and the 3 other ranks wait for it"))
+    assert "is behind within the same step" in headline(unknown)
+
+
+def test_a_suspicion_is_stated_as_one() -> None:
+    scene = Scene(16, hosts=2, reports_durations=True).run(60).hang(13).until_found()
+    scene.until(lambda: scene.incident.phase is Phase.CONFIRMING)
+    assert not scene.incident.confirmed
+    assert headline(scene.incident) == "Rank 13 on host-1 may hang in load_batch after step 58; 15 ranks wait"
+    past = behind(3, "it is past its limit, and the other ranks are not")
+    assert (
+        headline(incident(past, confirmed=False))
+        == f"Rank 3 on {HOST} may be past its limit, and the other ranks are not"
+    )
+    stuck = "it is stuck in the kernel (state D)"
+    observed = behind(3, stuck, kind=CulpritClass.DEVICE_OR_NETWORK)
+    assert headline(incident(observed, confirmed=False)) == f"Rank 3 on {HOST} is stuck in the kernel (state D)"
+
+
+def test_what_to_do_follows_from_the_phase_of_a_restart() -> None:
+    scene = Scene().run(20).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.ACTING)
+    assert next_action(scene.incident).text == "Wait: Rankwatch restarts the ranks."
+    assert " hangs in " in headline(scene.incident)
+    scene.until(lambda: scene.incident.phase is Phase.RECOVERING)
+    assert next_action(scene.incident).text == "Wait: the ranks were restarted, and none has completed a step yet."
+    assert headline(scene.incident) == "Rank 2 on host-0 hung in load_batch after step 18; 3 ranks waited"
+    crash = Scene().run(20).die(1, exit_code=1).until_found()
+    assert next_action(crash.incident).text == "Wait: the launchers restart the ranks."

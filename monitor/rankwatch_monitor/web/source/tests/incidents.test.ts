@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { doing, focus, hosts, kindWords, merged, otherRanks, rankTime, culpritRanks, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, doing, focus, hosts, isFormer, kindWords, merged, otherRanks, quietStep, quietWords, rankTime, culpritRanks, wasTaken, withoutStacks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -106,4 +106,23 @@ test("addresses survive any id", () => {
   assert.deepEqual(parse("#/"), { view: "fleet" });
   assert.deepEqual(parse("#/jobs/x"), { ...plain, job: "x" });
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
+});
+
+test("after a restart the advice follows from what the new attempt reports", () => {
+  const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 } });
+  const now = (facts: Partial<JobSummary>) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 120).replace(/at [\d:]+;/, "at T;");
+  assert.equal(now({}), "Wait: restarted at T; waiting for the first report of attempt 2.");
+  assert.equal(now({ ranks_reporting: 3 }), "Wait: restarted at T; 3 of 16 ranks of attempt 2 report, none has completed a step.");
+  assert.equal(now({ ranks_reporting: 16 }), "Wait: restarted at T; waiting for the first step of attempt 2.");
+  assert.equal(now({ attempt: 1 }), "Wait: restarted at T; waiting for the first report.");
+  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 120), "");
+  assert.equal(isFormer({ attempt: 2 }, restarted), true);
+  assert.equal(isFormer({ attempt: 1 }, restarted), false);
+});
+
+test("a host that is not heard leads with its silence and the limit", () => {
+  const quiet = { hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60 };
+  assert.equal(quietWords(quiet, 125), "Node host-1 has not been heard for 25\u2009s; limit 1\u2009min");
+  assert.equal(quietWords({ ...quiet, limit: null, hosts: ["a", "b", "c", "d"] }, 125), "Nodes a, b, c and 1 more have not been heard for 25\u2009s");
+  assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable: neither its launcher nor its 4 ranks report.");
 });

@@ -43,3 +43,11 @@ test("a job that has ended has no speed", () => {
   sample({ ...job, ended_at: null });
   assert.equal(samplesOf("over").time.length, 1);
 });
+
+test("the speed of a lost job is not known, whatever the monitor counts it as", () => {
+  const job = { id: "lost", ended_at: null, state: "lost", iterations_per_second: 0 } as JobSummary;
+  sample(job);
+  assert.deepEqual(samplesOf("lost").rate, [null]);
+  sample({ ...job, id: "held up", state: "hung" });
+  assert.deepEqual(samplesOf("held up").rate, [0]);
+});

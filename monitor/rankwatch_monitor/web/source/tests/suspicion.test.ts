@@ -21,7 +21,7 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 });
 
 test("a suspicion shows when it acts and how", () => {
-  assert.equal(whatFollows(open, 60, 1010), `Rankwatch restarts the ranks at ${clock(1060, 1010)}, or sooner if samples prove the hang, unless the ranks make progress.`);
+  assert.equal(whatFollows(open, 60, 1010), `Rankwatch restarts the ranks at ${clock(1060, 1010)} (in 50\u2009s), or sooner if samples prove the hang, unless the ranks make progress.`);
   assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang, without an action, at /);
   assert.equal(whatFollows(open, null, 1010), "Rankwatch acts if no rank makes progress within the confirmation window.");
 });

@@ -1,7 +1,7 @@
 // Types of the API responses, as far as this page reads them. Times are unix seconds, ages and durations are seconds.
 
 export type JobState = "starting" | "running" | "hung" | "recovering" | "finished" | "failed" | "stopped" | "lost";
-export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished";
+export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished" | "suspected" | "ended";
 
 /** Summary of a job. */
 export interface JobSummary {
@@ -29,9 +29,23 @@ export interface JobSummary {
   headline?: string;
   /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
   trouble_since?: number | null;
+  /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
+  no_restart?: string;
+  /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
+  next_step?: string;
+  /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
+  quiet_host?: QuietHost | null;
   reason: string;
   restarts: number;
   max_restarts: number;
+}
+
+/** `since`: the last message of any of their ranks or launchers; `limit`: seconds until an incident names them, null: never. */
+export interface QuietHost {
+  hosts: string[];
+  ranks: number[];
+  since: number;
+  limit: number | null;
 }
 
 /** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */

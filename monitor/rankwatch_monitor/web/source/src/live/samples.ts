@@ -29,13 +29,13 @@ export function samplesOf(job: string): Samples {
 
 /** Steps per second now; null: not known. */
 export function speed(job: JobSummary): number | null {
-  return stale.value === null ? job.iterations_per_second : null;
+  return stale.value === null && job.state !== "lost" ? job.iterations_per_second : null;
 }
 
-/** A job that has ended has no speed any more. */
+/** A job that has ended has no speed any more; that of a lost one is not known. */
 export function sample(job: JobSummary): void {
   if (job.ended_at !== null) return;
-  addSample(samplesOf(job.id), now.peek(), stale.peek() === null ? job.iterations_per_second : null);
+  addSample(samplesOf(job.id), now.peek(), stale.peek() === null && job.state !== "lost" ? job.iterations_per_second : null);
 }
 
 /** Times without samples become a gap. */

@@ -59,6 +59,8 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
       return FILL;
     case "waiting": // a dash
       return cy < line * 0.8 && cx < size * 0.28 ? MARK : FILL;
+    case "suspected": // the outline of a diamond
+      return cx + cy < size * 0.34 && cx + cy >= size * 0.34 - 1.5 * line ? MARK : FILL;
     case "hung": // a diamond
       return cx + cy < size * 0.3 ? MARK : FILL;
     case "silent": // an empty frame
@@ -67,6 +69,8 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
       return cy < size * 0.28 && cx > size * 0.06 && cx < size * 0.06 + line * 1.8 ? MARK : FILL;
     case "dead": // a cross
       return Math.abs(cx - cy) < line * 0.75 && cx < size * 0.25 ? MARK : FILL;
+    case "ended": // a square, as on a stop key
+      return cx < size * 0.16 && cy < size * 0.16 ? MARK : FILL;
     case "finished": // half of a cell
       return x + y < size - 1 ? NONE : FILL;
   }

@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary } from "../api/types";
-import { count, runs, words } from "./text";
+import type { Culprit, Incident, JobSummary, QuietHost } from "../api/types";
+import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -20,6 +20,34 @@ export function focus(
   if (!last) return null;
   const ended = job !== null && ["failed", "lost"].includes(job.state);
   return ended || now - (last.closed_at ?? now) < RECENT ? last : null;
+}
+
+/** Whether a later attempt runs than that of the incident: its culprits are processes that have ended. */
+export function isFormer(job: Pick<JobSummary, "attempt">, incident: Pick<Incident, "attempt">): boolean {
+  return job.attempt > incident.attempt;
+}
+
+/** What is waited for after a restart, of the new attempt; empty: the incident is in another phase. */
+export function awaited(job: JobSummary, incident: Incident, now: number): string {
+  if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
+  const began = incident.timeline.restarted === null ? "Wait: the ranks were restarted" : `Wait: restarted at ${clock(incident.timeline.restarted, now)}`;
+  if (!isFormer(job, incident)) return `${began}; waiting for the first report.`;
+  if (job.ranks_reporting === 0) return `${began}; waiting for the first report of attempt ${job.attempt}.`;
+  if (job.ranks_reporting < job.world_size) return `${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")} of attempt ${job.attempt} report, none has completed a step.`;
+  return `${began}; waiting for the first step of attempt ${job.attempt}.`;
+}
+
+/** What may have caused the incident before it is certain: a host that is not heard. */
+export function quietWords({ hosts, since, limit }: QuietHost, now: number): string {
+  const subject = hosts.length === 1 ? `Node ${hosts[0]} has` : `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} have`;
+  return `${subject} not been heard for ${wholeDuration(now - since)}${limit === null ? "" : `; limit ${wholeDuration(limit)}`}`;
+}
+
+/** What to check first where a host is not heard. */
+export function quietStep({ hosts, ranks }: QuietHost): string {
+  const missing = plural(ranks.length, "rank");
+  if (hosts.length === 1) return `Check whether node ${hosts[0]} is up and reachable: neither its launcher nor its ${missing} ${ranks.length === 1 ? "reports" : "report"}.`;
+  return `Check whether these ${count(hosts.length)} nodes are up and reachable: neither their launchers nor their ${missing} report.`;
 }
 
 /** Insert or replace an incident; newest first. */

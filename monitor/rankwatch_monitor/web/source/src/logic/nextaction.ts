@@ -18,9 +18,9 @@ export function preparedOrder({ next_action, headline, reason }: Incident): Prep
 }
 
 /** The next step for a job of which nothing is received or that has failed; null: there is none. */
-export function stepOfJob({ state }: JobSummary): { text: string; runbook: string } | null {
+export function stepOfJob({ state, next_step: known }: JobSummary): { text: string; runbook: string } | null {
   if (state === "lost")
-    return { text: "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again.", runbook: "runbook.html#rankwatchjoblost" };
-  if (state === "failed") return { text: "Remove the cause, then launch the job again: nothing restarts it.", runbook: "runbook.html#rankwatchjobfailed" };
+    return { text: known || "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again.", runbook: "runbook.html#rankwatchjoblost" };
+  if (state === "failed") return { text: known || "Remove the cause, then launch the job again: nothing restarts it.", runbook: "runbook.html#rankwatchjobfailed" };
   return null;
 }

@@ -6,11 +6,11 @@ import { count } from "./text";
 
 /** Worst first. "unseen" stands before "waiting": the others may wait for a rank that never reported. */
 export const WORST_FIRST: readonly RankState[] = [
-  "dead", "hung", "stopped", "silent", "unseen", "waiting", "running", "finished",
+  "dead", "hung", "suspected", "stopped", "silent", "unseen", "waiting", "running", "ended", "finished",
 ];
 
 const ORDER = new Map(WORST_FIRST.map((state, index) => [state, index]));
-const TROUBLE: ReadonlySet<Cell> = new Set<Cell>(["dead", "hung", "stopped", "silent", "level-3", "level-4"]);
+const TROUBLE: ReadonlySet<Cell> = new Set<Cell>(["dead", "hung", "suspected", "stopped", "silent", "level-3", "level-4"]);
 
 export function isTrouble(cell: Cell): boolean {
   return TROUBLE.has(cell);
@@ -23,7 +23,7 @@ export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]):
   return new Map(legend.map((state, byte) => [state, counts[byte]!]));
 }
 
-const ADVANCING: ReadonlySet<RankState> = new Set<RankState>(["running", "finished", "unseen"]);
+const ADVANCING: ReadonlySet<RankState> = new Set<RankState>(["running", "finished", "ended", "unseen"]);
 
 /** How many ranks are in each state in which none makes progress, the worst first: "1 is stopped"; empty if none is. */
 export function standing(states: Uint8Array, legend: readonly RankState[]): string {

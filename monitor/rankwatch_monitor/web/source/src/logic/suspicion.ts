@@ -1,7 +1,7 @@
 // Suspicions: incidents raised by a learned limit, which await confirmation.
 
 import type { Incident } from "../api/types";
-import { clock, words } from "./text";
+import { clock, wholeDuration, words } from "./text";
 
 /** Open and not confirmed: no action is taken yet. */
 export function isSuspected(incident: Incident): boolean {
@@ -30,7 +30,7 @@ export function whatFollows(incident: Incident, window: number | null, now: numb
   const at = incident.opened_at + window;
   // Evaluation takes place about once a second, and the monitor may have been down for a part of the window.
   if (now > at + LATE_S) return `${then} once a rank has made no progress for ${window} s in a row; none has yet.`;
-  return `${ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`} at ${clock(at, now)}, or sooner if samples prove the hang, unless the ranks make progress.`;
+  return `${ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`} at ${clock(at, now)}${at - now >= 1 ? ` (in ${wholeDuration(at - now)})` : ""}, or sooner if samples prove the hang, unless the ranks make progress.`;
 }
 
 const LATE_S = 3;

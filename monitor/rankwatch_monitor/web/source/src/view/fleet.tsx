@@ -75,7 +75,7 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
                 <th scope="row"><NodeLink host={host} /></th>
                 <td class="number">{count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
-                <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a></td>
+                <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
               </tr>
             ))}
           </tbody>

@@ -33,7 +33,7 @@ export function RateChart({ job, incidents }: Course) {
 export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: job.ended_at === null, height: HEIGHT };
+  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
@@ -52,7 +52,7 @@ export function Glance({ job, incidents }: Course) {
       {trends !== null && hasGoodput && (
         <div>
           <h2>Goodput <small>of the hour before</small></h2>
-          <Plot name="Goodput" time={trends.at} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: trends.goodput_window }]} {...shared} />
+          <Plot name="Goodput" time={heard(job, trends.at, trends.at)} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: heard(job, trends.at, trends.goodput_window) }]} {...shared} />
         </div>
       )}
     </section>
@@ -66,11 +66,20 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={HEIGHT} time={samples.time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
-        live={job.ended_at === null} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
+        key={job.id} name="Speed" height={HEIGHT} time={heard(job, samples.time, samples.time)} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
+        live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: heard(job, samples.time, samples.rate) }]}
       />
     </div>
   );
+}
+
+const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
+
+/** Of samples those before the last message of a lost job; of any other job all. `time`: theirs. */
+function heard<T>(job: JobSummary, time: readonly number[], samples: T[]): T[] {
+  const last = job.state === "lost" ? (job.last_heard ?? null) : null;
+  const after = last === null ? -1 : time.findIndex((at) => at > last);
+  return after < 0 ? samples : samples.slice(0, after);
 }
 
 /** First and last second shown. */

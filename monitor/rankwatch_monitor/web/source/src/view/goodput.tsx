@@ -22,7 +22,7 @@ export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; g
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(wholeRatio(job, goodput)) },
+          { label: "Whole run", value: percent(wholeRatio(job, goodput)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : undefined },
           ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />

@@ -2,14 +2,14 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Goodput, JobState, JobSummary } from "../api/types";
+import type { Goodput, Incident, JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
 import { wholeRatio } from "../logic/goodput";
-import { focus } from "../logic/incidents";
+import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
@@ -63,7 +63,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const loud = isLoud(performance);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   const suspected = incidents.some((each) => each.closed_at === null && isSuspected(each));
-  const state = stateWords(job, watch.grid.value, stale.value);
+  const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
@@ -75,9 +75,10 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} confirmationWindow={confirmationWindow.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -99,12 +100,12 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             <RankTable watch={watch} incident={incident} />
           </div>
           <div class="right">
-            {incident && <Stacks detail={detail} incident={incident} />}
+            {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {broken && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             <Launchers launchers={over ? [] : launchers.value} />
-            <Limits timeouts={timeouts.value} />
+            <Limits timeouts={timeouts.value} folded={incidents.some((each) => each.closed_at === null)} />
           </div>
           {!loud && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && <Scores performance={performance} />}
@@ -119,14 +120,15 @@ function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput |
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
-  const ran = job.started_at === null ? null : (job.ended_at ?? asOf.value) - job.started_at;
+  const until = job.state === "lost" ? (job.last_heard ?? null) : null;
+  const ran = job.started_at === null ? null : (job.ended_at ?? until ?? asOf.value) - job.started_at;
+  const lastly = until === null ? undefined : `until ${clock(until, asOf.value)}`;
   return (
     <header class="head">
       <div class="title">
-        <JobMark state={job.state} />
+        <JobMark state={job.state} suspected={suspected} />
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
-        {suspected && <span class="tag doubt">hang suspected</span>}
         {since !== undefined && <span class="tag">last known</span>}
         {job.observe_only && <span class="tag">observe only</span>}
         {!job.instrumented && job.state === "running" && <span class="tag">not instrumented</span>}
@@ -138,9 +140,9 @@ function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput |
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
-          { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(wholeRatio(job, goodput)) },
-          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : undefined },
+          { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
+          { label: "Goodput", value: percent(wholeRatio(job, goodput)), note: lastly },
+          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : lastly },
         ]}
       />
     </header>
@@ -149,15 +151,26 @@ function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput |
 
 /** Of a lost job nothing is known since its last message: it may train on. */
 function lastHeard(job: JobSummary): Fact[] {
-  const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value), note: ago(job.last_heard ?? null, asOf.value) };
+  // How long ago stands in the sentence below.
+  const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value) };
   return [{ label: "Speed", value: "unknown" }, ...(job.last_heard == null ? [] : [heard])];
 }
 
-function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null): string {
+/** The incident with which a failed job ended; null: it has not failed, or not with this one. */
+function endedWith(job: JobSummary, incident: Incident | null): Incident | null {
+  return job.state === "failed" && incident !== null && incident.closed_at !== null && incident.closed_at === job.ended_at ? incident : null;
+}
+
+function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, last: Incident | null): string {
   // The headline is that of the open incident, also where the job was lost since.
-  const lost = job.state === "lost" ? job.reason.charAt(0).toUpperCase() + job.reason.slice(1) : "";
-  const words = lost || job.headline || job.reason || sentence(job, grid);
+  const words = (job.state === "lost" ? silence(job) : last?.title) || job.headline || job.reason || sentence(job, grid);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
+}
+
+/** How long nothing was received of a lost job: the only clock of its silence. */
+function silence({ last_heard: at, reason }: JobSummary): string {
+  if (at == null) return reason.charAt(0).toUpperCase() + reason.slice(1);
+  return `Nothing was received from any rank or launcher for ${wholeDuration(asOf.value - at)}`;
 }
 
 /** The state in a sentence, for jobs whose summary has no reason. */

@@ -7,15 +7,15 @@ import { duration } from "../logic/text";
 
 const FEW = 14;
 
-export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
+/** `folded`: closed until it is opened, below an open incident, which states the limit that was passed. */
+export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | null; folded: boolean }) {
   const [all, showAll] = useState(false);
   if (timeouts === null || timeouts.length === 0) return null;
   const rows = ordered(timeouts);
   const visible = all ? rows : rows.slice(0, FEW);
   const further = columns(timeouts);
-  return (
-    <section class="limits">
-      <h2>Limits</h2>
+  const table = (
+    <>
       <div class="scroll" role="region" aria-label="Limits" tabIndex={0}>
         <table>
           <thead>
@@ -46,6 +46,11 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
       <p class="note">
         Configured limits act at once, others raise a suspicion first. "Learned earlier": in an earlier run of the job.
       </p>
+    </>
+  );
+  return (
+    <section class="limits">
+      {folded ? <details><summary>Limits in force</summary>{table}</details> : <><h2>Limits</h2>{table}</>}
     </section>
   );
 }

@@ -19,13 +19,15 @@ export const JOB_SHAPES: Record<JobState, string> = {
   lost: "M6.6 1.2A7 7 0 0 0 6.6 14.8v-3A4.1 4.1 0 0 1 6.6 4.2ZM9.4 1.2A7 7 0 0 1 9.4 14.8v-3A4.1 4.1 0 0 0 9.4 4.2Z",
 };
 
-export function JobMark({ state }: { state: JobState }) {
+/** `suspected`: a running job of which a hang is suspected. */
+export function JobMark({ state, suspected = false }: { state: JobState; suspected?: boolean }) {
+  const doubted = suspected && state === "running";
   return (
-    <span class="state" data-state={state}>
+    <span class="state" data-state={doubted ? "suspected" : state}>
       <svg viewBox="0 0 16 16" width="1em" height="1em" aria-hidden="true">
-        <path d={JOB_SHAPES[state]} fill="currentColor" fill-rule="evenodd" />
+        <path d={JOB_SHAPES[doubted ? "hung" : state]} fill="currentColor" fill-rule="evenodd" />
       </svg>
-      {state}
+      {doubted ? "hang suspected" : state}
     </span>
   );
 }

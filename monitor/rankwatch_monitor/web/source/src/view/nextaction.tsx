@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
+import { awaited, quietStep } from "../logic/incidents";
 import { preparedOrder, stepOfJob } from "../logic/nextaction";
 import { ACTIONS } from "../logic/policy";
 import { jobAddress } from "../logic/route";
@@ -16,8 +18,9 @@ export function WhatToDo({ job, incident }: { job: JobSummary; incident: Inciden
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
   };
+  const quiet = incident.closed_at === null ? (job.quiet_host ?? null) : null;
   return (
-    <ToDo text={next.text}>
+    <ToDo text={quiet === null ? awaited(job, incident, asOf.value) || next.text : quietStep(quiet)}>
       {order !== null && <button type="button" onClick={open}>{ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
       {order !== null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}

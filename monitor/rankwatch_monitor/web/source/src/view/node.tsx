@@ -91,7 +91,7 @@ function Incidents({ node }: { node: NodeDetail }) {
               <td>{clock(each.opened_at, asOf.value)}</td>
               <td class="what"><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></td>
               <td class="why">{each.closed_at === null ? `not over, ${roughly(asOf.value - each.opened_at)} so far` : each.outcome || "closed"}</td>
-              <td><a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a></td>
+              <td><a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <small class="code">{each.job}</small></>}</td>
             </tr>
           ))}
         </tbody>

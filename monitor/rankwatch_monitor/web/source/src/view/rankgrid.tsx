@@ -7,6 +7,7 @@ import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
+import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { isTrouble, openSection, tally } from "../logic/severity";
 import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
@@ -47,6 +48,7 @@ const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "righ
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const snapshot = watch.grid.value;
   const over = watch.job.value?.ended_at != null;
+  const former = incident !== null && watch.job.value !== null && isFormer(watch.job.value, incident);
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
@@ -100,7 +102,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        {stale.value !== null ? "Ranks, last known" : over ? "Ranks when the job ended" : "Ranks now"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        {stale.value !== null ? "Ranks, last known" : over ? "Ranks when the job ended" : watch.job.value?.state === "lost" ? "Ranks when last heard" : "Ranks now"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
       <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts, coordinates: extras.coordinates.value }} />
       <LookChoice looks={bytes} />
@@ -130,7 +132,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
             {placed.lines && <NodeNames placed={placed} scale={scale} />}
-            <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={incident} slow={slow} />
+            <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={former ? null : incident} slow={slow} />
             {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
           </div>
         )}

@@ -11,14 +11,14 @@ import { plural, runs } from "../logic/text";
 /** Inner frames shown; the rest is folded. */
 const INNER = 14;
 
-export function Stacks({ detail, incident }: { detail: Signal<IncidentDetail | null>; incident: Incident }) {
+export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDetail | null>; incident: Incident; former: boolean }) {
   const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
   const errors = detail.value?.stack_errors ?? [];
   const shared = sharedOuter(groups);
   return (
     <section class="stacks">
       <h2>
-        Stacks {groups.length > 0 && <small>innermost frame first</small>}
+        Stacks {groups.length > 0 && <small>{former && `of attempt ${incident.attempt}, `}innermost frame first</small>}
       </h2>
       {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : withoutStacks(incident)}</p>}
       <div class="groups">

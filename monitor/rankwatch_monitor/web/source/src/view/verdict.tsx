@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, doing, hosts, kindWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
+import { classes, doing, hosts, isFormer, kindWords, quietWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
@@ -22,15 +22,19 @@ interface Props {
   detail: Signal<IncidentDetail | null>;
   /** The incident was opened by its own address. */
   byAddress: boolean;
+  /** False: its title stands above, as how the job ended. */
+  titled: boolean;
   /** Of the job's policy, seconds; null: not known yet. */
   confirmationWindow: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, confirmationWindow }: Props) {
+export function Verdict({ job, incident, detail, byAddress, titled, confirmationWindow }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
   const more = addition(incident);
+  const quiet = open ? (job.quiet_host ?? null) : null;
+  const title = incident.title || incident.headline || incident.reason;
   const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
@@ -42,7 +46,8 @@ export function Verdict({ job, incident, detail, byAddress, confirmationWindow }
         {incident.closed_at !== null && byAddress && <span>over since {clock(incident.closed_at, asOf.value)}</span>}
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
-      <h2>{incident.title || incident.headline || incident.reason}</h2>
+      {titled && <h2>{quiet === null ? title : quietWords(quiet, asOf.value)}</h2>}
+      {quiet !== null && <p class="sequel">{asSentence(title)}</p>}
       {more !== "" && <p class="sequel">{more}</p>}
       {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
       <WhatToDo job={job} incident={incident} />
@@ -87,8 +92,9 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
   const lost = downtime(timeline, incident.closed_at, asOf.value);
   const others = otherRanks(incident, job.world_size);
+  const quiet = incident.closed_at === null && culprits.length === 0 ? (job.quiet_host ?? null) : null;
   return [
-    { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
+    quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
     { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
     where(incident, detail),
     action(job, incident),
@@ -107,6 +113,7 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
 function action(job: JobSummary, incident: Incident): Fact {
   // When a suspicion is acted on is stated above.
   const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
+  if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
   if (incident.action === "log") return { label: "Action", value: "none", note: why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";

@@ -1,0 +1,123 @@
+"""An ended or lost job: how its ranks ended, why no restart followed its failure, and what a person should do next.
+
+The launchers state a failure as ``<how a rank crashed>; <why no restart follows>``. All of it is derived when read, so
+that a job read back from its record is shown like one that has just ended. Shapes: R ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rankwatch.contract.enums import CulpritClass, JobState, RankState
+from rankwatch_monitor.core.hang.messages import ITS_PROCESS
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Ending, Job
+from rankwatch_monitor.core.ranks import EXITED
+
+_WHY: Final = (
+    (
+        "before the first step",
+        "Correct what fails at the start (script, arguments, environment), then launch the job again: a restart would "
+        "end in the same way.",
+    ),
+    ("cannot be imported", "Correct the script, then launch the job again: it fails while it is imported."),
+    ("there is no script", "Correct the path of the script, then launch the job again."),
+    (
+        "rejected a result",
+        "Decide whether the job goes on: a rank rejected a result. Test its device before you launch the job again.",
+    ),
+    ("asks to be resumed elsewhere", "Launch the job again on another node: the result is to be checked there."),
+    ("made no progress beyond step", "Find out why no further step completes, then launch the job again."),
+    ("restarts are used up", "Remove the cause, then launch the job again: no restart is left in its budget."),
+    ("no restart is allowed", "Remove the cause, then launch the job again: its launcher allows no restart."),
+    ("the job has no other node", "Launch the job again with another node: the excluded one had no replacement."),
+)
+"""Parts of the launchers' sentences about why no restart follows, and the next step for each."""
+_REJECTED: Final = ": it rejected a result, "
+_OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
+_LOST: Final = (
+    "Check with the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again."
+)
+
+
+def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:
+    """The state of each rank when its job has ended; shape (R,).
+
+    A job is finished only if all its ranks exited with code 0. Of one that failed or was stopped, the launchers end the
+    ranks that still run, and do not report how.
+
+    Args:
+        job: the job.
+        ending: how it ended.
+        codes: the code of each state.
+    """
+    columns = job.columns
+    finished = ending.state is JobState.FINISHED
+    codes_R = np.full(len(columns), codes[RankState.FINISHED if finished else RankState.ENDED], dtype=np.uint8)
+    gone_R = columns.process_R == EXITED
+    codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = codes[RankState.FINISHED]
+    codes_R[gone_R & (columns.exit_code_R != 0)] = codes[RankState.DEAD]
+    for culprit in crashed(job, ending):
+        codes_R[culprit.rank] = codes[RankState.DEAD]
+    return codes_R
+
+
+def crashed(job: Job, ending: Ending) -> list[Culprit]:
+    """Ranks whose crash is recorded in the incident with which the job ended."""
+    incident = _last(job, ending)
+    if incident is None:
+        return []
+    return [c for c in incident.culprits if c.kind is CulpritClass.DEAD and c.rank < len(job.columns)]
+
+
+def cause(job: Job) -> str:
+    """How a job ended, without the reason why no restart followed; of a crash with rank and host."""
+    assert job.ended is not None
+    before, _ = _parts(job, job.ended)
+    return before
+
+
+def no_restart(job: Job) -> str:
+    """Why no restart followed a failure, as a clause; empty: it has not failed, or the launchers gave no reason."""
+    if job.ended is None or job.ended.state is not JobState.FAILED:
+        return ""
+    return _parts(job, job.ended)[1]
+
+
+def next_step(job: Job, state: JobState) -> str:
+    """What a person should do about a job that failed or is lost; empty: nothing."""
+    if state is JobState.LOST:
+        return _LOST
+    if state is not JobState.FAILED or job.ended is None:
+        return ""
+    return next((step for part, step in _WHY if part in job.ended.reason), _OTHERWISE)
+
+
+def _last(job: Job, ending: Ending) -> Incident | None:
+    """The confirmed incident of the job's last attempt with which it ended; None: it ended without one."""
+    last = job.incidents[-1] if job.incidents else None
+    if last is None or not last.confirmed or last.elective or last.attempt != job.attempt:
+        return None
+    return last if last.open or last.closed_at == ending.at else None
+
+
+def _parts(job: Job, ending: Ending) -> tuple[str, str]:
+    """The cause, and why no restart followed: what a rank printed may hold a semicolon itself, the reason does not."""
+    reason = ending.reason.rstrip(".")
+    if ending.state is not JobState.FAILED:
+        return reason, ""
+    incident = _last(job, ending)
+    crash = next((c.reason for c in incident.culprits if c.kind is CulpritClass.DEAD), "") if incident else ""
+    stated, _, why = reason.rpartition("; ")
+    if _REJECTED in reason:
+        stated, _, why = reason.rpartition(": ")
+    elif not stated:
+        return reason, ""
+    if incident is not None and crash.removeprefix(ITS_PROCESS).rstrip(".") in reason:
+        return incident.reason.rstrip("."), why
+    return stated, why

@@ -1,0 +1,117 @@
+"""An ended job: states of its ranks, why no restart followed, the next step; also when read back from its record."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import ProcessEventKind, RankState
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.node_view import one_node
+
+ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
+
+
+def failed(why: str, *, attempt: int = 1) -> Scene:
+    """A job that ended with the crash of rank 2."""
+    scene = Scene(4, hosts=2).run(20).die(2, exit_code=1, message=ERROR)
+    scene.run(2).finish(ProcessEventKind.FAILED, f"rank 2 on host-1 exited with code 1: {ERROR}; {why}")
+    return scene.run(5)
+
+
+def states(scene: Scene) -> list[str]:
+    return [row["state"] for row in job_view.ranks(scene.job, scene.now)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_ranks_of_a_finished_job_are_finished(stored: bool) -> None:
+    scene = Scene(4, hosts=2).run(20)
+    assert states(scene) == ["running"] * 4
+    scene.finish()
+    scene.run(5)
+    scene = scene.reload() if stored else scene
+    assert states(scene) == ["finished"] * 4
+    shown = job_view.summary(scene.job, scene.now)
+    assert (shown["state"], shown["ranks_reporting"], shown["no_restart"], shown["next_step"]) == (
+        "finished",
+        0,
+        "",
+        "",
+    )
+    node = one_node([scene.job], "host-0", scene.now)
+    assert node is not None
+    assert [row["state"] for row in node["jobs"][0]["ranks"]] == ["finished"] * 2
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_ranks_of_a_failed_job_are_ended_and_the_crash_is_known(stored: bool) -> None:
+    scene = failed("all 3 restarts are used up (--max-restarts)")
+    scene = scene.reload() if stored else scene
+    assert states(scene) == ["ended", "ended", "dead", "ended"]
+    assert job_view.ranks(scene.job, scene.now)[2]["reason"] == f"its process exited with code 1: {ERROR}"
+
+
+def test_ranks_of_a_stopped_job_are_ended_but_those_that_shut_down() -> None:
+    scene = Scene(4).run(20)
+    scene.die(1, exit_code=0)
+    scene.finish(ProcessEventKind.STOPPED, "stopped by an order")
+    assert states(scene) == ["ended", "finished", "ended", "ended"]
+
+
+def test_ages_of_an_ended_job_are_those_of_its_end() -> None:
+    scene = Scene(4).run(20)
+    scene.finish()
+    before = job_view.ranks(scene.job, scene.now)
+    assert before[0]["heartbeat_age"] is not None
+    assert job_view.ranks(scene.run(100).job, scene.now) == before
+
+
+@pytest.mark.parametrize(
+    ("why", "step"),
+    [
+        ("all 3 restarts are used up (--max-restarts)", "no restart is left"),
+        ("no restart is allowed (--max-restarts 0)", "allows no restart"),
+        (
+            "all 4 ranks here failed alike before the first step, so no restart follows",
+            "Correct what fails at the start",
+        ),
+        ("3 attempts in a row made no progress beyond step 18 (--max-no-progress 3)", "Find out why no further step"),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_failure_is_stated_once_with_why_no_restart_followed(why: str, step: str, stored: bool) -> None:
+    scene = failed(why)
+    shown = job_view.summary(scene.reload().job if stored else scene.job, scene.now)
+    assert (shown["state"], shown["no_restart"]) == ("failed", why)
+    assert step in shown["next_step"]
+    assert shown["headline"].startswith("Rank 2 on host-1 exited with code 1: RuntimeError: CUDA error: no kernel")
+
+
+def test_a_rejected_result_is_not_restarted() -> None:
+    scene = Scene(4).run(20)
+    stated = "rank 1 on host-0 exited with code 17: it rejected a result, so the job is not restarted automatically"
+    scene.finish(ProcessEventKind.FAILED, stated)
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["headline"] == "Rank 1 on host-0 exited with code 17"
+    assert shown["no_restart"] == "it rejected a result, so the job is not restarted automatically"
+    assert "Test its device" in shown["next_step"]
+
+
+def test_other_states_have_neither_a_failure_nor_a_next_step() -> None:
+    scene = Scene(4).run(20)
+    shown = job_view.summary(scene.job, scene.now)
+    assert (shown["no_restart"], shown["next_step"]) == ("", "")
+    scene.cut_host(0).run(200)
+    shown = job_view.summary(scene.job, scene.now)
+    assert (shown["state"], shown["no_restart"]) == ("lost", "")
+    assert "squeue" in shown["next_step"]
+
+
+def test_a_rank_is_suspected_until_its_hang_is_confirmed() -> None:
+    scene = Scene(4, reports_durations=True).run(60).hang(1).until_found()
+    scene.until(lambda: scene.incident.culprits)
+    assert [scene.rank_state(rank) for rank in range(4)] == [
+        RankState.WAITING, RankState.SUSPECTED, RankState.WAITING, RankState.WAITING,
+    ]  # fmt: skip
+    certain = Scene(4, on_hang="log").run(60).hang(1).until_found()
+    assert certain.rank_state(1) is RankState.HUNG

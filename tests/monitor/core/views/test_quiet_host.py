@@ -1,0 +1,50 @@
+"""A host that is quiet while others wait leads before its silence is certain; in healthy jobs none is quiet."""
+
+from __future__ import annotations
+
+import json
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import RankState
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.quiet_host import quiet_host
+
+
+def test_a_quiet_host_leads_before_the_limit_of_silence_and_its_ranks_do_not_report() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1)
+    cut = scene.now
+    scene.run(25)
+    quiet = quiet_host(scene.job, scene.now)
+    assert quiet is not None
+    assert (quiet.hosts, quiet.ranks, quiet.limit) == (("host-1",), (4, 5, 6, 7), 60.0)
+    assert abs(quiet.since - cut) <= 1.0
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["headline"].startswith("Node host-1 not heard since ")
+    assert shown["headline"].endswith("(limit 60 s)")
+    assert json.loads(json.dumps(shown["quiet_host"])) == quiet.to_json()
+    assert shown["ranks_reporting"] == 4
+    assert [scene.rank_state(rank) for rank in (3, 4, 7)] == [RankState.WAITING, RankState.SILENT, RankState.SILENT]
+
+
+def test_a_host_whose_silence_is_certain_is_named_by_the_incident() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(70)
+    assert quiet_host(scene.job, scene.now) is None
+    assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident)
+    assert scene.rank_state(4) is RankState.SILENT
+
+
+def test_no_host_is_quiet_where_all_report_or_none_does() -> None:
+    hang = Scene(8, hosts=2, on_hang="log").run(30).hang(1).run(25)
+    assert hang.job.open_incident is not None
+    assert quiet_host(hang.job, hang.now) is None
+    both = Scene(8, hosts=2, on_hang="log").run(30).cut_host(0).cut_host(1).run(40)
+    assert quiet_host(both.job, both.now) is None
+    healthy = Scene(8, hosts=2).run(30)
+    assert job_view.summary(healthy.job, healthy.now)["quiet_host"] is None
+
+
+def test_a_host_whose_launcher_reports_is_not_quiet() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut(4, 5, 6, 7).hang(1).run(25)
+    assert scene.job.open_incident is not None
+    assert quiet_host(scene.job, scene.now) is None

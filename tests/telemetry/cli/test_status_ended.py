@@ -1,0 +1,47 @@
+"""``rankwatch status`` of a job that has ended: its ranks, why no restart followed, and what to do next."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankwatch.cli.status.command import status
+from support.launcher import PlayedLauncher
+from support.monitor_fixtures import api as api
+from support.monitor_fixtures import job as job
+from support.monitor_fixtures import monitor as monitor
+from support.monitor_process import Api, RunningMonitor
+from support.otlp import PROTOBUF, body, reports_of_all
+from support.waiting import wait_for
+
+
+def ended(api: Api, job: str, kind: str, reason: str) -> None:
+    launcher = PlayedLauncher(api, job)
+    launcher.register()
+    launcher.start(1)
+    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 4)), headers=PROTOBUF).status_code == 200
+    launcher.events({"node": launcher.node, "kind": kind, "attempt": 1, "reason": reason})
+    wait_for(lambda: api.job(job)["state"] == kind, "the job has ended")
+
+
+def test_a_failed_job_has_ended_ranks_and_a_next_step(
+    monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(api, job, "failed", "rank 1 on node-a exited with code 1; all 3 restarts are used up (--max-restarts)")
+    status([job, "--monitor", monitor.url])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "next: Remove the cause, then launch the job again: no restart is left in its budget." in printed
+    assert "ended 4 (0-3)" in printed
+    assert "running" not in printed
+    status(["--monitor", monitor.url])
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(job))
+    assert "/4" not in row, "an ended job has no ranks that report"
+
+
+def test_a_finished_job_has_finished_ranks_and_no_next_step(
+    monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(api, job, "finished", "")
+    status([job, "--monitor", monitor.url])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "finished 4 (0-3)" in printed
+    assert "next:" not in printed

@@ -1,0 +1,92 @@
+"""Each state of a job as it is shown: failed, ended, recovering, suspected, with a host that is not heard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.incident_record import Phase
+from web.scene_monitor import serving_scenes
+
+SPACE = "[\u2009 ]"
+ERROR = "RuntimeError: CUDA error: device-side assert triggered"
+
+
+def failed(why: str) -> Scene:
+    scene = Scene(4, max_restarts=0).run(60).die(1, exit_code=1, message=ERROR)
+    scene.run(2).finish(ProcessEventKind.FAILED, f"rank 1 on host-0 exited with code 1: {ERROR}; {why}")
+    return scene.run(5)
+
+
+def test_a_failure_is_stated_once_with_why_no_restart_followed(page: Page) -> None:
+    why = "no restart is allowed (--max-restarts 0)"
+    scene = failed(why)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".now")).to_have_text(f"Rank 1 on host-0 exited with code 1: {ERROR}")
+        expect(page.get_by_text(f"No restart followed: {why}.")).to_be_visible()
+        expect(page.get_by_role("region", name="What to do now")).to_contain_text("its launcher allows no restart")
+        expect(page.locator(".head .facts")).to_contain_text("Restarts used0none allowed")
+        expect(page.locator(".verdict h2")).to_have_count(0)
+        expect(page.locator(".answers")).to_contain_text(f"Actionno restart{why}")
+        expect(page.locator(".legend button")).to_have_text(["dead 1", "ended 3"])
+        expect(page.locator(".ranks tbody tr").nth(1)).to_contain_text("ended")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_ranks_of_a_finished_job_are_shown_as_finished(page: Page, stored: bool) -> None:
+    scene = Scene(4).run(60)
+    scene.finish()
+    scene = scene.reload() if stored else scene
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".legend button")).to_have_text(["finished 4"])
+        expect(page.locator(".ranks h2")).to_contain_text("all finished")
+        page.goto(f"{monitor.url}/#/nodes/host-0")
+        expect(page.locator("article.place")).to_contain_text("finished")
+        expect(page.locator("article.place tbody")).not_to_contain_text(re.compile("running|unseen"))
+
+
+def test_after_a_restart_what_is_waited_for_is_stated_and_the_culprit_is_of_the_attempt_before(page: Page) -> None:
+    scene = Scene(8, hosts=2).run(60).hang(5)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.RECOVERING)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text(re.compile(r"Wait: restarted at .*; waiting for the first report of attempt 2\."))
+        expect(page.get_by_role("heading", name="Rank 5 on host-1 hung in load_batch")).to_be_visible()
+        expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit of attempt 1")
+        expect(page.locator(".stacks h2")).to_contain_text("of attempt 1")
+        expect(page.locator(".grid .ring")).to_have_count(0)
+        expect(page.get_by_role("region", name="Limits")).to_be_hidden()
+
+
+def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
+    scene = Scene(8, hosts=2, reports_durations=True).run(60).hang(5).until_found()
+    scene.until(lambda: scene.incident.phase is Phase.CONFIRMING)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".head .state")).to_have_text("hang suspected")
+        expect(page.get_by_role("heading", name="Rank 5 on host-1 may hang in load_batch")).to_be_visible()
+        after = re.compile(rf"Rankwatch restarts the ranks at \d\d:\d\d:\d\d \(in \d+{SPACE}(s|min).*\), or sooner")
+        expect(page.locator(".verdict .sequel")).to_have_text(after)
+        expect(page.locator(".legend button").first).to_have_text("suspected 1")
+        expect(page.locator(".ranks tbody tr").first).not_to_contain_text("hung")
+
+
+def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page) -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(60).cut_host(1).run(25)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".verdict h2")).to_have_text(
+            re.compile(rf"Node host-1 has not been heard for 2\d{SPACE}s; limit 1{SPACE}min")
+        )
+        expect(page.get_by_role("region", name="What to do now")).to_contain_text(
+            "Check whether node host-1 is up and reachable"
+        )
+        expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
+        expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])
