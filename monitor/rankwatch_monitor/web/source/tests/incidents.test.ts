@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { doing, focus, hosts, kindWords, merged, otherRanks, rankTime, culpritRanks, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { culpritRanks, doing, focus, hosts, inPast, kindWords, merged, otherRanks, ranksThen, rankTime, wasTaken, withoutStacks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -106,4 +106,18 @@ test("addresses survive any id", () => {
   assert.deepEqual(parse("#/"), { view: "fleet" });
   assert.deepEqual(parse("#/jobs/x"), { ...plain, job: "x" });
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
+});
+
+test("the ranks of a past incident are as of then", () => {
+  const culprits = [{ rank: 3, host: "a", class: "behind", reason: "" }, { rank: 4, host: "a", class: "host_silent", reason: "" }];
+  const then = ranksThen({ culprits, affected: [0, 1, 3, 2] }, 6);
+  assert.deepEqual(then.culprits.map(({ rank, state }) => [rank, state]), [[3, "hung"], [4, "silent"]]);
+  assert.deepEqual([then.waiting, then.others], [[0, 1, 2], [5]]);
+  assert.deepEqual(ranksThen({ culprits, affected: [] }, 6).others, [], "nothing is known of the others");
+});
+
+test("why something was done about an incident that is over", () => {
+  assert.equal(inPast("the policy is to restart"), "the policy was to restart");
+  assert.equal(inPast("the policy only records"), "the policy only recorded");
+  assert.equal(inPast("observe-only is on, no launcher runs this-is-it"), "observe-only was on, no launcher ran this-is-it");
 });
