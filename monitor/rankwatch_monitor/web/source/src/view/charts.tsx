@@ -107,7 +107,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
             { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
             { name: "median", tone: "text", values: points.scores[name]!.median },
             { name: "worst rank", tone: "rank-hung", values: points.scores[name]!.min },
-          ], { fit: true, least: SHORTEST_SHARE })}
+          ], { fit: true, least: SHORTEST_SHARE, label: figure })}
         </section>
       ))}
     </>

@@ -62,7 +62,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
     const incident = byId.get(entry.id);
-    return <>{duration(incident === undefined ? entry.lost_s : downtime(incident, job, asOf.value))}<small>so far</small></>;
+    return <>{duration(incident === undefined ? entry.lost_s : downtime(incident, job, asOf.value))} so far</>;
   };
   return (
     <>
