@@ -292,7 +292,7 @@ def test_trouble_again_before_the_first_step_is_a_new_incident() -> None:
     scene.die(1, signal="SIGKILL")
     scene.run(1)
     first, second = scene.job.incidents
-    assert "before its first step" in first.outcome or "goes on" in first.outcome
+    assert "before its first step" in first.outcome or "went on" in first.outcome
     assert second.kind is VerdictKind.PROCESS_EXITED
     assert second.attempt == 2
 
