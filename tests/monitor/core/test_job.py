@@ -353,7 +353,7 @@ def test_a_restart_that_was_about_to_be_ordered_is_ordered_once() -> None:
     assert len(scene.directives(DirectiveKind.RESTART)) == 1
     assert len(scene.job.incidents) == 1
     assert scene.job.attempt == 2
-    assert "went on at step" in scene.incident.outcome
+    assert "resumed at step" in scene.incident.outcome
 
 
 def test_a_restart_under_way_is_not_ordered_again() -> None:
