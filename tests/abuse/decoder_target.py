@@ -105,7 +105,7 @@ class Edge:
             shown = [
                 job_view.summary(job, now),
                 job_view.ranks(job, now),
-                job_view.goodput(job),
+                job_view.goodput(job, now),
                 timeouts.table(job.policy, job.durations),
                 rankings.score_table(job, now, 3),
                 [incident.to_json() for incident in job.incidents],

@@ -124,7 +124,12 @@ def check_what_is_shown(monitor: Monitor) -> None:
         shown = {**incident.to_json(), "stacks": job_view.stack_groups(incident)}
         shown["groups"] = [each._asdict() for each in incident.stacks.group_progress()]
         json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
-    views = [job_view.summary(job, now), job_view.ranks(job, now), job_view.launchers(job, now), job_view.goodput(job)]
+    views = [
+        job_view.summary(job, now),
+        job_view.ranks(job, now),
+        job_view.launchers(job, now),
+        job_view.goodput(job, now),
+    ]
     json.dumps(views, allow_nan=False, ensure_ascii=False).encode()
     report.text(job, now).encode()
     exposition([job], Own(0, {}, 0.0, 0, 0), now)

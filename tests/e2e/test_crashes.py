@@ -29,7 +29,7 @@ def test_a_crash_is_named_and_restarted(watched: Training) -> None:
     assert "train" in functions(stack_of(incident, 0)), "the peer that lived on was looked at"
     assert_in_order(incident, "since", "detected", "decided", "captured", "restarted", "first_step")
     assert incident["timeline"]["restarted"] - incident["timeline"]["since"] < 20
-    assert incident["outcome"].startswith(f"attempt 2 goes on at step {RESUMED}")
+    assert incident["outcome"].startswith(f"attempt 2 resumed at step {RESUMED}")
     assert watched.steps("start") == {0: [(1, 0), (2, RESUMED)], 1: [(1, 0), (2, RESUMED)]}
     assert watched.steps("end") == {0: [(2, STEPS)], 1: [(2, STEPS)]}
     job = watched.summary()

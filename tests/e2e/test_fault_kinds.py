@@ -47,7 +47,7 @@ def test_a_hang_after_a_delay_befalls_the_main_thread(watched: Training) -> None
     assert_in_order(incident, *WHOLE)
     assert functions(stack_of(incident, 2))[0] == "rankwatch_injected_hang"
     assert "train" in functions(stack_of(incident, 2))
-    assert incident["outcome"].startswith(f"attempt 2 goes on at step {resumed}")
+    assert incident["outcome"].startswith(f"attempt 2 resumed at step {resumed}")
     assert re.search(r"a fault will be injected: hang on rank 2, 2\.0 s after init\(\)", launcher.printed())
 
 

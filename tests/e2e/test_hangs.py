@@ -90,7 +90,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     # A learned limit of a section inside the step may have raised the suspicion before.
     assert incident["timeline"]["decided"] - incident["timeline"]["since"] >= STEP_LIMIT
     assert incident["steps_lost"] == FAULT - RESUMED
-    assert incident["outcome"].startswith(f"attempt 2 goes on at step {RESUMED}")
+    assert incident["outcome"].startswith(f"attempt 2 resumed at step {RESUMED}")
     assert f"{FAULT - RESUMED} steps were lost" in incident["outcome"]
 
     culprit = stack_of(incident, 2)

@@ -55,7 +55,7 @@ def test_a_monitor_that_was_killed_goes_on_where_it_was(training: Training, tmp_
         assert (incident["kind"], incident["section"]) == ("section_overrun", "step")
         assert_in_order(incident, *WHOLE)
         assert functions(stack_of(incident, 1))[0] == "rankwatch_injected_hang"
-        assert incident["outcome"].startswith(f"attempt 2 goes on at step {resumed}")
+        assert incident["outcome"].startswith(f"attempt 2 resumed at step {resumed}")
         assert incident["steps_lost"] < 10
         assert training.summary()["state"] == "finished"
 
@@ -88,4 +88,4 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
         assert (job["state"], job["attempt"], job["restarts"], job["world_size"]) == ("finished", 2, 1, 2)
         incident = training.incident()
         assert_blamed(incident, 1, "dead")
-        assert incident["outcome"].startswith(f"attempt 2 goes on at step {resumed}")
+        assert incident["outcome"].startswith(f"attempt 2 resumed at step {resumed}")

@@ -61,7 +61,7 @@ def test_a_person_changes_settings_restarts_the_ranks_and_stops_them(watched: Tr
     assert_in_order(incident, *WHOLE)
     assert sorted(rank for group in incident["stack_groups"] for rank in group["ranks"]) == [0, 1, 2]
     assert all("train" in functions(group) for group in incident["stack_groups"])
-    assert incident["outcome"].startswith(f"attempt 2 goes on at step {resumed}")
+    assert incident["outcome"].startswith(f"attempt 2 resumed at step {resumed}")
     assert f"{incident['reason']} [incident {restart}] (restart 1 of 3)" in launcher.printed()
     watched.until("attempt 2 has the changed settings, too", lambda: each_has(watched, changed))
 

@@ -64,13 +64,15 @@ class Ranks:
     waited: Callable[[int], float] | None = None
     """Seconds of the step for which a rank waits for a CPU; they count as computation."""
     attempt: int = 1
+    paced: bool = False
+    """Whether a window has as many steps as fit into it, with the step in progress in the report; else it has 64."""
     moved: dict[int, str] = field(default_factory=dict)
     """Hosts of ranks that run elsewhere than their number states."""
 
     def __post_init__(self) -> None:
         self.job = Job("job", START, policy=Policy().changed(self.policy))
         self.random = np.random.default_rng(self.seed)
-        self.window = 0
+        self.window = self.iteration = 0
         self.now = START
         self.log: list[str] = []
         self.effects: list[Effect] = []
@@ -115,6 +117,8 @@ class Ranks:
     def _report(self, work_RP: Work, transfer: float) -> None:
         own_R = work_RP.sum(axis=1)
         step = own_R.max() + transfer
+        steps = max(1, round(EVERY / step)) if self.paced else 64
+        self.iteration += steps
         for rank in sorted(set(range(self.ranks)) - self.silent):
             data, host, compute = (float(each) for each in work_RP[rank])
             waits = float(step - own_R[rank])
@@ -124,14 +128,16 @@ class Ranks:
             if self.sends:
                 transfers["point_to_point"] = CollectiveWindow(2, waits, waits, transfer / 2)
             window = WindowReport(
-                iteration=64 * (self.window + 1),
-                steps=64,
-                sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items() if self.sections},
+                iteration=self.iteration,
+                steps=steps,
+                sections={n: SectionWindow(steps, s, s, s, s) for n, s in sections.items() if self.sections},
                 parts={"data": data, "host": host, "compute": compute, "communication": waits} if profiled else {},
                 collectives=transfers if profiled else {},
                 cpu_waited=None if self.waited is None else self.waited(rank),
             )
-            apply(self.job, RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
+            inside = {"step": step / 2, "backward": waits} if self.paced else None
+            report = RankReport(self.identity(rank), iteration=self.iteration, open_sections=inside, window=window)
+            apply(self.job, report, self.now)
 
     def kernels(self, speed: Mapping[int, float], slow_half: Mapping[int, float] | None = None) -> None:
         """A report of kernels of every rank: ``speed`` of each that is not 1, the slower half of the calls apart."""
@@ -146,7 +152,7 @@ class Ranks:
 
     def report(self, rank: int) -> RankReport:
         """The report of a rank between two windows."""
-        return RankReport(self.identity(rank), iteration=64 * self.window)
+        return RankReport(self.identity(rank), iteration=self.iteration)
 
     def wait(self, seconds: float) -> Ranks:
         """Let time pass without reports of ranks or launchers."""

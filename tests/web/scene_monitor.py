@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -12,6 +12,7 @@ import uvicorn
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.http import stream
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.service.monitor import Clock, Monitor
 from support.waiting import wait_for
 
@@ -44,12 +45,13 @@ class SceneMonitor:
 
 
 @contextmanager
-def serving_scenes(*jobs: Job, now: float) -> Iterator[SceneMonitor]:
-    """Serve these jobs on loopback; streams send changes after a tenth of a second."""
+def serving_scenes(*jobs: Job, now: float, spans: Sequence[SpanRecord] = ()) -> Iterator[SceneMonitor]:
+    """Serve these jobs and their spans on loopback; streams send changes after a tenth of a second."""
     clock = StagedClock(now)
     monitor = Monitor(clock=clock, read_only=True)
     for job in jobs:
         monitor.adopt(job)
+    monitor.ingest_spans(spans)
     server = uvicorn.Server(
         uvicorn.Config(create_app(monitor), host="127.0.0.1", port=0, log_level="error", timeout_graceful_shutdown=1)
     )

@@ -20,12 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.service import trend
-from support.windows import DATA, EVERY, Ranks, slower
+from support.windows import COMPUTE, DATA
+from web import slow_scenes
 from web.scene_monitor import serving_scenes
+from web.slow_scenes import account
 
 SECONDS: Final = 900
 """That every job has lived for when the pictures are taken."""
@@ -34,7 +33,7 @@ SETTLED_MS: Final = 1500
 TABS: Final = ("timeline", "kernels", "charts", "control")
 SITUATIONS: Final = (
     *("llama-70b", "recorded", "suspected", "crashed", "failed", "lost"),
-    *("silent-host", "recovered", "healthy", "finished", "slowed"),
+    *("silent-host", "recovered", "healthy", "finished", "slowed", "throttled"),
 )
 DESK, PHONE = (1440, 900), (390, 844)
 CRASH: Final = "RuntimeError: CUDA error: device-side assert triggered"
@@ -51,12 +50,6 @@ class View(NamedTuple):
     """The whole page instead of the first screen."""
 
 
-def account(job: Job, now: float) -> None:
-    """What the service does for a job every few seconds, apart from judging it."""
-    goodput_accounting.account(job, now)
-    trend.sample(job, job_view.job_state(job, now)[0], now)
-
-
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
     scene = Scene(16, hosts=2, job_id=job, **policy)  # type: ignore[arg-type]
@@ -64,22 +57,8 @@ def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy
         if second == SECONDS - seconds:
             fault(scene)
         scene.tick()
-        if second % 5 == 0:
-            account(scene.job, scene.now)
+        account(scene.job, scene.now)
     return scene.job
-
-
-def slowed(job: str) -> Job:
-    """A job of 32 ranks of which one waits for its data since the middle of its life, and has a slower kernel."""
-    ranks = Ranks(32, per_host=8, work=(0.002, 0.012, 0.13))
-    ranks.job.id = ranks.job.name = job
-    windows = int(SECONDS / EVERY)
-    for window in range(windows):
-        ranks.run(1, slower(5, DATA, 0.06) if window >= windows // 2 else None)
-        if window % 6 == 5:
-            ranks.kernels({5: 0.7} if window >= windows // 2 else {})
-        account(ranks.job, ranks.now)
-    return ranks.job
 
 
 def jobs() -> Iterator[Job]:
@@ -109,7 +88,8 @@ def jobs() -> Iterator[Job]:
     yield situation("recovered", 240, lambda scene: scene.hang(3))
     yield situation("healthy", 0, lambda scene: None)
     yield situation("finished", 120, lambda scene: scene.finish())
-    yield slowed("slowed")
+    yield slow_scenes.slow_input("slowed", SECONDS)
+    yield slow_scenes.throttled("throttled", SECONDS)
 
 
 def views() -> Iterator[View]:
@@ -124,6 +104,8 @@ def views() -> Iterator[View]:
     yield View("llama-70b-dark", "#/jobs/llama-70b", dark=True)
     for tab in TABS:
         yield View(f"slowed-{tab}", f"#/jobs/slowed?tab={tab}", whole=True)
+    yield View("throttled-kernels", "#/jobs/throttled?tab=kernels", whole=True)
+    yield View("no-timeline", "#/jobs/healthy?tab=timeline", whole=True)
     yield View("group", "#/jobs/slowed/groups/data/0", whole=True)
     yield View("node", "#/nodes/host-1", whole=True)
     yield View("past-incident", "#/jobs/recovered/incidents/FIRST", whole=True)
@@ -162,7 +144,13 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = list(jobs())
     first = next(job for job in found if job.id == "recovered").incidents[0].id
-    with serving_scenes(*found, now=found[0].created_at + SECONDS) as monitor, chromium() as browser:
+    by_id = {job.id: job for job in found}
+    spans = [
+        *slow_scenes.spans(by_id["slowed"], slow_scenes.LOADS, DATA),
+        *slow_scenes.spans(by_id["throttled"], slow_scenes.HOT, COMPUTE),
+    ]
+    now = found[0].created_at + SECONDS
+    with serving_scenes(*found, now=now, spans=spans) as monitor, chromium() as browser:
         for view in views():
             if not chosen or view.name in chosen:
                 take(browser, monitor.url, view._replace(address=view.address.replace("FIRST", first)), folder)

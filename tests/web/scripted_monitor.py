@@ -148,7 +148,7 @@ class Script:
             {
                 "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "detect_s": 10.2,
                 "decide_s": 0.02, "capture_s": 1.1, "restart_s": 4.0, "first_step_s": 6.5, "total_s": 21.8,
-                "steps_lost": 3, "outcome": each["outcome"],
+                "lost_s": 21.8, "steps_lost": 3, "outcome": each["outcome"],
             }
             for each in self.incidents[job_id]
         ]  # fmt: skip

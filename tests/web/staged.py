@@ -38,7 +38,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
             "nodes": job_view.launchers(job, now),
         }
         answers[f"{below}/ranks"] = {"ranks": job_view.ranks(job, now)}
-        answers[f"{below}/goodput"] = job_view.goodput(job)
+        answers[f"{below}/goodput"] = job_view.goodput(job, now)
         answers[f"{below}/incidents"] = {"incidents": incidents}
         for each in job.incidents:
             answers[f"{below}/incidents/{each.id}"] = {

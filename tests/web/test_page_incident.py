@@ -215,7 +215,7 @@ def test_an_action_is_called_taken_once_it_was(page: Page) -> None:
     scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
     shown = verdict_of(page, scene, address=f"/incidents/{scene.incident.id}")
     assert "Action taken" in shown
-    assert "Attempt 2 goes on at step" in shown
+    assert "Attempt 2 resumed at step" in shown
     assert "load_batch" in shown
     resumed = Scene(reports_durations=True, job_id="k").run(60).hang(2).until_found().run(5).resume().run(10)
     shown = verdict_of(page, resumed, address=f"/incidents/{resumed.incident.id}")

@@ -173,7 +173,9 @@ def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor
 def test_a_job_without_spans_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
     slow.spans = False
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
-    expect(page.get_by_text("No spans yet")).to_contain_text("RANKWATCH_SPAN_STRIDE")
+    expect(page.locator(".absent")).to_contain_text("no rank has sent their sections")
+    expect(page.locator(".absent")).to_contain_text("RANKWATCH_SPAN_STRIDE is not 0")
+    expect(page.get_by_role("link", name="How steps and sections get into a script")).to_be_visible()
 
 
 # Kernels ------------------------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     first = rows.first
     expect(first.get_by_role("rowheader")).to_contain_text("flash_fwd_kernel")
     expect(first).to_contain_text("1.61×since")
-    expect(first.get_by_role("img")).to_have_accessible_name(re.compile(r"^Median: .+ to .+, 1\.61× as long since"))
+    expect(first.locator(".spark")).to_have_accessible_name(re.compile(r"^Median: .+ to .+, 1\.61× as long since"))
     expect(first.locator(".changed")).to_have_count(1)
     expect(rows.nth(1).get_by_role("rowheader")).to_contain_text("ampere_bf16")
     expect(rows.nth(1).locator(".changed")).to_have_count(0)
@@ -206,7 +208,7 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
 def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 16)
     page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
-    expect(page.get_by_text("Compared with its own past, no kernel has become slower.")).to_be_visible()
+    expect(page.get_by_text("Over the median of all ranks, no kernel takes longer than it did before.")).to_be_visible()
     expect(page.locator(".slower")).to_have_count(0)
 
 

@@ -151,6 +151,8 @@ class Pace:
     """When the furthest iteration was first seen to be another one; at least the last two of them are kept."""
     seen_at: float = -inf
     """Time of the last look."""
+    begun_at: float | None = None
+    """Time of the first sample, which says nothing about when its step completed: no speed is measured from it."""
     longest: float = 0.0
     """The longest time between two samples."""
     excused_at: float = -inf
@@ -167,6 +169,8 @@ class Pace:
             return
         if self.samples:
             self.longest = max(self.longest, now - self.stepped_at)
+        elif self.begun_at is None:
+            self.begun_at = now
         self.samples.append((now, iteration))
         # A pause stays in the window until what follows it is long enough to be measured.
         while len(self.samples) > 2 and now - self.samples[0][0] > PACE_WINDOW and now - self.samples[1][0] > PACE_SPAN:
@@ -189,12 +193,13 @@ class Pace:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Steps per second; None before :data:`PACE_SPAN` with two samples, 0 in a pause and while it is stalled."""
+        """Steps per second; None until two steps and :data:`PACE_SPAN` after the first sample; 0 in a pause."""
         if self.stalled:
             return 0.0
-        if len(self.samples) < 2 or self.seen_at - self.samples[0][0] < PACE_SPAN:
+        first = int(bool(self.samples) and self.samples[0][0] == self.begun_at)
+        if len(self.samples) < first + 2 or self.seen_at - self.samples[first][0] < PACE_SPAN:
             return None
-        (t0, i0), (t1, i1) = self.samples[0], self.samples[-1]
+        (t0, i0), (t1, i1) = self.samples[first], self.samples[-1]
         if i1 <= i0:
             return None
         paused = self.seen_at - t1 > max(PAUSE_SECONDS, PAUSE_STEPS * (t1 - t0) / (i1 - i0))

@@ -298,7 +298,7 @@ def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Strag
         reference=job.policy.straggler_reference,
         reason="",
         always=bool(performance.always_behind(rank + 1)[rank]),
-        since=window.now - first * performance.interval,
+        since=window.now - (first + 1) * performance.interval,  # its first slow window began then
         seen=window.now,
         attempt=job.attempt,
     )

@@ -93,7 +93,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
-        return job_view.goodput(monitor.job(job_id))
+        return job_view.goodput(monitor.job(job_id), monitor.clock.now())
 
     @routes.get("/jobs/{job_id}/kernels", summary="The costliest kernels now, and the trend of each")
     async def kernels(job_id: str) -> kernel_view.KernelsView:

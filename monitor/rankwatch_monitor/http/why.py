@@ -24,7 +24,7 @@ LATEST = 253_402_300_799.0
 Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False, description="unix seconds")]
 OfAttempt = Annotated[int | None, Query(ge=0, lt=2**63, description="only of this attempt")]
 Points = Annotated[int, Query(ge=1, le=SHOWN, description="at most so many; neighbouring ones are merged")]
-CHARTED = ("at", "attempt", "iteration", "seconds", "step", "step_max", "parts")
+CHARTED = ("at", "attempt", "iteration", "seconds", "step", "step_max", "parts", "waiting")
 """Fields of a sample that a chart of step times needs."""
 
 
@@ -39,9 +39,10 @@ def why_routes(monitor: Monitor) -> APIRouter:
         now = monitor.clock.now()
         moment = (now - HOUR, now) if at is None else (at - HOUR, at + HOUR)
         happened = _happened(job, *moment, now)
+        slow_since = {each.rank: each.since for each in job.performance.stragglers}
         try:
             # Takes tens of milliseconds, during which ranks would wait for their response.
-            explanation = await run_in_threadpool(explain, history, at, happened)
+            explanation = await run_in_threadpool(explain, history, at, happened, slow_since)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         return explanation.to_json()
@@ -93,6 +94,7 @@ def _shown(sample: Sample, brief: bool) -> dict[str, Any]:
         return {name: getattr(sample, name) for name in CHARTED}
     return {
         **sample._asdict(),
+        "waiting": sample.waiting,
         "sections": {name: section._asdict() for name, section in sample.sections.items()},
         "collectives": {name: collective._asdict() for name, collective in sample.collectives.items()},
         "device": sample.device._asdict() if sample.device else None,

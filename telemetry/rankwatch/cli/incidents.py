@@ -135,7 +135,9 @@ def _timeline(incident: Json, terminal: Terminal) -> list[str]:
     if took.get("total_s") is not None:
         lines.append(f"  {'':>23}  {duration(took['total_s'])} in all{_lost(incident)}")
     else:
-        lines.append(terminal.paint(f"  {'':>23}  open for {duration(max(0.0, time.time() - since))}", "bad"))
+        # The monitor counts, so that page and command line state the same whatever this machine's clock shows.
+        lost = took["lost_s"] if "lost_s" in took else max(0.0, time.time() - since)
+        lines.append(terminal.paint(f"  {'':>23}  open for {duration(lost)}", "bad"))
     return lines
 
 

@@ -271,6 +271,20 @@ def test_reports_that_arrive_together_after_a_pause_show_no_speed_that_never_was
     assert late.steps_per_second is None, "one second shows no speed"
 
 
+def test_the_speed_of_a_new_job_begins_with_a_whole_interval_of_steps() -> None:
+    pace = Pace()
+    pace.add(0.0, 1)  # an early report, which waited for the monitor with all that follow
+    pace.add(1.0, 60)
+    rates = []
+    for second in range(2, 60):
+        pace.add(float(second), 60 + second - 1)
+        rates.append(pace.steps_per_second)
+    assert rates[0] is None
+    assert [rate for rate in rates if rate is not None] == pytest.approx(
+        [1.0] * sum(rate is not None for rate in rates)
+    )
+
+
 def test_directives_are_numbered_without_gaps_and_kept_within_bounds() -> None:
     job = Job("job", 0.0)
     numbers = [job.new_directive(DirectiveKind.SETTINGS, "why").id for _ in range(250)]
@@ -339,7 +353,7 @@ def test_a_restart_that_was_about_to_be_ordered_is_ordered_once() -> None:
     assert len(scene.directives(DirectiveKind.RESTART)) == 1
     assert len(scene.job.incidents) == 1
     assert scene.job.attempt == 2
-    assert "goes on at step" in scene.incident.outcome
+    assert "resumed at step" in scene.incident.outcome
 
 
 def test_a_restart_under_way_is_not_ordered_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -299,10 +300,12 @@ def test_trends_of_an_attempt(api: Api, running: str) -> None:
 
 
 def test_the_sparkline_of_a_job_has_its_speed(api: Api, running: str) -> None:
+    steps = itertools.count(31)
+
     def drawn() -> tuple[float, str] | None:
-        for step in (31, 60):
-            reports = [rank_report(running, rank, iteration=step, beats=2) for rank in range(4)]
-            assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        step = next(steps)
+        reports = [rank_report(running, rank, iteration=step, beats=2) for rank in range(4)]
+        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
         return api.read("/sparklines")["jobs"].get(running)
 
     _, points = wait_for(drawn, "a speed", 60)

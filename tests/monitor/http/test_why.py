@@ -127,7 +127,7 @@ def test_a_chart_reads_as_many_points_as_it_has_room_for_and_nothing_else(api: h
     few = api.get("/jobs/slowed/history?since=0&points=7&brief=true").json()["samples"]
     assert 3 < len(few) <= 7 < len(whole)
     assert few[-1]["at"] == whole[-1]["at"], "the whole range, more coarsely"
-    assert set(few[0]) == {"at", "attempt", "iteration", "seconds", "step", "step_max", "parts"}
+    assert set(few[0]) == {"at", "attempt", "iteration", "seconds", "step", "step_max", "parts", "waiting"}
     brief = api.get("/jobs/slowed/history?since=0&brief=true")
     assert brief.json()["samples"] == [{name: sample[name] for name in few[0]} for sample in whole]
     attempt = whole[0]["attempt"]

@@ -30,7 +30,7 @@ def test_a_hang_is_reported_from_its_beginning_to_its_end(capsys: pytest.Capture
         "directive",
         "the job is recovering",
         "* the ranks are restarted",
-        "goes on at step 30; 10 steps were lost",
+        "resumed at step 30; 10 steps were lost",
         "the job is running",
         "found after",
         "the right ranks were named",

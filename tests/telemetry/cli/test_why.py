@@ -63,7 +63,10 @@ def test_all_that_is_known_as_lines() -> None:
     answer = {
         "sentence": "Steps take 2.1 times as long.",
         "parts": [{"part": "data", "before": 0.04, "after": 0.45, "share": 0.83}],
-        "contributors": [{"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"}],
+        "contributors": [
+            {"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"},
+            {"share": 0.0, "sentence": "section 'forward' 40 ms -> 0.45 s"},
+        ],
         "circumstances": [{"sentence": "attempt 1 began"}],
     }
     assert text(answer).splitlines() == [
@@ -72,8 +75,11 @@ def test_all_that_is_known_as_lines() -> None:
         "What a step's time goes into",
         "  data            40.00 ms ->  0.450 s     83 %",
         "",
-        "What takes another time (shares may overlap)",
+        "What takes another time",
         "    80 %  kernel \N{REPLACEMENT CHARACTER}[2J 40 ms -> 0.45 s",
+        "",
+        "Where the same time is seen too",
+        "  section 'forward' 40 ms -> 0.45 s",
         "",
         "What else changed at that time",
         "  attempt 1 began",

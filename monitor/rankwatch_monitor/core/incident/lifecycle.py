@@ -762,7 +762,7 @@ def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
     stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
     if len(stepped_R):
         resumed = int(columns.first_iteration_R[stepped_R].min())
-        outcome, steps_lost = f"attempt {job.attempt} goes on at step {resumed}", None
+        outcome, steps_lost = f"attempt {job.attempt} resumed at step {resumed}", None
         if incident.furthest_iteration is not None:
             steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
             outcome += "" if resumed else ", so no checkpoint was loaded"

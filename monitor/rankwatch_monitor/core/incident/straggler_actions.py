@@ -51,7 +51,7 @@ def due(job: Job, allowed: tuple[Action, str], effects: list[Effect]) -> Due | N
     if action is Action.STOP and policy.on_straggler in RESTARTS:
         action = Action.LOG  # a slow job is better than none
         why += ", and a slow rank is no reason to end a job"
-    if (many := _too_many(job)) is not None:
+    if (many := too_many(job)) is not None:
         action, why = Action.LOG, many
     for straggler in undecided:
         in_vain = _in_vain(straggler, performance.stragglers) if action in RESTARTS else None
@@ -80,8 +80,8 @@ def _in_vain(straggler: Straggler, stragglers: list[Straggler]) -> str | None:
     return None
 
 
-def _too_many(job: Job) -> str | None:
-    """Why nothing is done while many ranks are slow; None while they are few."""
+def too_many(job: Job) -> str | None:
+    """Why nothing is done while many ranks are slow, in a clause; None while they are few."""
     stragglers = job.performance.open_stragglers
     live_R = live_ranks(job.columns)
     ranks = int(live_R.sum())

@@ -8,7 +8,8 @@ changes about as large the one to longer steps is chosen. Up to :data:`REACH` se
 else changed, are compared:
 
 *  the parts of the step, whose shares add up to the change (:func:`part_changes`),
-*  what is behind them: sections, kernels, collectives, waited-for ranks, waiting for a CPU (:func:`contributors`),
+*  what is behind them: sections, kernels, collectives, waited-for ranks, waiting for a CPU (:func:`contributors`), with
+   shares that add up to the whole change at most (``attribution``),
 *  what else changed at that time: policy, world, hosts, clocks (:func:`correlated_changes`). That two things happened
    at the same time makes neither the cause of the other.
 
@@ -30,6 +31,7 @@ from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.regression import change_points
+from rankwatch_monitor.core.regression.attribution import LEAST_SHARE, Contributor, PartChange, attributed
 from rankwatch_monitor.core.regression.change_points import SIDE, Change
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import (
@@ -49,6 +51,8 @@ REACH: Final = 1800.0
 EPISODE: Final = 180.0
 NEAR: Final = 120.0
 """How far from the moment asked for a change may be to be the one that is meant: people round."""
+SAME_MOMENT: Final = 30.0
+"""Seconds between a change and the beginning of a straggler, which is known by windows, up to which both are one."""
 STEADY: Final = 86_400.0
 """Seconds searched for the beginning of a steady time."""
 SLOWER_FIRST: Final = 1.1
@@ -59,8 +63,6 @@ MOSTLY_CAUSED: Final = 0.5
 """Share of the change that a cause must exceed to be named."""
 MOSTLY: Final = 0.6
 """Fraction of the time for which a rank must be the slowest to be named as the slowest."""
-LEAST_SHARE: Final = 0.05
-"""Least share of a contributor."""
 MOST_CONTRIBUTORS: Final = 12
 ON_ONE_RANK: Final = 0.25
 """How much more than the median rank's a section of one rank must have grown, as a share, to be named."""
@@ -82,33 +84,10 @@ LATENESS: Final = 0.1
 NAMED_HOSTS: Final = 5
 
 NOTHING: Final = "Nothing changed"
+NO_RANKS: Final[Mapping[int, float]] = {}
 
 TWICE: Final = 1.5
 """From this factor on a change is given as a factor, below it in percent."""
-
-
-class PartChange(NamedTuple):
-    """Seconds of one part of a step before and after, and its share in the change of the step."""
-
-    part: str
-    before: float
-    after: float
-    share: float
-
-
-class Contributor(NamedTuple):
-    """A section, kernel, process group, waited-for rank or wait for a CPU that takes another time than before."""
-
-    kind: str
-    name: str
-    before: float
-    after: float
-    """Seconds of a step."""
-    share: float
-    """In the change of the step; shares of different contributors may overlap, as sections hold kernels."""
-    sentence: str
-    part: str = ""
-    """The part of the step it belongs to; empty: several."""
 
 
 class CorrelatedChange(NamedTuple):
@@ -153,25 +132,29 @@ class Explanation:
 # Which change ---------------------------------------------------------------------------------------------------------
 
 
-def explain(history: History, at: float | None = None, happened: Sequence[str] = ()) -> Explanation:
+def explain(
+    history: History, at: float | None = None, happened: Sequence[str] = (), slow_since: Mapping[int, float] = NO_RANKS
+) -> Explanation:
     """Explain why steps take another time than before; "Nothing changed" stands only where nothing happened either.
 
     Args:
         history: of the job.
         at: unix seconds of the change; None: the largest lasting change of the last hour.
         happened: what else happened in that time, such as "1 incident" or "the job is hung".
+        slow_since: unix seconds since when each straggler has been slow: where steps take longer as others wait for
+            one of them, the change began then.
 
     Raises:
         ValueError: the history does not cover ``at``.
     """
-    found = _explain(history, at)
+    found = _explain(history, at, slow_since)
     if not happened or not found.sentence.startswith(NOTHING):
         return found
     rest = found.sentence.removeprefix(NOTHING).removesuffix(".")
     return replace(found, sentence=f"The step time did not change{rest}; {'; '.join(happened)}.")
 
 
-def _explain(history: History, at: float | None) -> Explanation:
+def _explain(history: History, at: float | None, slow_since: Mapping[int, float]) -> Explanation:
     latest, first_at = history.latest, history.first_at
     if latest is None or first_at is None:
         return Explanation("unknown", "Nothing is known yet: no window of steps of this job has been evaluated.")
@@ -180,7 +163,7 @@ def _explain(history: History, at: float | None) -> Explanation:
         samples = history.window(now - HOUR)
         step_T = _steps(samples)
         if change := _largest_change(samples, change_points.changes(step_T)):
-            return _explain_change(samples, change, now)
+            return _explain_change(samples, change, now, slow_since)
         if change_points.has_drift(step_T):
             return _explain_drift(samples, now)
         return _steady(history, samples, now)
@@ -189,7 +172,7 @@ def _explain(history: History, at: float | None) -> Explanation:
             f"the history of this job's steps does not cover {clock_time(at, now)}: it reaches from "
             f"{clock_time(first_at, now)} to {clock_time(now, now)} (UTC)"
         )
-    return _explain_at(history.window(at - HOUR, at + HOUR), at, now)
+    return _explain_at(history.window(at - HOUR, at + HOUR), at, now, slow_since)
 
 
 def _steps(samples: Sequence[Sample]) -> Floats:
@@ -213,12 +196,13 @@ def _began(samples: Sequence[Sample], at: int) -> float:
     return max(begin, samples[at - 1].at) if at else begin
 
 
-def _explain_at(samples: Sequence[Sample], at: float, now: float) -> Explanation:
+def _explain_at(samples: Sequence[Sample], at: float, now: float, slow_since: Mapping[int, float]) -> Explanation:
     """The change next to a moment, else a comparison of before and after it."""
     found = change_points.changes(_steps(samples))
     near = [change for change in found if abs(_began(samples, change.at) - at) <= NEAR]
     if near:
-        return _explain_change(samples, max(near, key=lambda change: abs(float(np.log(change.factor)))), now)
+        largest = max(near, key=lambda change: abs(float(np.log(change.factor))))
+        return _explain_change(samples, largest, now, slow_since)
     split = int(np.searchsorted([sample.at for sample in samples], at, side="right"))
     edges = [0, *(change.at for change in found), len(samples)]
     first = max(edge for edge in edges if edge <= split)
@@ -230,16 +214,22 @@ def _explain_at(samples: Sequence[Sample], at: float, now: float) -> Explanation
     before, after = float(np.median(step_T[first:split])), float(np.median(step_T[split:end]))
     change = Change(first, split, end, before, after)
     if change_points.differs(step_T[first:split], step_T[split:end]):
-        return _explain_change(samples, change, now)
+        return _explain_change(samples, change, now, slow_since)
     words = f"{NOTHING} at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
     return Explanation("steady", f"{words}.", _began(samples, first), before, after)
 
 
-def _explain_change(samples: Sequence[Sample], change: Change, now: float) -> Explanation:
+def _explain_change(
+    samples: Sequence[Sample], change: Change, now: float, slow_since: Mapping[int, float]
+) -> Explanation:
     since = _began(samples, change.at)
     before = [sample for sample in samples[change.first : change.at] if sample.at >= since - REACH]
     after = [sample for sample in samples[change.at : change.end] if sample.at <= since + REACH]
     sides = Sides(before or samples[change.at - 1 : change.at], after or samples[change.at : change.at + 1])
+    slow = slowest_rank(sides.after) if change.factor > 1 else None
+    became_slow = slow_since.get(slow.rank, np.inf) if slow is not None else np.inf
+    if abs(became_slow - since) <= SAME_MOMENT:
+        since = became_slow
     return _compare("change", sides, since, f"since {clock_time(since, now)}")
 
 
@@ -281,10 +271,13 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
         return Explanation("steady", f"Steps take {duration(after)} as before.", since, before, after)
     parts, found, correlated = part_changes(sides), contributors(sides), correlated_changes(sides)
     cause, words = _cause(parts, found)
-    at_the_same_time = f"; at the same time {correlated[0].sentence}" if correlated else ""
+    # That the rank which the others wait for is the slowest is the same fact again.
+    news = [each for each in correlated if each.kind != "slowest" or "waiting for" not in words]
+    at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
     head = f"{_change_words(after / before)} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
-    return Explanation(kind, sentence, since, before, after, cause, parts, found, correlated)
+    shown = attributed(found, parts, cause)
+    return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated)
 
 
 def _change_words(factor: float) -> str:
@@ -413,7 +406,7 @@ def part_changes(sides: Sides) -> tuple[PartChange, ...]:
 
 
 def contributors(sides: Sides) -> tuple[Contributor, ...]:
-    """What takes another time than before, the largest share first. Shares may overlap: sections contain kernels."""
+    """What takes another time than before, the largest share first; shares overlap, as sections contain kernels."""
     before, after = sides.step()
     whole = after - before
     found = [

@@ -119,6 +119,14 @@ class Sample(NamedTuple):
     slowest: tuple[SlowRank, ...] = ()
     """The slowest first."""
 
+    @property
+    def waiting(self) -> float | None:
+        """Seconds of the communication in which the median rank waits for the slowest; None: not measured."""
+        communication = self.parts.get(Part.COMMUNICATION)
+        if communication is None or not self.slowest:
+            return None
+        return min(communication, max(0.0, self.slowest[0].late))
+
 
 def sample_of(
     *,

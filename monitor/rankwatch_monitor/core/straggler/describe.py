@@ -22,6 +22,8 @@ from rankwatch_monitor.core.straggler.window import Window
 
 CHANGED_MUCH: Final = 1.5
 """Factor by which a share must change for its sentence to be replaced."""
+SLOW_KERNELS: Final = 0.9
+"""GPU score below which slow kernels are mentioned where they are not the cause."""
 CPU_WAIT: Final = 0.3
 """Fraction of the lateness above which waiting for a CPU is mentioned."""
 CAUSE_WORDS: Mapping[Cause, str] = {
@@ -86,6 +88,8 @@ def describe(
                 own=own,
                 peers=peers,
                 section=section,
+                score=score,
+                computation=_known(late.excess_RP[rank, lateness.COMPUTE]),
                 cpu_waited=_known(performance.cpu_waited_R[rank]),
                 device=performance.readings.get(rank),
                 others_on_host=max(0, slow_on_host - 1),
@@ -93,8 +97,8 @@ def describe(
             )
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
-        return Description(cause, score, None, None, reason)
-    return Description(cause, score, seconds, share, reason)
+        return Description(cause, score, None, None, reason, section)
+    return Description(cause, score, seconds, share, reason, section, own, peers)
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
@@ -137,6 +141,10 @@ class Observation(NamedTuple):
     """Seconds its peers spend on it."""
     section: str | None = None
     """The section that holds most of it."""
+    score: float | None = None
+    """GPU score."""
+    computation: float | None = None
+    """Seconds of its computation beyond its peers'."""
     cpu_waited: float | None = None
     device: DeviceReading | None = None
     others_on_host: int = 0
@@ -171,6 +179,9 @@ def _besides(seen: Observation) -> str:
         and seen.cpu_waited > CPU_WAIT * seen.late
     ):
         text += f"; its thread waited {seconds(seen.cpu_waited)} a step for a CPU"
+    if seen.cause in (Cause.DATA, Cause.HOST) and seen.score is not None and seen.score < SLOW_KERNELS:
+        of_it = "none" if not seen.computation or seen.computation < 0.0005 else f"only {seconds(seen.computation)}"
+        text += f"; its kernels are slower than its peers' too (GPU score {seen.score:.2f}), but explain {of_it} of it"
     if seen.device is not None and seen.device.throttled and seen.cause is Cause.COMPUTE:
         text += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
     if seen.always:

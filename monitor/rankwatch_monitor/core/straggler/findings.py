@@ -25,7 +25,7 @@ class Straggler:
     reason: str
     """One sentence; log, API, page, report and incident show the same."""
     since: float
-    """Unix seconds of the first slow window."""
+    """Unix seconds at which the first slow window began."""
     seen: float
     """Unix seconds of the last slow window."""
     attempt: int = 0
@@ -38,6 +38,12 @@ class Straggler:
     """Seconds of each step for which the other ranks wait."""
     share: float | None = None
     """Lateness as a fraction of the step."""
+    section: str | None = None
+    """The section that holds most of what it takes longer for; None: none does."""
+    own: float | None = None
+    """Seconds of each step it spends on the cause."""
+    peers: float | None = None
+    """Seconds its peers spend on it: their median."""
     cost_gpu_hours: float = 0.0
     action: Action = Action.LOG
     action_reason: str = ""

@@ -225,6 +225,10 @@ class Description(NamedTuple):
     lateness: float | None
     share: float | None
     reason: str
+    section: str | None = None
+    own: float | None = None
+    peers: float | None = None
+    """Seconds of a step that it and its peers spend on the cause."""
 
 
 def device_key(identity: RankIdentity) -> str:
@@ -695,6 +699,7 @@ class Performance:
         straggler.cause, straggler.score = description.cause, description.score
         straggler.lateness, straggler.share = description.lateness, description.share
         straggler.reason = description.reason
+        straggler.section, straggler.own, straggler.peers = description.section, description.own, description.peers
 
     def end_straggler(self, straggler: Straggler, at: float) -> None:
         """End a straggler at unix seconds ``at``."""

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import hosts_named
 
@@ -84,7 +84,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
 
 
 def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now: float) -> str:
-    lost = sum(_lost_seconds(job, since, now) for job in jobs)
+    lost = sum(downtime.of_job(job, since, now) for job in jobs)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
     ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
@@ -145,7 +145,7 @@ def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[
 
 
 def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
-    found = [(job, seconds) for job in jobs if (seconds := _lost_seconds(job, since, now)) >= 1]
+    found = [(job, seconds) for job in jobs if (seconds := downtime.of_job(job, since, now)) >= 1]
     if not found:
         return []
     found.sort(key=lambda pair: -pair[1] * pair[0].world_size)
@@ -228,22 +228,6 @@ def _restarted(job: Job, since: float) -> list[Incident]:
         for each in job.incidents
         if each.action in RESTARTS and each.timeline.restarted is not None and each.timeline.restarted >= since
     ]
-
-
-def _lost_seconds(job: Job, since: float, now: float) -> float:
-    """Seconds in which some incident held the job up; overlapping ones count once."""
-    spans = []
-    for each in job.incidents:
-        if each.confirmed and not each.elective:
-            begin = each.opened_at if each.timeline.since is None else each.timeline.since
-            end = each.timeline.first_step or each.closed_at or (now if job.ended is None else job.ended.at)
-            if end > max(begin, since):
-                spans.append((max(begin, since), end))
-    total, until = 0.0, since
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, until))
-        until = max(until, end)
-    return total
 
 
 def _end(job: Job, now: float) -> tuple[JobState, str, float | None]:

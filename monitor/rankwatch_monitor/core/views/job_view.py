@@ -21,7 +21,7 @@ from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verd
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
-from rankwatch_monitor.core.views import ended, headline, rankings
+from rankwatch_monitor.core.views import downtime, ended, headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.trouble import trouble_since
@@ -253,8 +253,8 @@ def goodput_ratio(job: Job) -> float | None:
     return None if too_early else known
 
 
-def goodput(job: Job) -> dict[str, Any]:
-    """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and the duration of each incident."""
+def goodput(job: Job, now: float) -> dict[str, Any]:
+    """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and what each incident took so far."""
     lasted, lately = goodput_accounting.last_hour(job)
     spent = goodput_accounting.spent(job)
     return {
@@ -262,14 +262,16 @@ def goodput(job: Job) -> dict[str, Any]:
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
-        "incidents": [incident_durations(incident) for incident in reversed(job.incidents)],
+        "incidents": [
+            {**incident_durations(each), "lost_s": downtime.seconds(job, each, now)} for each in reversed(job.incidents)
+        ],
     }
 
 
 def incident_durations(incident: Incident) -> dict[str, Any]:
-    """Seconds of each phase of an incident, None for phases not reached, and their sum."""
+    """Seconds of each phase of an incident, None for phases not reached; and in all, None while it is not over."""
     line = incident.timeline
-    since = before = incident.opened_at if line.since is None else line.since
+    since = before = downtime.began(incident)
     phases: dict[str, float | None] = {}
     for name, at in (
         ("detect_s", line.detected),
@@ -280,7 +282,7 @@ def incident_durations(incident: Incident) -> dict[str, Any]:
     ):
         phases[name] = None if at is None else max(0.0, at - before)
         before = before if at is None else max(before, at)
-    end = incident.closed_at if line.first_step is None else line.first_step
+    end = downtime.over(incident)
     return {
         "id": incident.id,
         "kind": str(incident.kind),

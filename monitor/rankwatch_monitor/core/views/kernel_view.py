@@ -41,6 +41,8 @@ class KernelView:
     """Median over the ranks of the median of each."""
     tail: float | None
     """The same of the mean of the slower half."""
+    fastest: float
+    """Median of the fastest rank."""
     slowest_rank: int
     slowest_host: str
     slowest: float
@@ -101,6 +103,7 @@ def _kernel(job: Job, kernel: Kernel) -> KernelView:
         ranks=kernel.ranks,
         median=_figure(kernel.median),
         tail=_figure(kernel.tail) if math.isfinite(kernel.tail) else None,
+        fastest=_figure(kernel.fastest),
         slowest_rank=kernel.slowest_rank,
         slowest_host=host_of(job, kernel.slowest_rank),
         slowest=_figure(kernel.slowest),

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats, Ints
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import downtime, job_view, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.trouble import trouble_since
@@ -107,11 +107,12 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     named = sorted(incidents_by_host(jobs).get(host, ()), key=lambda incident: -incident.opened_at)
     if not parts and not named:
         return None
+    of_id = {job.id: job for job in jobs}
     return {
         "host": host,
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
-        "incidents": [_incident(each) for each in named[:MOST_INCIDENTS]],
+        "incidents": [_incident(of_id[each.job_id], each, now) for each in named[:MOST_INCIDENTS]],
         "named_by": len(named),
     }
 
@@ -219,13 +220,15 @@ def _groups(job: Job, ranks: Sequence[int]) -> list[dict[str, Any]]:
     ]
 
 
-def _incident(incident: Incident) -> dict[str, Any]:
+def _incident(job: Job, incident: Incident, now: float) -> dict[str, Any]:
     return {
         "job": incident.job_id,
         "incident": incident.id,
         "kind": str(incident.kind),
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,
+        "since": downtime.began(incident),
+        "until": downtime.known_until(job, incident, now),
         "headline": headline(incident),
         "outcome": incident.outcome,
     }

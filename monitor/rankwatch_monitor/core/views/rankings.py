@@ -16,6 +16,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.views.slow_action import slow_action
 
 GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_relative": "gpu_relative_R",
@@ -117,6 +118,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "ranks": [],
         "stragglers": [each.to_json() for each in performance.open_stragglers],
         "finding": finding(job, now).to_json(),
+        "next_action": None if (todo := slow_action(job)) is None else todo.to_json(),
         "cost_gpu_hours": performance.cost_gpu_hours,
     }
     if scores is None:

@@ -14,7 +14,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.publish.text import scores_report
 
 SHOWN_INCIDENTS: Final = 20
@@ -107,14 +107,13 @@ def _incidents(job: Job, now: float) -> list[str]:
     shown = list(reversed(job.incidents))[:SHOWN_INCIDENTS]
     lines = [f"INCIDENTS {len(job.incidents)}, the newest first"]
     for incident in shown:
-        lines += ["", *_incident(incident, now)]
+        lines += ["", *_incident(job, incident, now)]
     earlier = len(job.incidents) - len(shown)
     return lines + (["", f"  and {earlier} before these: /api/v1/jobs/{job.id}/incidents"] if earlier else [])
 
 
-def _incident(incident: Incident, now: float) -> list[str]:
-    since = incident.opened_at if incident.timeline.since is None else incident.timeline.since
-    state = f"OPEN for {duration(now - since)}" if incident.open else "over"
+def _incident(job: Job, incident: Incident, now: float) -> list[str]:
+    state = f"OPEN for {duration(downtime.seconds(job, incident, now))}" if incident.open else "over"
     what = incident.kind.replace("_", " ")
     lines = [f"  {when(incident.opened_at)}  {what} in attempt {incident.attempt}, {state}  [{incident.id}]"]
     lines += wrapped(incident.reason, "    ")

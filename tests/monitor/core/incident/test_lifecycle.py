@@ -292,7 +292,7 @@ def test_trouble_again_before_the_first_step_is_a_new_incident() -> None:
     scene.die(1, signal="SIGKILL")
     scene.run(1)
     first, second = scene.job.incidents
-    assert "before its first step" in first.outcome or "goes on" in first.outcome
+    assert "before its first step" in first.outcome or "resumed at step" in first.outcome
     assert second.kind is VerdictKind.PROCESS_EXITED
     assert second.attempt == 2
 
@@ -381,7 +381,7 @@ def test_a_job_that_counted_steps_has_recovered_when_it_counts_again_however_lon
     scene.busy = False
     scene.run(3)
     assert scene.state == "running"
-    assert "attempt 2 goes on at step" in scene.incident.outcome
+    assert "attempt 2 resumed at step" in scene.incident.outcome
     assert scene.incident.timeline.first_step is not None
 
 
@@ -395,7 +395,7 @@ def test_that_a_job_counts_steps_outlives_an_attempt_that_comes_to_none_and_the_
     assert (scene.job.attempt, scene.state) == (3, "recovering"), scene.job.incidents[-1].outcome
     scene.run(40)
     assert (scene.state, scene.job.counts_steps) == ("running", True)
-    assert "attempt 3 goes on at step" in scene.job.incidents[-1].outcome
+    assert "attempt 3 resumed at step" in scene.job.incidents[-1].outcome
 
 
 def test_another_run_may_count_no_steps() -> None:
@@ -634,4 +634,4 @@ def test_a_crash_that_is_reported_late_renames_the_incident_of_those_that_lost_t
 def test_an_attempt_that_begins_again_is_not_reported_as_resumed() -> None:
     scene = Scene(on_hang="restart", checkpoint=1000).run(30)
     scene.hang(2).until_found().until(lambda: not scene.incident.open, within=120)
-    assert "goes on at step 0, so no checkpoint was loaded; " in scene.incident.outcome
+    assert "resumed at step 0, so no checkpoint was loaded; " in scene.incident.outcome

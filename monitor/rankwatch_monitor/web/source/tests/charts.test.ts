@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { fitted, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { consistsOf, fitted, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -84,4 +84,20 @@ test("of the logged values a loss is shown, else the first that has a value", ()
   assert.equal(mainValue({ a: [null], b: [1] }), "b");
   assert.equal(mainValue({ a: [1], loss: [null] }, { loss: [3] }), "loss", "it is NaN, which is to be seen");
   assert.equal(mainValue({}), null);
+});
+
+test("waiting for the slowest rank is no communication, where it is known", () => {
+  const waited = { ...sample(10, { compute: 0.3, communication: 0.08 }), waiting: 0.06 };
+  const { lines } = stepChart([waited, sample(20, { compute: 0.3, communication: 0.08 })]);
+  const of = (name: string) => lines.find((line) => line.name === name)?.values.map((value) => (value === null ? null : Math.round(value * 1000)));
+  assert.deepEqual([of("waiting for other ranks"), of("communication")], [[60, null], [20, 80]]);
+  assert.deepEqual(stacked(lines)[0]!.map((value) => Math.round((value ?? 0) * 1000)), [380, 0]);
+  assert.equal(stepChart([sample(20, { communication: 0.08 })]).lines.some(({ name }) => name.startsWith("waiting")), false);
+});
+
+test("a change consists of shares that its sentence does not state, and of other sights of the same seconds", () => {
+  const rank = { sentence: "waiting for rank 5", share: 0.9 };
+  const [host, also] = [{ sentence: "host", share: 0.1 }, { sentence: "section 'data'", share: 0 }];
+  const why = { kind: "change" as const, sentence: "Steps take longer: 90 % of it is waiting for rank 5.", since: 1, contributors: [rank, host, also] };
+  assert.deepEqual(consistsOf(why), { shares: [host], also: [also] });
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, doing, focus, hosts, isFormer, kindWords, merged, otherRanks, quietStep, quietWords, rankTime, culpritRanks, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, culpritRanks, doing, focus, hosts, inPast, isFormer, kindWords, merged, otherRanks, quietStep, quietWords, ranksThen, rankTime, wasTaken, withoutStacks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -125,4 +125,18 @@ test("a host that is not heard leads with its silence and the limit", () => {
   assert.equal(quietWords(quiet, 125), "Node host-1 has not been heard for 25\u2009s; limit 1\u2009min");
   assert.equal(quietWords({ ...quiet, limit: null, hosts: ["a", "b", "c", "d"] }, 125), "Nodes a, b, c and 1 more have not been heard for 25\u2009s");
   assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable: neither its launcher nor its 4 ranks report.");
+});
+
+test("the ranks of a past incident are as of then", () => {
+  const culprits = [{ rank: 3, host: "a", class: "behind", reason: "" }, { rank: 4, host: "a", class: "host_silent", reason: "" }];
+  const then = ranksThen({ culprits, affected: [0, 1, 3, 2] }, 6);
+  assert.deepEqual(then.culprits.map(({ rank, state }) => [rank, state]), [[3, "hung"], [4, "silent"]]);
+  assert.deepEqual([then.waiting, then.others], [[0, 1, 2], [5]]);
+  assert.deepEqual(ranksThen({ culprits, affected: [] }, 6).others, [], "nothing is known of the others");
+});
+
+test("why something was done about an incident that is over", () => {
+  assert.equal(inPast("the policy is to restart"), "the policy was to restart");
+  assert.equal(inPast("the policy only records"), "the policy only recorded");
+  assert.equal(inPast("observe-only is on, no launcher runs this-is-it"), "observe-only was on, no launcher ran this-is-it");
 });

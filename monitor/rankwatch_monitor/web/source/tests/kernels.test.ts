@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { isUneven, nameAndShape, ratioOfSlowest, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, trendWords } from "../src/logic/kernels";
+import { inKernels, isUneven, nameAndShape, ratioOfSlowest, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, spread, timedWords, trendWords } from "../src/logic/kernels";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
@@ -66,4 +66,23 @@ test("the short name of a kernel has no namespace, template arguments or shapes"
   assert.equal(shortName("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor<float>>(int)<<<8,1,1 128,1,1>>>"), "vectorized_elementwise_kernel");
   assert.equal(shortName("aten::addmm[64,32x64]"), "addmm");
   assert.equal(shortName("a".repeat(50)).length, 32);
+});
+
+test("kernels are counted in English", () => {
+  assert.deepEqual([inKernels(1, 1), inKernels(2, 2), inKernels(3, 3), inKernels(1, 3), inKernels(2, 1200)], ["the only kernel", "both kernels", "all 3 kernels", "1 of 3 kernels", "2 of 1,200 kernels"]);
+});
+
+test("which ranks time kernels now, and that none of this attempt does", () => {
+  const cupti = { source: "cupti", reason: "", ranks: 31 };
+  const none = { source: "none", reason: "no CUPTI.", ranks: 1 };
+  assert.equal(timedWords({ at: NOW, sources: [cupti] }, false, NOW), "Timed by cupti on 31 ranks.");
+  assert.equal(timedWords({ at: NOW, sources: [cupti, none] }, false, NOW), "Timed by cupti on 31 ranks; 1 rank has none (no CUPTI).");
+  assert.match(timedWords({ at: NOW, sources: [] }, false, NOW), /^These are of the last report, at \d\d:\d\d:\d\d: no rank of this attempt has reported timings yet\.$/);
+  assert.match(timedWords({ at: NOW, sources: [{ ...none, ranks: 2 }] }, false, NOW), /: 2 ranks have none \(no CUPTI\)\.$/);
+  assert.match(timedWords({ at: NOW, sources: [] }, true, NOW), /^As of the last report, at /);
+});
+
+test("the ranks of a kernel lie between the fastest and the slowest", () => {
+  assert.deepEqual(spread({ fastest: 1, median: 2, slowest: 4 }, 100), [25, 50, 100]);
+  assert.equal(spread({ median: 2, slowest: 4 }, 100), null);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cell, layout, neighbour, rankAt, rings } from "../src/logic/layout";
+import { cell, layout, neighbour, rankAt, readable, rings } from "../src/logic/layout";
 import { byNode } from "../src/logic/nodes";
 
 const nodes = (worldSize: number, each: number) => byNode(worldSize, (rank) => `node-${Math.floor(rank / each)}`);
@@ -49,4 +49,11 @@ test("a node of which all ranks are meant gets one ring with its name, single ra
   const groups = nodes(16, 8);
   const placed = layout(groups, 16, box);
   assert.deepEqual(rings(placed, groups, [8, 9, 10, 11, 12, 13, 14, 15, 2]).map((ring) => ring.label), ["rank 2", "node-1"]);
+});
+
+test("of labels that would cover each other the first stands", () => {
+  const at = (x: number, y: number, text: string, before = false) => ({ x, y, text, before });
+  assert.deepEqual([...readable([at(10, 10, "rank 5"), at(14, 18, "rank 9"), at(14, 40, "rank 90"), at(200, 10, "rank 7")])], ["rank 5", "rank 90", "rank 7"]);
+  assert.deepEqual([...readable([at(300, 10, "rank 5", true), at(310, 10, "rank 6")])], ["rank 5", "rank 6"]);
+  assert.deepEqual([...readable([at(300, 10, "rank 5", true), at(290, 10, "rank 6", true)])], ["rank 5"]);
 });

@@ -5,12 +5,14 @@ import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
 
+const RUNS = { ended_at: null, last_heard: null };
+
 test("a closed incident has every phase, and together they make the downtime", () => {
   const found = phases(incident({ timeline: healed, closed_at: 122 }), 500);
   assert.deepEqual(found.map((phase) => phase.name), ["Detecting", "Deciding", "Capturing stacks", "Restarting", "Recovering"]);
   const sum = found.reduce((total, phase) => total + phase.seconds, 0);
   assert.ok(Math.abs(sum - 21.3) < 1e-9);
-  assert.equal(downtime(healed, 122, 500), 121.3 - 100);
+  assert.equal(downtime(incident({ timeline: healed, closed_at: 122 }), RUNS, 500), 121.3 - 100);
 });
 
 test("the time until the limit is no detection", () => {
@@ -35,7 +37,16 @@ test("unreached marks are left out, and restart phases where the action is no re
   assert.deepEqual(phases(logOnly, 500).map((phase) => phase.ends), ["detected", "decided", "captured"]);
   const open = phases({ ...logOnly, closed_at: null, phase: "detected" }, 500).at(-1)!;
   assert.deepEqual([open.name, open.from, open.to], ["Unresolved", 111, null]);
-  assert.equal(downtime(logged, 130, 500), 30);
+  assert.equal(downtime(logOnly, RUNS, 500), 30);
+});
+
+test("an open incident costs until now, until its job ended, or until the job was last heard of", () => {
+  const open = incident({ timeline: { ...healed, since: 100, first_step: null }, closed_at: null });
+  assert.equal(downtime(open, RUNS, 500), 400);
+  assert.equal(downtime(open, { ended_at: null, last_heard: 300 }, 500), 200);
+  assert.equal(downtime(open, { ended_at: 250, last_heard: null }, 500), 150);
+  const unknown = incident({ timeline: { ...healed, since: null, detected: null, first_step: null }, opened_at: 120, closed_at: null });
+  assert.equal(downtime(unknown, RUNS, 500), 380);
 });
 
 test("clocks that disagree make no negative phase", () => {

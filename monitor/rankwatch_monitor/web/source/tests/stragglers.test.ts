@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance, Straggler } from "../src/api/types";
-import { findingFacts, findingWords, gpuHours, isLoud, isShown, score, slowdown, slowTag } from "../src/logic/stragglers";
+import { findingFacts, findingWords, gpuHours, isLoud, isShown, restOf, score, slowdown, slowTag } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -16,7 +16,7 @@ test("the finding is the monitor's sentence, else a default", () => {
 
 test("facts of a finding are cause, share and ranks, as far as known", () => {
   const found = finding({ verdict: "worker", cause: "compute", share: 0.174, ranks: [8, 9, 10] });
-  assert.equal(plain(findingFacts(found)), "17.4 % of each step is lost · slow computation");
+  assert.equal(findingFacts(found), "", "the table of stragglers has them");
   assert.equal(plain(findingFacts({ ...found, verdict: "stage" })), "17.4 % of each step is lost · unbalanced stages · slow computation · 3 ranks (8–10)");
   assert.equal(findingFacts(finding({ verdict: "unexplained" })), "unexplained");
   assert.equal(findingFacts(finding({})), "");
@@ -43,4 +43,13 @@ test("how slow a rank is comes from what the others wait, else from its score", 
   assert.equal(slowdown(straggler(null, 0.5)), 2);
   assert.deepEqual([slowdown(straggler(null, null)), slowdown(straggler(1, null)), slowdown(straggler(-0.1, 1))], [null, null, null]);
   assert.deepEqual([slowTag(straggler(0.4, 1)), slowTag(straggler(null, null))], ["slow 1.67×", "slow"]);
+});
+
+test("a sentence stands once: what the headline begins with is not repeated", () => {
+  const sentence = "Rank 5 is slow: 31 ranks wait for it (27 %); its input takes 62 ms.";
+  assert.equal(restOf(sentence, "Rank 5 is slow: 31 ranks wait for it (27 %)"), "Its input takes 62 ms.");
+  assert.equal(restOf(sentence, sentence), "");
+  assert.equal(restOf(sentence, "Rank 5 is slow: 31 ranks…"), sentence, "it was cut within a clause");
+  assert.equal(restOf(sentence, "All ranks are making progress."), sentence);
+  assert.equal(restOf(sentence, ""), sentence);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { SectionTimeline } from "../src/api/types";
-import { beside, inSections, lanes, pannedView, ROW, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, written, zoomedView } from "../src/logic/timeline";
+import { absence, beside, inSections, lanes, pannedView, ROW, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
@@ -106,4 +106,16 @@ test("ranks are written as the monitor reads them", () => {
 test("nothing at all has no lanes that fail", () => {
   const none = lanes({ ...TIMELINE, ranks: [{ rank: 0, host: "", steps: [] }] }, 300);
   assert.deepEqual([none.columns, none.spans, none.missing], [[], [], []]);
+});
+
+test("an empty timeline states why, and what to do", () => {
+  const none = { sampled: [], no_waits: "it is not profiled", ranks_known: 0 };
+  const job = { ended_at: null, instrumented: true, iteration: 40 };
+  assert.match(absence(none, false, job).why, /^Steps have completed, and no rank has sent their sections\./);
+  assert.match(absence(none, false, { ...job, iteration: null }).why, /no rank has completed a step yet/);
+  assert.match(absence(none, false, { ...job, instrumented: false }).why, /rankwatch\.init\(\)/);
+  assert.equal(absence(none, false, job).ways.length, 3);
+  assert.deepEqual([absence(none, false, { ...job, ended_at: 5 }).ways, absence({ ...none, ranks_known: 1 }, false, job).ways], [[], []]);
+  assert.match(absence({ ...none, ranks_known: 1 }, false, job).why, /1 other has\. Choose other ranks/);
+  assert.equal(absence({ ...none, sampled: [10] }, true, job).why, "No step with known waiting is kept: it is not profiled.");
 });

@@ -107,7 +107,10 @@ export interface LedgerEntry {
   capture_s: number | null;
   restart_s: number | null;
   first_step_s: number | null;
+  /** Null while it is not over. */
   total_s: number | null;
+  /** What it has cost as of the answer. */
+  lost_s: number;
   steps_lost: number | null;
   outcome: string;
 }
@@ -149,6 +152,8 @@ export interface Performance {
   open: number;
   ended: Straggler[];
   finding: Finding;
+  /** What a person should do about it; null: nothing. Absent with older monitors. */
+  next_action?: SlowAction | null;
   cost_gpu_hours: number;
   /** One byte a rank as base64, in units of 1/200; 255: not known. */
   grid: Record<string, string>;
@@ -165,6 +170,19 @@ export interface RankScores {
   lateness_share: number | null;
 }
 
+/** What a person should do about a slow job. */
+export interface SlowAction {
+  /** Null: there is nothing to order. */
+  action: string | null;
+  text: string;
+  ranks: number[];
+  /** What shows more of the cause, on that host; empty: nothing. */
+  command: string;
+  host: string;
+  /** Page and section of the manual. */
+  runbook: string;
+}
+
 export interface Straggler {
   id: string;
   rank: number;
@@ -178,6 +196,10 @@ export interface Straggler {
   lateness: number | null;
   /** Lateness as a fraction of the step. */
   share: number | null;
+  /** The section that holds most of it, and seconds of a step that it and its peers spend on the cause. Absent with older monitors. */
+  section?: string | null;
+  own?: number | null;
+  peers?: number | null;
   cost_gpu_hours: number;
   action: string;
   action_reason: string;
@@ -306,6 +328,8 @@ export interface HistorySample {
   step_max: number;
   /** Seconds by part, medians over ranks; empty: no step was profiled. */
   parts: Record<string, number>;
+  /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. Absent with older monitors. */
+  waiting?: number | null;
 }
 
 /** Explanation of a change of the step time. */
@@ -389,6 +413,8 @@ export interface Kernel {
   ranks: number;
   median: number;
   tail: number | null;
+  /** Median of the fastest rank. Absent with older monitors. */
+  fastest?: number | null;
   slowest_rank: number;
   slowest_host: string;
   slowest: number;
@@ -464,7 +490,18 @@ export interface NodeDetail {
     launchers: (Launcher & { launcher_pid: number; ended_reason: string })[];
     groups: { dimension: Dimension; number: number; ranks: number }[];
   }[];
-  incidents: { job: string; incident: string; kind: string; opened_at: number; closed_at: number | null; headline: string; outcome: string }[];
+  incidents: {
+    job: string;
+    incident: string;
+    kind: string;
+    opened_at: number;
+    closed_at: number | null;
+    /** From when to when it cost time; null: it still does. */
+    since: number;
+    until: number | null;
+    headline: string;
+    outcome: string;
+  }[];
   named_by: number;
 }
 

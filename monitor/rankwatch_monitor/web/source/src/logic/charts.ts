@@ -4,6 +4,8 @@ import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/ty
 import { plural } from "./text";
 import { median } from "./timeline";
 
+type Contributor = Why["contributors"][number];
+
 export interface Line {
   name: string;
   /** The name of its colour in CSS, without its dashes. */
@@ -20,8 +22,15 @@ export interface Line {
 
 /** The parts of a step, from the lowest area up. */
 const PARTS: readonly (readonly [string, string])[] = [
-  ["compute", "series-1"], ["host", "series-2"], ["data", "series-3"], ["communication", "series-4"],
+  ["compute", "series-1"], ["host", "series-2"], ["data", "series-3"], ["communication", "series-4"], ["waiting for other ranks", "rank-waiting"],
 ];
+
+/** The seconds of a part. Where it is known how much of the communication is waiting for the slowest rank, that is a part of its own. */
+function partOf({ parts, waiting }: HistorySample, part: string): number | null | undefined {
+  if (part === "waiting for other ranks") return waiting;
+  const seconds = parts[part];
+  return part === "communication" && seconds !== undefined ? seconds - (waiting ?? 0) : seconds;
+}
 /** Missing samples beyond this many sample lengths are a gap in the lines. */
 const GAP = 3;
 
@@ -114,15 +123,21 @@ export interface StepChart {
 export function stepChart(samples: readonly HistorySample[]): StepChart {
   const rows = withGaps(samples);
   const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
-  const measured = PARTS.filter(([part]) => samples.some((sample) => sample.parts[part] !== undefined));
+  const measured = PARTS.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
   return {
     time: rows.map(({ at }) => at),
     lines: [
-      ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => sample.parts[part]), stack: true })),
+      ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => partOf(sample, part)), stack: true })),
       { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true },
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],
   };
+}
+
+/** What the change consists of, by its share, and other sights of the same seconds; what the sentence states already is left out. */
+export function consistsOf({ contributors, sentence }: Why): { shares: Contributor[]; also: Contributor[] } {
+  const rest = contributors.filter((each) => !sentence.includes(each.sentence));
+  return { shares: rest.filter(({ share }) => share > 0).slice(0, 3), also: rest.filter(({ share }) => share <= 0).slice(0, 3) };
 }
 
 const NOTHING = "Nothing changed";

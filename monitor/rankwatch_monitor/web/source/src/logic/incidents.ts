@@ -1,6 +1,6 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, QuietHost } from "../api/types";
+import type { Culprit, Incident, JobSummary, QuietHost, RankState } from "../api/types";
 import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
@@ -80,6 +80,35 @@ export function classes(culprits: readonly Culprit[]): string {
 }
 
 const CLASSES: Record<string, string> = { host_silent: "silent", gil_held: "GIL held", device_or_network: "device or network stuck" };
+
+export const classWords = (kind: string): string => CLASSES[kind] ?? words(kind);
+
+export interface RanksThen {
+  culprits: { rank: number; host: string; state: RankState; kind: string }[];
+  waiting: number[];
+  others: number[];
+}
+
+const STATES: Record<string, RankState> = { dead: "dead", host_silent: "silent", stopped: "stopped", never_started: "unseen", straggler: "running", wrong_result: "running" };
+
+/** The ranks when an incident was detected, by its record: culprits, affected ones and, where any is, the rest of so many. */
+export function ranksThen({ affected, culprits }: Pick<Incident, "affected" | "culprits">, worldSize: number): RanksThen {
+  const named = new Set(culprits.map(({ rank }) => rank));
+  const waiting = [...new Set(affected)].filter((rank) => !named.has(rank)).sort((a, b) => a - b);
+  const held = new Set(waiting);
+  return {
+    culprits: culprits.map(({ rank, host, class: kind }) => ({ rank, host, state: STATES[kind] ?? "hung", kind })),
+    waiting,
+    others: affected.length === 0 ? [] : Array.from({ length: worldSize }, (_, rank) => rank).filter((rank) => !named.has(rank) && !held.has(rank)),
+  };
+}
+
+const PAST: Record<string, string> = { is: "was", are: "were", has: "had", have: "had", records: "recorded", runs: "ran", waits: "waited", wait: "waited" };
+
+/** Why something was or was not done about an incident that is over: "the policy was to restart". */
+export function inPast(why: string): string {
+  return why.replace(/(?<![\w'./-])(is|are|has|have|records|runs|waits|wait)(?![\w'./-])/g, (found) => PAST[found]!);
+}
 
 const KINDS: Record<string, string> = {
   section_overrun: "section over its limit",

@@ -1,7 +1,7 @@
 // The table of kernels: sparklines, and the trend in words.
 
-import type { Kernel } from "../api/types";
-import { clock, fine } from "./text";
+import type { Kernel, Kernels } from "../api/types";
+import { clock, count, fine, listed, plural } from "./text";
 
 export interface Spark {
   /** Points of each stretch without a gap, as SVG writes them. */
@@ -42,6 +42,12 @@ export function trendWords(kernel: Kernel, now: number): string {
   const [least, most] = [fine(Math.min(...known)), fine(Math.max(...known))];
   const range = least === most ? `always ${least}` : `${least} to ${most}`;
   return kernel.slower_since === null ? range : `${range}, ${times(kernel.change)} as long since ${clock(kernel.slower_since, now)}`;
+}
+
+/** Where the fastest rank, the median and the slowest rank lie on a line from 0 to the slowest. */
+export function spread({ fastest, median, slowest }: Pick<Kernel, "fastest" | "median" | "slowest">, width: number): [number, number, number] | null {
+  if (fastest == null || !(slowest > 0)) return null;
+  return [fastest, median, slowest].map((value) => (width * value) / slowest) as [number, number, number];
 }
 
 export function times(ratio: number | null): string {
@@ -96,6 +102,23 @@ const excess = (kernel: Kernel) => (ratioOfSlowest(kernel) - 1) * kernel.share;
 export function slowRankWords({ rank, worst, ratio }: SlowRank): string {
   const than = worst.ranks === 2 ? "that of the other rank" : "the median of all ranks";
   return `Rank ${rank}'s ${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
+}
+
+/** In how many of all kernels: "the only kernel", "both kernels", "all 3 kernels", "2 of 3 kernels". */
+export function inKernels(some: number, all: number): string {
+  if (some < all) return `${count(some)} of ${count(all)} kernels`;
+  return all === 1 ? "the only kernel" : all === 2 ? "both kernels" : `all ${count(all)} kernels`;
+}
+
+/** Which ranks time kernels now, as a sentence. `over`: the job has ended. */
+export function timedWords({ at, sources }: Pick<Kernels, "at" | "sources">, over: boolean, now: number): string {
+  const timing = sources.filter(({ source }) => source !== "none");
+  const without = sources.filter(({ source }) => source === "none");
+  const on = timing.map((each) => `${each.source} on ${plural(each.ranks, "rank")}`);
+  const missing = without.map(({ ranks, reason }) => `${plural(ranks, "rank has", "ranks have")} none${reason && ` (${reason.replace(/\.$/, "")})`}`);
+  const none = sources.length === 0 ? "no rank of this attempt has reported timings yet" : missing.join(", ");
+  if (on.length > 0) return `${over ? "Were timed" : "Timed"} by ${listed(on)}${missing.length > 0 ? `; ${missing.join(", ")}` : ""}.`;
+  return over ? `As of the last report, at ${clock(at, now)}.` : `These are of the last report, at ${clock(at, now)}: ${none}.`;
 }
 
 const LONGEST = 32;

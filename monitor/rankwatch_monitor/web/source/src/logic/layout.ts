@@ -169,3 +169,20 @@ function around(cells: readonly Rectangle[]): Rectangle {
   const bottom = Math.max(...cells.map((c) => c.y + c.height));
   return { x, y, width: right - x, height: bottom - y };
 }
+
+/** CSS pixels: the height of a label, and about the width of one letter and of its margins. */
+const [LABEL, LETTER, MARGIN] = [20, 7.4, 20];
+
+/** The texts of the labels that can be read: one that would cover another before it is left out. In CSS pixels. */
+export function readable(labels: readonly { x: number; y: number; text: string; before: boolean }[]): ReadonlySet<string> {
+  const boxes: { left: number; right: number; y: number }[] = [];
+  const kept = new Set<string>();
+  for (const { x, y, text, before } of labels) {
+    const width = LETTER * text.length + MARGIN;
+    const [left, right] = before ? [x - width, x] : [x, x + width];
+    if (boxes.some((box) => left < box.right && right > box.left && Math.abs(y - box.y) < LABEL)) continue;
+    boxes.push({ left, right, y });
+    kept.add(text);
+  }
+  return kept;
+}

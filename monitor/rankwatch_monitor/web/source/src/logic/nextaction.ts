@@ -12,9 +12,13 @@ export interface Prepared {
 
 /** The order that an incident calls for; null: none, or one that this page does not know. */
 export function preparedOrder({ next_action, headline, reason }: Incident): Prepared | null {
-  const action = ACTIONS.find(([name]) => name === next_action?.action)?.[0];
-  if (!next_action || action === undefined) return null;
-  return { action, ranks: next_action.ranks, reason: (headline || reason).slice(0, 500) };
+  return next_action ? orderOf(next_action, headline || reason) : null;
+}
+
+/** An order of the monitor's proposal, for a reason; null: it proposes none. */
+export function orderOf(next: { action: string | null; ranks: readonly number[] }, reason: string): Prepared | null {
+  const action = ACTIONS.find(([name]) => name === next.action)?.[0];
+  return action === undefined ? null : { action, ranks: next.ranks, reason: reason.slice(0, 500) };
 }
 
 /** The next step for a job of which nothing is received or that has failed; null: there is none. */

@@ -1,6 +1,6 @@
 // An incident as consecutive phases, each named for what happened until its end mark.
 
-import type { Incident, Timeline } from "../api/types";
+import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
 
 export interface Phase {
@@ -77,9 +77,12 @@ function withoutStaleCapture({ timeline, phase }: Incident): Timeline {
   return stale ? { ...timeline, captured: null } : timeline;
 }
 
-/** Downtime of the job: from the last progress to the first new step, else to its closing, else to now. */
-export function downtime(timeline: Timeline, closedAt: number | null, now: number): number | null {
-  const start = timeline.since ?? timeline.detected;
-  if (start === null) return null;
-  return Math.max(0, (timeline.first_step ?? closedAt ?? now) - start);
+/**
+ * What an incident has cost the job in time: from the beginning of its trouble to the first new step, else to its closing, else
+ * to the end of the job or the last that was heard of it, else to now. The monitor counts the same (core/views/downtime.py).
+ */
+export function downtime(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): number {
+  const { closed_at: closedAt, opened_at: openedAt, timeline } = incident;
+  const until = timeline.first_step ?? closedAt ?? job.ended_at ?? job.last_heard ?? now;
+  return Math.max(0, until - (timeline.since ?? openedAt));
 }

@@ -25,14 +25,22 @@ export function findingWords(finding: Finding): string {
 
 /** Share, origin, cause and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
 export function findingFacts(finding: Finding): string {
-  if (isUnremarkable(finding)) return "";
-  const ranks = finding.verdict === "worker"; // they have a table of their own
+  if (isUnremarkable(finding) || finding.verdict === "worker") return ""; // slow ranks have a table of their own
   return [
     finding.share > 0 ? `${percent(finding.share)} of each step is lost` : null,
-    ranks ? null : ORIGINS[finding.verdict] ?? finding.verdict,
+    ORIGINS[finding.verdict] ?? finding.verdict,
     finding.cause === "unexplained" ? null : `slow ${slowIn(finding.cause)}`,
-    finding.ranks.length > 0 && !ranks ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
+    finding.ranks.length > 0 ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
   ].filter(Boolean).join(" · ");
+}
+
+/** What a sentence states beyond the text above, which may be its beginning. */
+export function restOf(sentence: string, above: string): string {
+  if (isShown(sentence, above)) return "";
+  const begun = above.replace(/\.$/, "");
+  if (begun === "" || !sentence.startsWith(begun)) return sentence;
+  const rest = sentence.slice(begun.length).replace(/^[;:,. ]+/, "");
+  return rest.charAt(0).toUpperCase() + rest.slice(1);
 }
 
 /** Whether the text above already contains a sentence. */
@@ -56,8 +64,7 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
 }
 
 /**
- * How many times as long as the others a slow rank takes for its part of a step: the others wait for the rest of it.
- * From the score where lateness is not known; null: neither is.
+ * A slow rank's own time in a step, divided by the median of its peers': they wait for the rest of it. From the score where lateness is not known; null: neither is.
  */
 export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
   if (share !== null && share > 0 && share < 1) return 1 / (1 - share);

@@ -53,6 +53,11 @@ export function clock(then: number | null, now: number): string {
   return now - then < 86_400 && day(date) === day(new Date(now * 1000)) ? time : `${day(date)} ${time.slice(0, 5)}`;
 }
 
+/** "a", "a and b", "a, b and c". */
+export function listed(items: readonly string[]): string {
+  return items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`;
+}
+
 export function count(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
 }

@@ -1,8 +1,8 @@
 // Layout of the section timeline: one lane per rank, one column per step, nested sections below each other; its zoom; and the time in
 // collectives.
 
-import type { RankLane, RankStep, SectionTimeline } from "../api/types";
-import { runs } from "./text";
+import type { JobSummary, RankLane, RankStep, SectionTimeline } from "../api/types";
+import { plural, runs } from "./text";
 
 /** CSS pixels. */
 export const ROW = 17;
@@ -13,6 +13,28 @@ const NARROWEST = 1.5;
 const DEEPEST = 5;
 /** Seconds to which the API rounds. */
 const ROUNDING = 2e-6;
+
+/** Why there is nothing to draw, and what to do to have it. */
+export interface Absence {
+  why: string;
+  ways: string[];
+}
+
+/** `profiled`: only steps with known waiting were asked for. */
+export function absence(timeline: Pick<SectionTimeline, "sampled" | "no_waits" | "ranks_known">, profiled: boolean, job: Pick<JobSummary, "ended_at" | "instrumented" | "iteration"> | null): Absence {
+  if (profiled && timeline.sampled.length > 0) return { why: `No step with known waiting is kept: ${timeline.no_waits}.`, ways: [] };
+  if (timeline.ranks_known > 0) return { why: `These ranks have sent no sections; ${plural(timeline.ranks_known, "other has", "others have")}. Choose other ranks above.`, ways: [] };
+  if (job !== null && job.ended_at !== null) return { why: "No sections are kept of this job: they are in the memory of the monitor that watched it, and its record has none.", ways: [] };
+  const why = job?.instrumented === false ? "No rank has called rankwatch.init(), so no sections have arrived." : job?.iteration == null ? "No sections have arrived: no rank has completed a step yet." : "Steps have completed, and no rank has sent their sections.";
+  return {
+    why: `${why} A lane appears here for each rank once they do:`,
+    ways: [
+      "The training loop enters rankwatch.step() for each step, and sections such as data, forward and backward within it; rankwatch run --auto does that for common loops.",
+      "RANKWATCH_SPAN_STRIDE is not 0: every 10th step is sent by default.",
+      "What stands between ranks and monitor, such as a collector, passes traces (POST /v1/traces) too.",
+    ],
+  };
+}
 
 export interface Placed {
   lane: number;

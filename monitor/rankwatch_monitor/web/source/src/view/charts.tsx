@@ -6,10 +6,10 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withTrendGaps } from "../logic/charts";
+import { consistsOf, explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withTrendGaps } from "../logic/charts";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, percent, plural, speedText } from "../logic/text";
+import { clock, duration, figure, listed, percent, plural, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot } from "./plot";
@@ -107,7 +107,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
             { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
             { name: "median", tone: "text", values: points.scores[name]!.median },
             { name: "worst rank", tone: "rank-hung", values: points.scores[name]!.min },
-          ], { fit: true, least: SHORTEST_SHARE })}
+          ], { fit: true, least: SHORTEST_SHARE, label: figure })}
         </section>
       ))}
     </>
@@ -135,18 +135,20 @@ export function Broken({ found }: { found: readonly NonFinite[] }) {
 const arrows = (text: string): string => text.replaceAll(" -> ", " → ");
 
 function Explanation({ why, sentence }: { why: Why; sentence: string }) {
+  const { shares, also } = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>
       <p>{arrows(sentence)}</p>
-      {why.contributors.length > 0 && (
-        <ul>
-          {why.contributors.slice(0, 3).map((each) => (
+      {shares.length > 0 && (
+        <ul aria-label="What the change consists of">
+          {shares.map((each) => (
             <li key={each.sentence}>
               <b>{percent(each.share)}</b> {arrows(each.sentence)}
             </li>
           ))}
         </ul>
       )}
+      {also.length > 0 && <p class="also">The same time is seen in {listed(also.map((each) => arrows(each.sentence)))}.</p>}
     </div>
   );
 }

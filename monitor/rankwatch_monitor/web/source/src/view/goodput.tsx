@@ -6,6 +6,7 @@ import { asOf } from "../api/connection";
 import { inWords, type Slice, slices, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords } from "../logic/incidents";
+import { downtime } from "../logic/phases";
 import { clock, count, duration, percent } from "../logic/text";
 import { Facts } from "./facts";
 
@@ -58,6 +59,11 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
   const [all, showAll] = useState(false);
   const visible = all ? entries : entries.slice(0, FEW);
   const byId = new Map(incidents.map((incident) => [incident.id, incident]));
+  const cost = (entry: LedgerEntry) => {
+    if (entry.total_s !== null) return duration(entry.total_s);
+    const incident = byId.get(entry.id);
+    return <>{duration(incident === undefined ? entry.lost_s : downtime(incident, job, asOf.value))} so far</>;
+  };
   return (
     <>
       <h3>Time by incident</h3>
@@ -89,7 +95,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
                 <td class="number">{duration(entry.capture_s)}</td>
                 <td class="number">{duration(entry.restart_s)}</td>
                 <td class="number">{duration(entry.first_step_s)}</td>
-                <td class="number force">{duration(entry.total_s)}</td>
+                <td class="number force">{cost(entry)}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
               </tr>

@@ -48,10 +48,10 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 }
 
 function facts(job: JobSummary, incident: Incident): string {
-  const lost = downtime(incident.timeline, incident.closed_at, asOf.value);
+  const lost = downtime(incident, job, asOf.value);
   return [
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
-    lost === null ? null : duration(lost),
+    duration(lost),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
   ].filter(Boolean).join(" · ");
 }

@@ -29,6 +29,7 @@ import { JobMark } from "./marks";
 import { NextStep } from "./nextaction";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
+import { RanksThen } from "./ranksthen";
 import { forgetSelection, takeSight } from "./selection";
 import { announcement } from "./shell";
 import { Stacks } from "./stacks";
@@ -62,10 +63,12 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
+  // An incident that is over, by its own address: what is shown is as of then.
+  const past = incident !== null && requested !== null && incident.closed_at !== null;
   const suspected = incidents.some((each) => each.closed_at === null && isSuspected(each));
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
-  const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
+  const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
       <Head job={job} goodput={goodput.value} suspected={suspected} />
@@ -91,24 +94,28 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "kernels" && <Kernels id={id} over={over} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
-      {tab === "overview" && loud && stragglers}
+      {tab === "overview" && loud && !past && stragglers}
       {tab === "overview" && !broken && <Glance job={job} incidents={incidents} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
-            <RankGrid watch={watch} incident={incident} />
-            <RankTable watch={watch} incident={incident} />
+            {past ? <RanksThen incident={incident} worldSize={job.world_size} /> : (
+              <>
+                <RankGrid watch={watch} incident={incident} />
+                <RankTable watch={watch} incident={incident} />
+              </>
+            )}
           </div>
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {broken && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
-            <Launchers launchers={over ? [] : launchers.value} />
-            <Limits timeouts={timeouts.value} folded={incidents.some((each) => each.closed_at === null)} />
+            {!past && <Launchers launchers={over ? [] : launchers.value} />}
+            {!past && <Limits timeouts={timeouts.value} folded={incidents.some((each) => each.closed_at === null)} />}
           </div>
-          {!loud && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
-          {performance !== null && <Scores performance={performance} />}
+          {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
+          {performance !== null && !past && <Scores performance={performance} />}
           <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
         </div>
       )}

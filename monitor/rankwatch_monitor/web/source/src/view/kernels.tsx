@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { isUneven, nameAndShape, ratioOfSlowest, slowerFirst, slowRanksOf, slowRankWords, spark, times, trendWords } from "../logic/kernels";
+import { inKernels, isUneven, nameAndShape, ratioOfSlowest, slowerFirst, slowRanksOf, slowRankWords, spark, spread, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { score } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -28,7 +28,7 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
         <>
           <Uneven table={table} />
           <p class="finding">
-            {slower.length === 0 ? "Compared with its own past, no kernel has become slower." : (
+            {slower.length === 0 ? "Over the median of all ranks, no kernel takes longer than it did before." : (
               <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b>, shown first.</>
             )}
           </p>
@@ -42,6 +42,7 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
                   <th scope="col" class="number" title="Mean of the slower half of the calls">Tail</th>
                   <th scope="col" class="number" title="The median now, divided by the lower quartile of the trend">Now / usual</th>
                   <th scope="col">Median since {clock(table.since, asOf.value)}</th>
+                  <th scope="col" title="Medians of the fastest and the slowest rank; the mark is the median over all ranks">Fastest to slowest rank</th>
                   <th scope="col" class="number">Slowest rank</th>
                   <th scope="col">Node</th>
                   <th scope="col" class="number" title="Median of the slowest rank, and how many times the median over all ranks that is">Its median</th>
@@ -55,7 +56,7 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
           </div>
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
-            Timed by {table.sources.map((each) => `${each.source} on ${plural(each.ranks, "rank")}`).join(", ") || "no rank now"}.
+            {timedWords(table, over, asOf.value)}
             {" "}Medians are over the ranks; collectives are left out, since they wait for other ranks. A point of the trends covers {wholeDuration(table.spacing)}.
             {" "}The trends are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
           </p>
@@ -77,7 +78,7 @@ function Uneven({ table }: { table: Table }) {
         <p key={each.rank} class="finding uneven">
           {slowRankWords(each)}.
           <small>
-            {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}. It is the slowest in {each.kernels === table.kernels.length ? (each.kernels === 1 ? "the only kernel" : `all ${count(each.kernels)} kernels`) : plural(each.kernels, "kernel")} below, {percent(each.share)} of the kernel time.
+            {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}. It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
           </small>
         </p>
       ))}
@@ -104,6 +105,7 @@ function Row({ job, kernel, points }: { job: string; kernel: Kernel; points: rea
         {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
       </td>
       <td><Sparkline kernel={kernel} points={points} /></td>
+      <td><Spread kernel={kernel} /></td>
       <td class={uneven}>
         {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}
       </td>
@@ -124,6 +126,22 @@ function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number
       {changed !== null && <path class="changed" d={`M${changed.toFixed(1)} 0V${HEIGHT}`} />}
       {lines.map((line) => <polyline key={line} points={line} />)}
       {end && <circle cx={end.x} cy={end.y} r="2.2" />}
+    </svg>
+  );
+}
+
+function Spread({ kernel }: { kernel: Kernel }) {
+  const found = kernel.ranks > 1 ? spread(kernel, WIDTH) : null;
+  if (found === null) return <>–</>;
+  const [from, middle, to] = found;
+  const words = `${fine(kernel.fastest)} to ${fine(kernel.slowest)}, median ${fine(kernel.median)}`;
+  const y = HEIGHT / 2;
+  return (
+    <svg class="spread" role="img" aria-label={`Ranks: ${words}`} width={WIDTH + 2 * ROOM} height={HEIGHT + 2 * ROOM} viewBox={`${-ROOM} ${-ROOM} ${WIDTH + 2 * ROOM} ${HEIGHT + 2 * ROOM}`}>
+      <title>{words}</title>
+      <path class="zero" d={`M0 ${y}H${WIDTH}`} />
+      <path class={isUneven(kernel) ? "range uneven" : "range"} d={`M${from.toFixed(1)} ${y}H${Math.max(to, from + 1).toFixed(1)}`} />
+      <path class="middle" d={`M${middle.toFixed(1)} ${y - 6}v12`} />
     </svg>
   );
 }

@@ -90,7 +90,7 @@ function Incidents({ node }: { node: NodeDetail }) {
             <tr key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
               <td>{clock(each.opened_at, asOf.value)}</td>
               <td class="what"><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></td>
-              <td class="why">{each.closed_at === null ? `not over, ${roughly(asOf.value - each.opened_at)} so far` : each.outcome || "closed"}</td>
+              <td class="why">{each.closed_at === null ? `not over, ${duration((each.until ?? asOf.value) - each.since)} so far` : each.outcome || "closed"}</td>
               <td><a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <small class="code">{each.job}</small></>}</td>
             </tr>
           ))}

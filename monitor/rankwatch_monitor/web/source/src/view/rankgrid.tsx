@@ -5,7 +5,7 @@ import type { Incident, Straggler } from "../api/types";
 import { stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
-import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
+import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
@@ -216,23 +216,31 @@ function Rings({ placed, groups, scale, grid, incident, slow }: Ringed) {
   const others = size < EASILY_SEEN ? troubled(grid).filter((rank) => !culprits.includes(rank) && !slow.has(rank)) : [];
   const stragglers = [...slow.values()].filter(({ rank }) => rank < grid.codes.length && !culprits.includes(rank));
   const side = (x: number) => (x > placed.width / 2 ? "before" : "after");
+  const found = rings(placed, groups, culprits);
+  // Where cells have no numbers, names stand beside their rings: of several at one place, the first.
+  const names = [
+    ...found.map(({ x, y, label }) => ({ x, y, text: label })),
+    ...stragglers.slice(0, NAMED_SLOW).map((each) => ({ ...cell(placed, each.rank), text: `rank ${each.rank} ${slowTag(each)}` })),
+  ].map(({ x, y, text }) => ({ x: x / scale, y: y / scale, text, before: side(x) === "before" }));
+  const named = size < NUMBERED ? readable(names) : new Set<string>();
   return (
     <>
-      {stragglers.map((each, place) => {
+      {stragglers.map((each) => {
         const at = cell(placed, each.rank);
+        const name = `rank ${each.rank} ${slowTag(each)}`;
         return (
           <span key={`slow ${each.rank}`} class="ring slow" style={cssBox(at, scale)}>
             {size >= ROOMY && <em class="within">slow</em>}
-            {size < NUMBERED && place < NAMED_SLOW && <em class={side(at.x)}>rank {each.rank} {slowTag(each)}</em>}
+            {named.has(name) && <em class={side(at.x)}>{name}</em>}
           </span>
         );
       })}
       {others.map((rank) => (
         <span key={rank} class="ring thin" style={cssBox(cell(placed, rank), scale)} />
       ))}
-      {rings(placed, groups, culprits).map((ring) => (
+      {found.map((ring) => (
         <span key={ring.label} class="ring" style={cssBox(ring, scale)}>
-          {size < NUMBERED && <em class={side(ring.x)}>{ring.label}</em>}
+          {named.has(ring.label) && <em class={side(ring.x)}>{ring.label}</em>}
         </span>
       ))}
     </>

@@ -5,31 +5,33 @@ import { useState } from "preact/hooks";
 import type { Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
-import { findingFacts, findingWords, foundBy, gpuHours, isShown, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
+import { findingFacts, findingWords, foundBy, gpuHours, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
 import { ago, clock, count, duration, percent, roughly, words } from "../logic/text";
+import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
 
 const FEW = 8;
 const WORST = 5;
 
-/** `headline`: the text at the top of the page. */
-export function Stragglers({ performance, headline }: { performance: Performance; headline: string }) {
+/** `headline`: the text at the top of the page, which is not repeated. */
+export function Stragglers({ job, performance, headline }: { job: string; performance: Performance; headline: string }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const shown = isShown(sentence, headline);
+  const rest = restOf(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">
         Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, costliest first`}</small>
       </h2>
-      {(!shown || facts !== "") && (
+      {(rest !== "" || facts !== "") && (
         <p class="finding" data-verdict={finding.verdict}>
-          {!shown && sentence}
+          {rest}
           {facts && <small>{facts}{finding.since !== null && ` · since ${clock(finding.since, asOf.value)}, for ${roughly(asOf.value - finding.since)}`}</small>}
         </p>
       )}
+      {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={headline} />}
       {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} />}
       {ended.length > 0 && (
         <details>
@@ -73,6 +75,7 @@ interface Rows {
 function Table({ name, rows, total, above = "", over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
+  const known = visible.some((each) => each.own != null);
   const why = visible.some((each) => !isShown(each.reason, above) || each.action !== "log");
   return (
     <>
@@ -83,9 +86,10 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               <th scope="col">Slow in</th>
-              <th scope="col" class="number" title="How many times as long as the others it takes for its part of a step">Takes</th>
+              {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
+              <th scope="col" class="number" title="Its own time in a step, without waiting, divided by the median of its peers'">Own time in a step</th>
               <th scope="col" class="number">Others wait</th>
-              <th scope="col" class="number">Of a step</th>
+              <th scope="col" class="number">Share of a step</th>
               <th scope="col" class="number">GPU score</th>
               <th scope="col" class="number">Cost</th>
               <th scope="col">Since</th>
@@ -98,13 +102,14 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
               <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
                 <td><NodeLink host={each.host} /></td>
-                <td>{slowIn(each.cause)}</td>
-                <td class="number force">{times(slowdown(each))}</td>
+                <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
+                {known && <td class="number">{each.own == null ? "–" : <>{duration(each.own)}<small>its peers {duration(each.peers)}</small></>}</td>}
+                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>its peers' median</small>}</td>
                 <td class="number">{duration(each.lateness)}</td>
                 <td class="number">{percent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
                 <td class="number">{gpuHours(each.cost_gpu_hours)}</td>
-                <td>{clock(each.since, asOf.value)}{!over && <small> {ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
+                <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
                 {why && (
                   <td class="why">

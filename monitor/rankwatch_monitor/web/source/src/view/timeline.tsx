@@ -5,7 +5,7 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { lanes, type Lanes, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
+import { type Absence, absence, lanes, type Lanes, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
@@ -93,7 +93,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       </form>
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
-      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline, profiled, (watch.job.value?.ended_at ?? null) !== null)}</p>}
+      {timeline !== null && sampled.length === 0 && <Absent {...absence(timeline, profiled, watch.job.value)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
           <Key timeline={timeline} />
@@ -126,11 +126,14 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written([...found]);
 }
 
-function absence(timeline: SectionTimeline, profiled: boolean, over: boolean): string {
-  if (profiled && timeline.sampled.length > 0) return `No step with known waiting is kept: ${timeline.no_waits}.`;
-  if (timeline.ranks_known > 0) return `These ranks have sent no spans; ${count(timeline.ranks_known)} others have.`;
-  if (over) return "No spans are kept: the monitor that watched the job has them in memory only, and its record has none.";
-  return "No spans yet: ranks send every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.step().";
+function Absent({ why, ways }: Absence) {
+  return (
+    <div class="absent">
+      <p>{why}</p>
+      {ways.length > 0 && <ul>{ways.map((way) => <li key={way}>{way}</li>)}</ul>}
+      {ways.length > 0 && <p><a href="/manual/adopt.html">How steps and sections get into a script</a></p>}
+    </div>
+  );
 }
 
 function Key({ timeline }: { timeline: SectionTimeline }) {

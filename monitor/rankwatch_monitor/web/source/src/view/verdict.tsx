@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, doing, hosts, isFormer, kindWords, quietWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
+import { classes, doing, hosts, inPast, isFormer, kindWords, quietWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
@@ -90,7 +90,7 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
-  const lost = downtime(timeline, incident.closed_at, asOf.value);
+  const lost = downtime(incident, job, asOf.value);
   const others = otherRanks(incident, job.world_size);
   const quiet = incident.closed_at === null && culprits.length === 0 ? (job.quiet_host ?? null) : null;
   return [
@@ -100,11 +100,11 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
     action(job, incident),
     {
       label: "Cost",
-      value: lost === null ? "–" : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
+      value: `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
       note: [
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
-        lost === null ? null : rankTime(lost, job.world_size),
-        others > 0 && incident.closed_at === null ? `${plural(others, culprits.length > 0 ? "other rank" : "rank")} affected` : null,
+        rankTime(lost, job.world_size),
+        others > 0 ? `${plural(others, culprits.length > 0 ? "other rank" : "rank")} affected` : null,
       ].filter(Boolean).join(", "),
     },
   ];
@@ -114,11 +114,12 @@ function action(job: JobSummary, incident: Incident): Fact {
   // When a suspicion is acted on is stated above.
   const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
   if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
-  if (incident.action === "log") return { label: "Action", value: "none", note: why };
+  const over = incident.closed_at !== null;
+  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
-  const not = !taken && incident.closed_at !== null ? "not taken; " : "";
-  return { label, value: words(incident.action), note: `${not}${why}` };
+  const not = !taken && over ? "not taken; " : "";
+  return { label, value: words(incident.action), note: `${not}${over ? inPast(why) : why}` };
 }
 
 function where(incident: Incident, detail: IncidentDetail | null): Fact {

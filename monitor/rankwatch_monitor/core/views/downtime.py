@@ -1,0 +1,55 @@
+"""What an incident costs in time: one definition for API, page, command line, report, messages and digest. Pure.
+
+The cost of an incident runs from the beginning of its trouble, not from its detection,
+
+*  until the first new step, where the ranks were restarted,
+*  else until it was closed,
+*  else until the job ended, or was last heard of where it is lost,
+*  else until now: its cost *so far*.
+
+The page computes the same from the fields of the API (``logic/phases.ts``).
+"""
+
+from __future__ import annotations
+
+from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+
+
+def began(incident: Incident) -> float:
+    """Unix seconds at which the trouble began."""
+    since = incident.timeline.since
+    return incident.opened_at if since is None else since
+
+
+def over(incident: Incident) -> float | None:
+    """Unix seconds at which it ceased to cost time; None: not yet."""
+    first_step = incident.timeline.first_step
+    return incident.closed_at if first_step is None else first_step
+
+
+def known_until(job: Job, incident: Incident, now: float) -> float | None:
+    """Unix seconds up to which its cost is known, which does not grow any more; None: it grows."""
+    if (end := over(incident)) is not None:
+        return end
+    if job.ended is not None:
+        return job.ended.at
+    return job.last_heard if liveness.lost(job, now) else None
+
+
+def seconds(job: Job, incident: Incident, now: float) -> float:
+    """What it has cost the job as of ``now`` (unix seconds)."""
+    until = known_until(job, incident, now)
+    return max(0.0, (now if until is None else until) - began(incident))
+
+
+def of_job(job: Job, since: float, now: float) -> float:
+    """Seconds after ``since`` in which some confirmed fault held the job up; overlapping ones count once."""
+    faults = [each for each in job.incidents if each.confirmed and not each.elective]
+    spans = [(max(since, began(each)), began(each) + seconds(job, each, now)) for each in faults]
+    total, until = 0.0, since
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total

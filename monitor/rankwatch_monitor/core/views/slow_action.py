@@ -1,0 +1,109 @@
+"""What a person should do about ranks, stages or links that slow a job. Derived when it is read.
+
+=============  ======================================================================================================
+worker         look at the host and device of the slow ranks, at what the cause points to; where launchers can restart
+               the job without that host, that order is prepared
+many workers   look for what they share: no single one is to blame
+stage          move work between the stages
+workload       even out the work
+link           look at the network of the group's nodes
+unexplained    look into the steps
+=============  ======================================================================================================
+
+Nothing while an incident is open, whose own next action counts, or the job is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import Action, Cause, StragglerVerdict
+from rankwatch_monitor.core.incident import exclusion, straggler_actions
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.findings import Straggler
+
+RUNBOOK: Final = "runbook.html#rankwatchstraggler"
+LINK_RUNBOOK: Final = "runbook.html#rankwatchlinkslow"
+_LOOK: Final[Mapping[Cause, str]] = {
+    Cause.DATA: "Look at what feeds {ranks} on {host}: the data loader's workers, the storage, the CPUs",
+    Cause.HOST: "Look at the CPUs of {host}: other processes there, and what {ranks} runs in Python",
+    Cause.COMPUTE: "Look at the GPU of {ranks} on {host}: clock, temperature, throttling, errors",
+}
+_LOOK_INSIDE: Final = "Read the stacks of {ranks} on {host}: nothing that was measured explains most of it"
+_ELSEWHERE: Final[Mapping[StragglerVerdict, str]] = {
+    StragglerVerdict.STAGE: "Move layers from the slow pipeline stage to the others: no node is at fault.",
+    StragglerVerdict.WORKLOAD: "Even out the work of the ranks, such as the lengths of samples: no node is at fault.",
+    StragglerVerdict.LINK: "Look at the network between the nodes of this process group: links, switches, adapters.",
+    StragglerVerdict.UNEXPLAINED: "Compare the ranks in the section timeline: no measurement shows what it is.",
+}
+
+
+class SlowAction(NamedTuple):
+    """What a person should do. ``action`` is None when there is nothing to order."""
+
+    text: str
+    action: Action | None = None
+    ranks: tuple[int, ...] = ()
+    """Of the order: the nodes that run them are left out."""
+    command: str = ""
+    """To be run on ``host``; empty: none."""
+    host: str = ""
+    runbook: str = RUNBOOK
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
+
+
+def slow_action(job: Job) -> SlowAction | None:
+    """What to do about what slows the job now; None: nothing."""
+    if job.ended is not None or job.open_incident is not None:
+        return None
+    stragglers = job.performance.open_stragglers
+    if not stragglers:
+        text = _ELSEWHERE.get(job.performance.finding.verdict)
+        link = job.performance.finding.verdict is StragglerVerdict.LINK
+        return None if text is None else SlowAction(text, runbook=LINK_RUNBOOK if link else RUNBOOK)
+    if (many := straggler_actions.too_many(job)) is not None:
+        return SlowAction(f"Look for what the slow ranks share, such as a switch or a file system: {many}.")
+    first = stragglers[0]
+    alike = [each for each in stragglers if each.host == first.host and each.cause is first.cause]
+    host = first.host or "its node"
+    text = _LOOK.get(first.cause, _LOOK_INSIDE).format(ranks=_ranks(alike), host=host)
+    command = _command(job, first)
+    if first.host and can_exclude(job, first.rank):
+        text += f"; if it stays slow, restart without {first.host}."
+        return SlowAction(text, Action.RESTART_EXCLUDING_NODE, (first.rank,), command, first.host)
+    return SlowAction(f"{text}.", None, (), command, first.host)
+
+
+def can_exclude(job: Job, rank: int) -> bool:
+    """Whether the policy permits an order to restart without a rank's node, and launchers can carry it out."""
+    if job.policy.observe_only or job.restarts >= job.policy.max_restarts:
+        return False
+    try:
+        return bool(exclusion.chosen(job, [rank], ()))
+    except ValueError:
+        return False
+
+
+def _ranks(alike: Sequence[Straggler]) -> str:
+    if len(alike) == 1:
+        return f"rank {alike[0].rank}"
+    *most, last = sorted(each.rank for each in alike)
+    return f"ranks {', '.join(map(str, most))} and {last}"
+
+
+def _command(job: Job, straggler: Straggler) -> str:
+    """What shows more of the cause, on the straggler's host; empty: its process or device is not known."""
+    rank, columns = straggler.rank, job.columns
+    if rank >= len(columns):
+        return ""
+    pid, local_rank = int(columns.pid_R[rank]), int(columns.local_rank_R[rank])
+    if straggler.cause is Cause.COMPUTE:
+        device = f" -i {local_rank}" if local_rank >= 0 else ""
+        return f"nvidia-smi -q{device} -d CLOCK,PERFORMANCE,TEMPERATURE,ECC"
+    if straggler.cause is Cause.HOST:
+        return "top -b -n 1 -o %CPU | head -20"
+    return f"py-spy dump --subprocesses --pid {pid}" if pid > 0 else ""

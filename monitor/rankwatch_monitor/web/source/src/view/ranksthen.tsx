@@ -1,0 +1,48 @@
+// The ranks of a past incident, as they were then: its record has culprits and those that waited.
+
+import type { Incident, RankState } from "../api/types";
+import { asOf } from "../api/connection";
+import { blame } from "../logic/suspicion";
+import { classWords, ranksThen } from "../logic/incidents";
+import { clock, count, plural, runs } from "../logic/text";
+import { RankMark } from "./marks";
+import { NodeLink } from "./placelinks";
+
+const FEW = 16;
+
+export function RanksThen({ incident, worldSize }: { incident: Incident; worldSize: number }) {
+  const { culprits, waiting, others } = ranksThen(incident, worldSize);
+  const was = (state: RankState, ranks: readonly number[], words: string) => ranks.length > 0 && (
+    <tr>
+      <th scope="row">{runs(ranks)}</th>
+      <td>{plural(ranks.length, "rank")}</td>
+      <td><RankMark state={state} /> {words}</td>
+    </tr>
+  );
+  return (
+    <section class="ranks">
+      <h2>
+        Ranks then <small>{clock(incident.timeline.detected ?? incident.opened_at, asOf.value)}, in attempt {incident.attempt}</small>
+      </h2>
+      <div class="scroll" role="region" aria-label="Ranks of the incident" tabIndex={0}>
+        <table>
+          <thead>
+            <tr><th scope="col">Ranks</th><th scope="col">Node</th><th scope="col">State</th></tr>
+          </thead>
+          <tbody>
+            {culprits.slice(0, FEW).map(({ rank, host, state, kind }) => (
+              <tr key={rank} class={blame(incident)}>
+                <th scope="row">{rank}</th>
+                <td><NodeLink host={host} /></td>
+                <td><RankMark state={state} /> {state}{kind !== "" && kind !== state && `, ${classWords(kind)}`} <span class="tag">{blame(incident)}</span></td>
+              </tr>
+            ))}
+            {was("waiting", waiting, incident.culprits.length > 0 ? "waited" : "made no progress")}
+            {was("running", others, "made progress")}
+          </tbody>
+        </table>
+      </div>
+      {culprits.length > FEW && <p class="more">{count(FEW)} of {count(culprits.length)} culprits</p>}
+    </section>
+  );
+}

@@ -1,0 +1,77 @@
+"""What to do about a slow job: where to look, what to run there, and the order that policy and launchers permit."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankwatch.contract.enums import Action, Cause
+from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.views.slow_action import slow_action
+from support.windows import COMPUTE, DATA, HOST, Ranks, slower
+
+WORK = (0.002, 0.012, 0.13)
+
+
+def slowed(part: int, rank: int = 5, *, launchers: bool = True, **policy: object) -> Ranks:
+    ranks = Ranks(32, work=WORK, launchers=launchers, policy=policy).run(20)
+    return ranks.run(10, slower(rank, part, 0.06))
+
+
+@pytest.mark.parametrize(
+    ("part", "cause", "words", "command"),
+    [
+        (DATA, Cause.DATA, "what feeds rank 5 on host-0", "py-spy dump --subprocesses --pid 1005"),
+        (HOST, Cause.HOST, "the CPUs of host-0", "top -b -n 1 -o %CPU | head -20"),
+        (COMPUTE, Cause.COMPUTE, "the GPU of rank 5 on host-0", "nvidia-smi -q -i 5 -d CLOCK,"),
+    ],
+)
+def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cause, words: str, command: str) -> None:
+    job = slowed(part).job
+    (straggler,) = job.performance.open_stragglers
+    assert straggler.cause is cause
+    found = slow_action(job)
+    assert found is not None
+    assert words in found.text
+    assert found.text.endswith("if it stays slow, restart without host-0.")
+    assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
+    assert found.command.startswith(command)
+    assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
+
+
+@pytest.mark.parametrize(
+    ("launchers", "policy"), [(False, {}), (True, {"observe_only": True}), (True, {"max_restarts": 0})]
+)
+def test_no_node_is_left_out_where_policy_or_launchers_do_not_permit_it(
+    launchers: bool, policy: dict[str, object]
+) -> None:
+    found = slow_action(slowed(COMPUTE, launchers=launchers, **policy).job)
+    assert found is not None
+    assert (found.action, found.ranks) == (None, ())
+    assert "restart" not in found.text
+
+
+def test_a_healthy_job_an_ended_one_and_one_of_many_slow_ranks() -> None:
+    assert slow_action(Ranks(32, work=WORK).run(20).job) is None
+    ranks = Ranks(32, work=WORK, launchers=True).run(20)
+
+    def several(_: int, work_RP: object) -> None:
+        work_RP[[1, 9, 17, 25], COMPUTE] += 0.06  # type: ignore[index]
+
+    many = slow_action(ranks.run(10, several).job)
+    assert many is not None
+    assert (many.action, many.command) == (None, "")
+    assert many.text.startswith("Look for what the slow ranks share")
+
+
+def test_slow_kernels_beside_another_cause_are_a_fact_and_no_second_cause() -> None:
+    ranks = Ranks(32, work=WORK).run(20)
+    ranks.kernels({5: 0.7})
+    ranks.run(10, slower(5, DATA, 0.06))
+    (straggler,) = ranks.performance.open_stragglers
+    assert straggler.cause is Cause.DATA
+    assert straggler.score == pytest.approx(0.7, abs=0.03)
+    assert "(section 'data'); its kernels are slower than its peers' too (GPU score 0.70)" in straggler.reason
+    assert "of it." in straggler.reason
+    plain = slowed(DATA).performance.open_stragglers[0]
+    assert "kernels" not in plain.reason
+    assert (plain.section, round(plain.own, 2), round(plain.peers, 3)) == ("data", 0.06, 0.002)

@@ -1,0 +1,119 @@
+"""Jobs that a slow rank holds back, as a monitor sees them: windows that fit their speed, kernels, devices, spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.messages import NodeObservation
+from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
+from rankwatch_monitor.service import trend
+from support.windows import COMPUTE, DATA, EVERY, TRANSFER, Ranks, slower
+
+LOADS: Final = 5
+HOT: Final = 21
+"""The rank whose input is slow, and the one whose GPU is throttled."""
+WORK: Final = (0.002, 0.012, 0.13)
+"""Seconds of data, host and computation."""
+LATE: Final = 0.06
+KERNELS_EVERY: Final = 6
+"""Windows."""
+STRIDE: Final = 10
+SAMPLED: Final = 12
+"""Steps of which there are spans."""
+
+
+def account(job: Job, now: float) -> None:
+    """What the service does for a job every second, apart from judging it."""
+    goodput_accounting.account(job, now)
+    trend.sample(job, job_view.job_state(job, now)[0], now)
+
+
+def slow_input(job: str, seconds: int) -> Job:
+    """A job of 32 ranks of which one waits for its data since the middle of its life."""
+    return _slow(job, seconds, LOADS, DATA, {})
+
+
+def throttled(job: str, seconds: int) -> Job:
+    """A job of 32 ranks of which one has a GPU with a low clock since the middle of its life."""
+    return _slow(job, seconds, HOT, COMPUTE, {HOT: WORK[COMPUTE] / (WORK[COMPUTE] + LATE)})
+
+
+def _slow(job: str, seconds: int, rank: int, part: int, kernels: dict[int, float]) -> Job:
+    ranks = Ranks(32, per_host=8, work=WORK, launchers=True, paced=True)
+    ranks.job.id = ranks.job.name = job
+    windows = int(seconds / EVERY)
+    for window in range(windows):
+        slow = window >= windows // 2
+        # The time between two windows: launchers report every second, and steps go on.
+        for _ in range(int(EVERY) - 1):
+            account(ranks.job, ranks.now)
+        ranks.run(1, slower(rank, part, LATE) if slow else None)
+        for node in ranks.job.nodes:
+            apply(ranks.job, NodeObservation(node, 1, role=NodeRole.ACTIVE), ranks.now)
+        _read_devices(ranks, set(kernels) if window >= windows // 2 - 1 else set())
+        if window % KERNELS_EVERY == KERNELS_EVERY - 1:
+            ranks.kernels(kernels if slow else {})
+        account(ranks.job, ranks.now)
+    return ranks.job
+
+
+def _read_devices(ranks: Ranks, hot: set[int]) -> None:
+    for rank in range(ranks.ranks):
+        reading = DeviceReading(
+            utilization=0.93,
+            temperature=88.0 if rank in hot else 61.0 + rank % 5,
+            clock=1.2e9 if rank in hot else 1.98e9,
+            clock_limit=1.98e9,
+            power=410.0 if rank in hot else 640.0,
+            power_limit=700.0,
+            throttled=("hw_thermal_slowdown",) if rank in hot else (),
+        )
+        report = RankReport(ranks.identity(rank), device=reading, kernel_source="cupti")
+        apply(ranks.job, report, ranks.now)
+
+
+def spans(job: Job, rank: int, part: int) -> Iterator[SpanRecord]:
+    """The sampled steps of all ranks, as of the last windows: what they do, and in two steps where they wait."""
+    assert job.furthest_iteration is not None
+    random = np.random.default_rng(1)
+    latest = job.furthest_iteration // STRIDE * STRIDE
+    own = sum(WORK)
+    step = own + LATE + TRANSFER
+    now = job.performance.scores.at if job.performance.scores is not None else 0.0
+    for back in range(SAMPLED):
+        iteration = latest - STRIDE * (SAMPLED - 1 - back)
+        began = now - (latest - iteration) * step - step
+        for each in range(job.world_size):
+            work = np.array(WORK) * (1 + 0.02 * random.standard_normal(3))
+            work[part] += LATE if each == rank else 0.0
+            yield from _step(job, each, iteration, began, work.tolist(), step, profiled=back in (5, SAMPLED - 1))
+
+
+def _step(
+    job: Job, rank: int, iteration: int, began: float, work: list[float], step: float, *, profiled: bool
+) -> Iterator[SpanRecord]:
+    data, host, compute = work
+    waits = max(TRANSFER, step - sum(work))
+    forward, backward = compute / 3, compute * 2 / 3 + waits
+    optimizer = host
+
+    def span(section: str, start: float, seconds: float, *, waiting: bool = False) -> SpanRecord:
+        begin, end = (int(1e6 * (began + at)) * 1000 for at in (start, start + seconds))
+        return SpanRecord(job.id, rank, job.attempt, section, begin, end, iteration, waiting)
+
+    yield span("step", 0.0, data + forward + backward + optimizer)
+    yield span("data", 0.0, data)
+    yield span("forward", data, forward)
+    yield span("backward", data + forward, backward)
+    yield span("optimizer", data + forward + backward, optimizer)
+    if profiled:
+        yield span("", data + forward + backward - waits, waits, waiting=True)
