@@ -22,7 +22,7 @@ VIEWS = [
     ("#/jobs/j?tab=control", ".policy dl"),
 ]
 SMALL = """
-() => [...document.querySelectorAll("button, select, summary, input, label:has(input), a")]
+() => [...document.querySelectorAll("button, select, summary, input, label:has([type=radio], [type=checkbox]), a")]
   .filter((each) => each.checkVisibility() && !each.matches("[type=radio], [type=checkbox], .skip"))
   .filter((each) => !each.matches("a") || !each.closest("p:not(.links, .more), dd, small, label, summary, h1, h2"))
   .map((each) => [each.outerHTML.slice(0, 120), Math.round(each.getBoundingClientRect().height)])

@@ -32,7 +32,7 @@ export function PlacedRanks({ job, ranks, name, without }: Props) {
           <tr>
             <th scope="col" class="number">Rank</th>
             <th scope="col">State</th>
-            {columns.map(({ head, kind }) => <th key={head} scope="col" class={kind}>{head}</th>)}
+            {columns.map(({ head, kind }) => <th key={head} scope="col" class={kind === "number" ? kind : undefined}>{head}</th>)}
           </tr>
         </thead>
         <tbody>
@@ -78,10 +78,11 @@ interface Column {
 function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
   const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => range(same.map(of), text) || "–";
   const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
+  const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
   const all: (Column | false)[] = [
     without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
-    { head: "Section", kind: "code", cell: ([first]) => openSection(first)?.name ?? (first!.idle != null ? "outside" : "–") },
-    { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, duration) },
+    placed && { head: "Section", kind: "code", cell: ([first]) => openSection(first)?.name ?? (first!.idle != null ? "outside" : "–") },
+    placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, duration) },
     any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, duration) },
     { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
     any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => percent(Math.max(0, share))) },
