@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -28,14 +28,48 @@ from web.slow_scenes import account
 
 SECONDS: Final = 900
 """That every job has lived for when the pictures are taken."""
-SETTLED_MS: Final = 1500
-"""Until the page has drawn what it reads after its first answer."""
 TABS: Final = ("timeline", "kernels", "charts", "control")
 SITUATIONS: Final = (
     *("llama-70b", "recorded", "suspected", "crashed", "failed", "lost"),
     *("silent-host", "recovered", "healthy", "finished", "slowed", "throttled"),
 )
 DESK, PHONE = (1440, 900), (390, 844)
+WATCHED: Final = """
+(() => {
+  window.pending = 0;
+  window.changed = performance.now();
+  const { fetch } = window;
+  window.fetch = (...asked) => {
+    window.pending++;
+    return fetch(...asked).finally(() => (window.pending--, window.changed = performance.now()));
+  };
+  window.EventSource = class extends EventSource {
+    constructor(...asked) {
+      super(...asked);
+      this.addEventListener("clock", () => (window.clocked = true));
+    }
+  };
+  new MutationObserver(() => (window.changed = performance.now()))
+    .observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+})()
+"""
+"""Runs before the page's own script: counts its open requests, keeps the time of the last change."""
+COMPLETE: Final = """
+() => window.clocked === true
+  && window.pending === 0
+  && performance.now() - window.changed > 400
+  && document.fonts.status === "loaded"
+  && document.querySelector(".loading") === null
+  && [...document.querySelectorAll(".chart")].every((chart) => chart.querySelector("canvas"))
+"""
+"""The clock is the monitor's, nothing is read, charts are drawn, and nothing changes for longer than a debounce."""
+OPENED: Final = """
+address => new Promise((opened) => {
+  if (location.hash === address || (address === "#/" && location.hash === "")) return opened();
+  addEventListener("hashchange", () => requestAnimationFrame(opened), { once: true });
+  location.hash = address;
+})
+"""
 CRASH: Final = "RuntimeError: CUDA error: device-side assert triggered"
 
 
@@ -106,8 +140,11 @@ def views() -> Iterator[View]:
         yield View(f"slowed-{tab}", f"#/jobs/slowed?tab={tab}", whole=True)
     yield View("throttled-kernels", "#/jobs/throttled?tab=kernels", whole=True)
     yield View("no-timeline", "#/jobs/healthy?tab=timeline", whole=True)
-    yield View("group", "#/jobs/slowed/groups/data/0", whole=True)
+    yield View("control-phone", "#/jobs/slowed?tab=control", PHONE, whole=True)
+    yield View("group", "#/jobs/slowed/groups/pipeline/1", whole=True)
     yield View("node", "#/nodes/host-1", whole=True)
+    yield View("node-slow", "#/nodes/host-0", whole=True)
+    yield View("node-phone", "#/nodes/host-1", PHONE, whole=True)
     yield View("past-incident", "#/jobs/recovered/incidents/FIRST", whole=True)
 
 
@@ -122,18 +159,27 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+def watch(page: Page) -> None:
+    """Let :func:`settle` see what the page reads; before it is opened."""
+    page.add_init_script(WATCHED)
+
+
+def settle(page: Page) -> None:
+    """Wait until the page shows everything that it reads for the view."""
+    page.wait_for_function(COMPLETE)
+
+
 def take(browser: Browser, url: str, view: View, folder: Path) -> None:
     width, height = view.size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if view.dark else "light"
     )
     page = context.new_page()
+    watch(page)
     page.goto(url)
-    # The jobs live in another year than this machine; the page follows from the first event of the stream.
-    page.get_by_text("Live", exact=True).wait_for()
-    page.wait_for_timeout(SETTLED_MS)
-    page.evaluate("address => (location.hash = address)", view.address)
-    page.wait_for_timeout(SETTLED_MS)
+    settle(page)
+    page.evaluate(OPENED, view.address)
+    settle(page)
     page.screenshot(path=folder / f"{view.name}.png", full_page=view.whole)
     context.close()
 

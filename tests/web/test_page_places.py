@@ -48,7 +48,7 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks 1 is hung, 1 is waiting.")).to_be_visible()
     expect(page.locator(".place h2")).to_have_text(
-        [re.compile("^Incidents that named it"), re.compile("hung in trouble")]
+        [re.compile(r"^hung\d+\u2009s"), re.compile("^Incidents that named it")]
     )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text("hung")
@@ -80,7 +80,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*1 slow rank"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("All 2 ranks are running; 1 is slow.")).to_be_visible()
-    expect(page.get_by_text("No incident has named it.")).to_be_visible()
+    expect(page.get_by_text("nothing points to a fault of this node")).to_be_visible()
     for _ in ("node", "group"):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
         expect(rows.locator("th")).to_have_text(["3", "2"])
@@ -89,10 +89,76 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
         page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
 
 
+def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_in_a_line_each(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    hung = Scene(16, hosts=2, job_id="hung", on_hang="log").run(20)
+    for rank in range(8, 16):
+        hung.job.performance.readings[rank] = DeviceReading(temperature=60.0 + rank % 3, power=640.0)
+    hung.hang(13).until_found()
+    silent = Scene(16, hosts=2, job_id="silent", on_hang="log").run(20)
+    silent.cut_host(1).run(25)
+    over = Scene(16, hosts=2, job_id="over").run(20)
+    over.finish()
+    hung.now = over.now = silent.now
+    stage(script, [silent, hung, over])
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    jobs = page.locator(".place .on")
+    expect(jobs.filter(has_text="silent").locator(".gone")).to_have_text(
+        re.compile(r"^Launcher node-1, process 10, active; not heard since .*, for 2\d\u2009s\.$")
+    )
+    alike = jobs.filter(has=page.locator(".troubled")).get_by_role("region")
+    expect(alike.locator("tbody th")).to_have_text(["13", "8–12, 14, 15"])
+    expect(alike.locator("tbody tr").last).to_contain_text("60–62 °C, 640 W")
+    alike.get_by_role("button", name="7 alike: show each").click()
+    expect(alike.locator("tbody th")).to_have_text(["13", "8", "9", "10", "11", "12", "14", "15"])
+    alike.get_by_role("button", name="One line for ranks that are alike").click()
+    expect(alike.locator("tbody th")).to_have_count(2)
+    ended = page.locator(".place .over details")
+    expect(ended).to_have_count(1)
+    expect(ended.get_by_role("region")).to_be_hidden()
+    ended.locator("summary").click(position={"x": 4, "y": 12})
+    expect(ended.get_by_text("Launcher node-1, process 10, active; ended: finished.")).to_be_visible()
+    expect(ended.get_by_role("region")).to_be_visible()
+
+
+def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    left, right = page.locator(".place .on").bounding_box(), page.locator(".place .named").bounding_box()
+    assert left is not None
+    assert right is not None
+    assert right["x"] >= left["x"] + left["width"]
+    assert right["y"] == left["y"]
+
+
+def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, script: Script) -> None:
+    scene = Scene(4, hosts=2, job_id="one").run(20)
+    performance = scene.job.performance
+    performance._grow(4)
+    performance.layout.data_R[:4], performance.layout.pipeline_R[:4] = [0, 1, 2, 3], [0, 0, 1, 1]
+    stage(script, [scene])
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.get_by_role("link", name="pipeline 1").first).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("^data"))).to_have_count(0)
+    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
+    beside = page.locator(".beside")
+    expect(beside.get_by_role("link")).to_have_text(
+        [re.compile("pipeline 0 running"), re.compile("pipeline 1 running")]
+    )
+    expect(beside.locator("[aria-current]")).to_have_text(re.compile("pipeline 1"))
+    page.goto(f"{monitor_url}/#/jobs/one/groups/data/2")
+    expect(page.get_by_text("A group of one rank")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Groups beside this one").get_by_role("link")).to_have_count(0)
+    page.locator("p").get_by_role("link", name="rank 2").click()
+    expect(page).to_have_url(re.compile(r"#/jobs/one\?rank=2$"))
+
+
 def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
+    expect(page.locator(".standing")).to_have_text(re.compile("^Rank 2 on host-1"))
     expect(page.get_by_text("Rank 2 is the culprit")).to_be_visible()
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
     page.get_by_role("link", name="Previous: pipeline 0").click()

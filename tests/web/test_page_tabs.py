@@ -256,14 +256,22 @@ def test_every_setting_has_its_unit_and_meaning_and_can_be_changed(page: Page, m
     expect(field).to_have_value("60")
     expect(field).to_have_accessible_description(re.compile("limit for hearing nothing at all of a rank"))
     expect(page.get_by_role("button", name=re.compile("^Apply"))).to_have_count(0)
+    expect(page.locator(".policy .differs")).to_have_count(0)
+    expect(rows.filter(has=page.get_by_label("max_restarts"))).to_contain_text("restarts")
     field.fill("30")
     page.get_by_label("observe_only").select_option("on")
     page.get_by_label("section_timeouts").fill("step=12.5, evaluation=600")
     expect(page.locator(".policy .confirm li")).to_have_count(3)
+    field.scroll_into_view_if_needed()
+    expect(page.get_by_role("button", name="Apply 3 changes")).to_be_in_viewport()
     page.get_by_role("button", name="Apply 3 changes").click()
     expect(page.get_by_role("status").filter(has_text="3 values changed")).to_be_visible()
     assert (slow.policy.silence_timeout, slow.policy.observe_only) == (30.0, True)
     assert slow.policy.section_timeouts == {"step": 12.5, "evaluation": 600.0}
+    expect(page.locator(".policy .differs label")).to_have_text(["observe_only", "section_timeouts", "silence_timeout"])
+    page.get_by_label("Only those not at the default (3)").check()
+    expect(rows).to_have_count(3)
+    expect(rows.last).to_contain_text("Default: 60\u2009s.")
     page.get_by_label("silence_timeout").fill("")
     page.get_by_role("button", name="Apply 1 change").click()
     expect(page.get_by_text("1 value changed")).to_be_visible()
@@ -277,6 +285,25 @@ def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_
     expect(page.get_by_role("alert")).to_have_text("max_restarts must be a whole number from 0 to 10000, not -1")
     expect(page.get_by_label("max_restarts")).to_have_value("-1")
     assert slow.policy.max_restarts == 3
+
+
+def test_what_ends_the_job_stands_apart(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    kinds = page.get_by_role("group", name="What to do")
+    apart = kinds.locator(".ends")
+    expect(apart).to_contain_text("The job ends")
+    expect(apart.get_by_role("radio")).to_have_count(2)
+    page.get_by_label("Reason").fill("enough")
+    for name, grave in (("Capture stacks", 0), ("Restart", 0), ("Save and stop", 1), ("Stop now", 1)):
+        kinds.get_by_role("radio", name=name, exact=True).check()
+        expect(page.locator("button.ending")).to_have_count(grave)
+        page.get_by_role("button", name=f"{name} …").click()
+        dialog = page.get_by_role("alertdialog")
+        expect(dialog.locator("button.grave")).to_have_count(grave)
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+    assert slow.ordered == []
 
 
 def test_an_order_states_what_it_will_do_and_waits_for_a_yes(page: Page, monitor_url: str, slow: Script) -> None:

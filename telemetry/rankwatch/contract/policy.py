@@ -65,7 +65,7 @@ class Policy:
         "",
         "a learned limit also applies in a section with a longer configured one, which still acts when it is passed",
     )
-    learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
+    learned_factor: float = _setting(5.0, "{times}", "a learned limit is so many times the longest time seen")
     learned_minimum: float = _setting(3.0, "s", "no learned limit is shorter than this, nor than 5 steps")
     first_time_timeout: float | None = _setting(
         1800.0,
@@ -78,10 +78,10 @@ class Policy:
     on_hang: Action = _setting(Action.RESTART, "", "what to do when a limit is passed")
     capture_deadline: float = _setting(5.0, "s", "how long to wait for stacks before acting without them")
     stop_deadline: float = _setting(60.0, "s", "how long ranks may take to reach an agreed stop step and save")
-    max_restarts: int = _setting(3, "", "restarts of the ranks within one job, crashes and hangs together")
+    max_restarts: int = _setting(3, "{restarts}", "restarts of the ranks within one job, crashes and hangs together")
     max_no_progress: int = _setting(
         3,
-        "",
+        "{attempts}",
         "attempts in a row that get no further than an earlier one, before the job ends with exit code 93; 0: off",
     )
     straggler_detection: bool = _setting(True, "", "score the ranks and name stragglers; off: nothing is scored")
@@ -92,12 +92,16 @@ class Policy:
         "thresholds of nvidia-resiliency-ext); both are always computed",
     )
     straggler_slowdown: float = _setting(
-        0.05, "", "part of a step that a rank must cost the others to be called a straggler (robust)"
+        0.05, "{of a step}", "part of a step that a rank must cost the others to be called a straggler (robust)"
     )
-    straggler_windows: int = _setting(5, "", "windows that are looked at together (robust): n of k of n")
-    straggler_windows_needed: int = _setting(3, "", "of these, windows in which a rank must be slow: k of k of n")
+    straggler_windows: int = _setting(5, "{windows}", "windows that are looked at together (robust): n of k of n")
+    straggler_windows_needed: int = _setting(
+        3, "{windows}", "of these, windows in which a rank must be slow: k of k of n"
+    )
     straggler_alarms_per_day: float = _setting(
-        0.1, "", "false alarms of a job that noise alone may raise in a day: sets how far out of it a rank must stand"
+        0.1,
+        "{a day}",
+        "false alarms of a job that noise alone may raise in a day: sets how far out of it a rank must stand",
     )
     on_straggler: Action = _setting(Action.LOG, "", "what to do about a straggler")
     calc_relative: bool = _setting(True, "", "compute relative scores: a rank against the others")
@@ -113,13 +117,13 @@ class Policy:
     )
     profiling_interval: int = _setting(
         0,
-        "{step}",
+        "{steps}",
         "steps between two profiled ones, doubled until they last 1.5 export intervals; 0: a power of two near 10 s",
     )
     profiled_ranks: str = _setting("all", "", "ranks that are profiled: all, none, or 0,8-15")
     report_interval: float = _setting(300.0, "s", "time between two reports of kernel timings and scores")
     num_gpu_perf_scores_to_print: int = _setting(
-        5, "", "worst and best ranks in the report; 0: the report is logged only when a straggler is found"
+        5, "{ranks}", "worst and best ranks in the report; 0: the report is logged only when a straggler is found"
     )
 
     def changed(self, changes: Mapping[str, Any]) -> Policy:

@@ -19,6 +19,17 @@ LIMITS = (
     "silence_timeout",
     "first_time_timeout",
 )
+COUNTED = {
+    "profiling_interval": "{steps}",
+    "learned_factor": "{times}",
+    "max_restarts": "{restarts}",
+    "max_no_progress": "{attempts}",
+    "straggler_slowdown": "{of a step}",
+    "straggler_windows": "{windows}",
+    "straggler_windows_needed": "{windows}",
+    "straggler_alarms_per_day": "{a day}",
+    "num_gpu_perf_scores_to_print": "{ranks}",
+}
 DEADLINES = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window")
 
 
@@ -26,8 +37,7 @@ def test_every_setting_has_a_meaning_and_a_unit() -> None:
     for field in fields(Policy):
         assert field.metadata["meaning"], field.name
         seconds = field.name in (*LIMITS, *DEADLINES, "section_timeouts", "report_interval")
-        steps = "{step}" if field.name == "profiling_interval" else ""
-        assert field.metadata["unit"] == ("s" if seconds else steps), field.name
+        assert field.metadata["unit"] == ("s" if seconds else COUNTED.get(field.name, "")), field.name
 
 
 def test_the_defaults_come_back_through_json() -> None:

@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.contract.enums import JobState, RankState
+from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
-from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.core.ranks import SILENT_INTERVALS, Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
-from rankwatch_monitor.core.views.trouble import trouble_since
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
@@ -32,6 +32,8 @@ MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
 _URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
+_OF_SUMMARY: Final = ("name", "state", "reason", "headline", "trouble_since", "verdict", "open_incidents", "ended_at")
+"""Of a job's summary: what its row in the list of jobs is labelled by."""
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
@@ -120,29 +122,32 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
 def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     """What a job runs on a host; None: nothing, and it has no launcher there."""
     on_host = [rank for rank, each in enumerate(job.columns.hosts) if each == host]
-    launchers = [
-        job_view.launcher(name, node, now) for name, node in job.nodes.items() if node.registration.host == host
-    ]
+    launchers = [_launcher(job, name, node, now) for name, node in job.nodes.items() if node.registration.host == host]
     if not on_host and not launchers:
         return None
-    state, _ = job_view.job_state(job, now)
+    summary, sizes = job_view.summary(job, now), group_sizes(job)
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
-        row["groups"] = coordinates_of(job, row["rank"])
+        row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
     return {
         "job": job.id,
-        "name": job.name,
-        "state": str(state),
-        "trouble_since": trouble_since(job, state, now),
+        **{key: summary[key] for key in _OF_SUMMARY},
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
         "ranks": rows,
         "launchers": launchers,
-        "groups": _groups(job, on_host),
+        "groups": _groups(job, on_host, sizes),
     }
+
+
+def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
+    """A launcher, with the time of its last message, and whether those that are due since are missing."""
+    running = job.ended is None and node.ended is None
+    silent = running and now - node.seen > SILENT_INTERVALS * LAUNCHER_HEARTBEAT_SECONDS
+    return {**job_view.launcher(name, node, now), "last_seen": node.seen, "silent": silent}
 
 
 def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int]:
@@ -185,11 +190,17 @@ def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
     return late
 
 
-def coordinates_of(job: Job, rank: int) -> dict[str, int]:
-    """The coordinates of a rank in the parallel layout, by dimension; only those it has reported."""
+def group_sizes(job: Job) -> dict[str, Ints]:
+    """How many ranks each group of the parallel layout has, by dimension and coordinate."""
+    columns = ((name, layout_column(job, name)) for name in DIMENSIONS)
+    return {name: np.bincount(column_R[column_R >= 0]) for name, column_R in columns}
+
+
+def coordinates_of(job: Job, rank: int, sizes: Mapping[str, Ints]) -> dict[str, int]:
+    """The groups of a rank by dimension, as far as it has reported them; those that it is alone in are left out."""
     found = {}
     for name, column_R in zip(DIMENSIONS, job.performance.layout, strict=True):
-        if rank < len(column_R) and column_R[rank] >= 0:
+        if rank < len(column_R) and column_R[rank] >= 0 and sizes[name][column_R[rank]] > 1:
             found[name] = int(column_R[rank])
     return found
 
@@ -209,11 +220,11 @@ def device(reading: DeviceReading | None) -> dict[str, Any] | None:
     return {**reading._asdict(), "throttled": list(reading.throttled), "errors": dict(reading.errors)}
 
 
-def _groups(job: Job, ranks: Sequence[int]) -> list[dict[str, Any]]:
+def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[dict[str, Any]]:
     """The parallel groups that these ranks belong to, and how many of them do."""
     counts: Counter[tuple[str, int]] = Counter()
     for rank in ranks:
-        counts.update(coordinates_of(job, rank).items())
+        counts.update(coordinates_of(job, rank, sizes).items())
     return [
         {"dimension": name, "number": number, "ranks": counts[name, number]}
         for name, number in sorted(counts, key=lambda key: (DIMENSIONS.index(key[0]), key[1]))

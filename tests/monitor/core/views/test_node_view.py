@@ -100,13 +100,70 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     assert first is not None
     assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
     assert last["states"] == {"hung": 1, "waiting": 1}
-    assert last["sentences"][1] == "Rank 2 is the culprit."
-    assert first["sentences"][1] == "No rank of this group is named by the open incident."
-    assert first["sentences"][2] == last["sentences"][2] == f"{headline(hung.incident)}."
+    named = f"{headline(hung.incident)}."
+    assert last["sentences"] == [named, "Rank 2 is the culprit.", "Of 2 ranks 1 is hung, 1 is waiting."]
+    assert first["sentences"][:2] == ["No rank of this group is named by the open incident.", named]
     assert first["numbers"] == [0, 1]
+    assert last["beside"] == [
+        {"number": 0, "state": "waiting", "slow": 0}, {"number": 1, "state": "hung", "slow": 0}
+    ]  # fmt: skip
     assert last["collectives"]["incident"] in (None, hung.incident.id)
     json.dumps([last, first], allow_nan=False)
     assert group_view.group(hung.job, "pipeline", 7, hung.now) is None
+
+
+def test_a_group_with_a_slow_rank_begins_with_it() -> None:
+    scene = Scene(4, hosts=2, job_id="two").run(20)
+    scene.job.performance._grow(4)
+    scene.job.performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
+    reason = "Rank 3 on host-1 is slow: 3 ranks wait for it"
+    scene.job.performance.stragglers.append(
+        Straggler("s1", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, reason, 5.0, 6.0, share=0.4)
+    )
+    last, first = (group_view.group(scene.job, "pipeline", stage, scene.now) for stage in (1, 0))
+    assert last is not None
+    assert first is not None
+    assert last["sentences"] == [f"{reason}.", "All 2 ranks are running."]
+    assert first["sentences"] == ["All 2 ranks are running."]
+    assert [each["slow"] for each in first["beside"]] == [0, 1]
+
+
+def test_a_group_of_one_rank_is_listed_nowhere(hung: Scene) -> None:
+    """Each rank has a data coordinate of its own: such a group is the rank itself."""
+    hung.job.performance.layout.data_R[:4] = [0, 1, 2, 3]
+    node = node_view.one_node([hung.job], "host-1", hung.now)
+    alone = group_view.group(hung.job, "data", 2, hung.now)
+    assert node is not None
+    assert alone is not None
+    [part] = node["jobs"]
+    assert part["groups"] == [{"dimension": "pipeline", "number": 1, "ranks": 2}]
+    assert [row["groups"] for row in part["ranks"] + alone["ranks"]] == [{"pipeline": 1}] * 3
+    assert (alone["numbers"], alone["beside"]) == ([], [])
+
+
+def test_a_launcher_that_is_not_heard_is_silent_until_its_job_ends(hung: Scene) -> None:
+    def launcher() -> tuple[float, bool]:
+        found = node_view.one_node([hung.job], "host-1", hung.now)
+        assert found is not None
+        [each] = found["jobs"][0]["launchers"]
+        return each["last_seen"], each["silent"]
+
+    last = hung.job.nodes["node-1"].seen
+    assert launcher() == (last, False)
+    hung.cut_host(1).run(20)
+    assert launcher() == (hung.job.nodes["node-1"].seen, True)
+    assert launcher()[0] < hung.now - 15
+    hung.job.ended = Ending(JobState.FAILED, "stopped", hung.now)
+    assert not launcher()[1]
+
+
+def test_what_labels_a_job_in_the_list_labels_it_on_its_node(hung: Scene) -> None:
+    found = node_view.one_node([hung.job], "host-1", hung.now)
+    assert found is not None
+    [part] = found["jobs"]
+    listed = job_view.summary(hung.job, hung.now)
+    labels = ("state", "headline", "reason", "verdict", "open_incidents", "trouble_since")
+    assert {key: part[key] for key in labels} == {key: listed[key] for key in labels}
 
 
 def test_states_are_counted_worst_first() -> None:

@@ -19,6 +19,7 @@ import "./style/kernels.css";
 import "./style/place.css";
 import "./style/digest.css";
 import "./style/control.css";
+import "./style/phone.css";
 import "./style/print.css";
 import { Fleet } from "./view/fleet";
 import { GroupPage } from "./view/group";

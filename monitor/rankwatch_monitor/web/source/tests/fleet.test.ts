@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { alarm, headline, matching, sorted, troubleAge, whyOf } from "../src/logic/fleet";
+import { alarm, headline, labelOf, matching, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
@@ -41,15 +41,19 @@ test("jobs are found by words of name, id or reason, and by state", () => {
   assert.equal(ids(matching(fleet, "old", "running")), "");
 });
 
-test("a job in trouble has its age, in words that fit its state", () => {
-  const age = (state: string, facts: Partial<JobSummary> = {}) => troubleAge(job("a", state, { trouble_since: NOW - 725, ...facts }), NOW).replaceAll("\u2009", " ");
-  assert.equal(age("hung"), "in trouble 12 min");
-  assert.equal(age("recovering", { trouble_since: NOW - 45 }), "in trouble 45 s");
-  assert.equal(age("running", { open_incidents: 1, reason: "suspected: rank 3 is behind" }), "suspected 12 min");
-  assert.equal(age("running", { verdict: "worker" }), "slow for 12 min");
-  assert.equal(age("running", { verdict: "no_step" }), "no step for 12 min");
-  assert.equal(age("failed", { ended_at: NOW - 725 }), "12 min ago");
-  assert.equal(age("running", { trouble_since: null }), "");
+test("a job in trouble has one word and its age", () => {
+  const shown = (state: string, facts: Partial<JobSummary> = {}) => {
+    const each = job("a", state, { trouble_since: NOW - 725, ...facts });
+    return `${labelOf(each)} ${troubleAge(each, NOW)}`.replaceAll("\u2009", " ");
+  };
+  assert.equal(shown("hung"), "hung 12 min");
+  assert.equal(shown("lost"), "lost 12 min");
+  assert.equal(shown("recovering", { trouble_since: NOW - 45 }), "recovering 45 s");
+  assert.equal(shown("running", { open_incidents: 1, reason: "suspected: rank 3 is behind" }), "suspected 12 min");
+  assert.equal(shown("running", { verdict: "worker" }), "slow 12 min");
+  assert.equal(shown("running", { verdict: "no_step" }), "no step 12 min");
+  assert.equal(shown("failed", { ended_at: NOW - 725 }), "failed 12 min ago");
+  assert.equal(shown("running", { trouble_since: null }), "running ");
   assert.equal(troubleAge(job("a", "hung"), NOW), "", "an older monitor does not state it");
 });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
-import { asText, asValue, changed, consequence, grouped, rankList, shown } from "../src/logic/policy";
+import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, rankList, shown } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -29,6 +29,8 @@ test("only what differs from what is in force is sent", () => {
 test("values are shown with their unit, or as off", () => {
   assert.equal(shown(setting("number", { unit: "s" }), 60), "60\u2009s");
   assert.equal(shown(setting("number", { unit: "s" }), null), "off");
+  assert.equal(shown(setting("whole", { unit: "{restarts}" }), 3), "3\u2009restarts");
+  assert.equal(shown(setting("seconds_by_name", { unit: "s" }), { step: 10 }), "step=10");
   assert.equal(shown(setting("switch"), true), "on");
 });
 
@@ -38,6 +40,11 @@ test("the consequence of an order is stated", () => {
   assert.match(consequence("restart_excluding_node", job, "node-7"), /without node-7/);
   assert.match(consequence("capture", job, ""), /Training goes on/);
   assert.match(consequence("stop", job, ""), /without saving/);
+});
+
+test("every action stands in one kind, those that end the job in the last", () => {
+  assert.deepEqual(KINDS.flatMap(({ names }) => names), ACTIONS.map(([name]) => name));
+  assert.deepEqual(KINDS.flatMap(({ names, ends }) => names.map((name) => isFinal(name) === (ends ?? false))), ACTIONS.map(() => true));
 });
 
 test("ranks are read as people write them", () => {

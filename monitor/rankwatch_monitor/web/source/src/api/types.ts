@@ -473,23 +473,32 @@ export interface PlacedRank extends RankReport {
 
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 
+/** What a job is labelled by, in the list and on the pages of its nodes. */
+export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "verdict" | "open_incidents" | "trouble_since" | "ended_at">;
+
+export interface PlacedLauncher extends Launcher {
+  launcher_pid: number;
+  ended_reason: string;
+  /** Time of its last message. This one and `silent` are absent with older monitors. */
+  last_seen?: number;
+  /** Messages that are due since are missing. */
+  silent?: boolean;
+}
+
 /** One node with what all jobs run there. */
 export interface NodeDetail {
   host: string;
   summary: string;
-  jobs: {
+  jobs: (Labelled & {
     job: string;
     name: string;
-    state: JobState;
     over: boolean;
-    /** Absent with older monitors. */
-    trouble_since?: number | null;
     attempt: number;
     total_ranks: number;
     ranks: PlacedRank[];
-    launchers: (Launcher & { launcher_pid: number; ended_reason: string })[];
+    launchers: PlacedLauncher[];
     groups: { dimension: Dimension; number: number; ranks: number }[];
-  }[];
+  })[];
   incidents: {
     job: string;
     incident: string;
@@ -511,11 +520,15 @@ export interface GroupDetail {
   name: string;
   dimension: Dimension;
   number: number;
+  /** Of the groups of more than one rank. */
   numbers: number[];
+  /** Those groups, truncated: the state of the worst rank of each, and how many are slow. Absent with older monitors. */
+  beside?: { number: number; state: RankState; slow: number }[];
   attempt: number;
   total_ranks: number;
   hosts: number;
   iterations: { min: number | null; max: number | null };
+  /** Which rank is behind or slow, then the states; what matters most first. */
   sentences: string[];
   incident: { id: string; headline: string } | null;
   /** The worst first, truncated. */

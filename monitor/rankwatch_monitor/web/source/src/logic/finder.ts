@@ -1,6 +1,7 @@
 // Finds ranks, nodes, groups and states of a job by what a person types.
 
 import type { Dimension } from "../api/types";
+import { groupSizes } from "./nodes";
 import { DIMENSIONS } from "./route";
 import type { Cell } from "./levels";
 
@@ -45,8 +46,6 @@ function groups(text: string, coordinates: Places["coordinates"]): Found[] {
   const dimension = SHORT[typed[1]!] ?? DIMENSIONS.find((each) => each.startsWith(typed[1]!));
   const words = dimension && coordinates[dimension];
   if (!words) return [];
-  const counts = new Map<number, number>();
-  for (const number of words) if (number !== 0xffff) counts.set(number, (counts.get(number) ?? 0) + 1);
-  const wanted = [...counts].filter(([number]) => typed[2] === "" || number === Number(typed[2])).sort(([a], [b]) => a - b);
+  const wanted = [...groupSizes(words)].filter(([number, ranks]) => ranks > 1 && (typed[2] === "" || number === Number(typed[2]))).sort(([a], [b]) => a - b);
   return wanted.slice(0, MOST).map(([number, ranks]) => ({ kind: "group", dimension: dimension!, number, ranks }));
 }

@@ -1,11 +1,14 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
-import type { JobElsewhere, JobState, JobSummary } from "../api/types";
+import type { JobElsewhere, JobState, JobSummary, Labelled } from "../api/types";
 import { roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
 
-export function isElsewhere(job: Listed): job is JobElsewhere {
+/** What a job is called everywhere: its state, and of a running one what is wrong with it. */
+export type Label = JobState | "suspected" | "slow" | "no step";
+
+export function isElsewhere(job: Labelled | Listed): job is JobElsewhere {
   return "monitor" in job;
 }
 
@@ -13,34 +16,38 @@ export function isElsewhere(job: Listed): job is JobElsewhere {
 export const STATES: readonly JobState[] = ["hung", "lost", "recovering", "starting", "running", "failed", "stopped", "finished"];
 const DAY = 86_400;
 
-export const isTroubled = ({ state }: Listed): boolean => STATES.indexOf(state) < 3;
-const isActive = ({ state }: Listed): boolean => STATES.indexOf(state) < 5;
-const hasNoStep = (job: Listed): boolean => !isElsewhere(job) && job.state === "running" && job.verdict === "no_step";
-const isSlow = (job: Listed): boolean =>
+export const isTroubled = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 3;
+const isActive = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 5;
+const hasNoStep = (job: Labelled | Listed): boolean => !isElsewhere(job) && job.state === "running" && job.verdict === "no_step";
+const isSlow = (job: Labelled | Listed): boolean =>
   !isElsewhere(job) && job.state === "running" && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job) && !isSuspected(job);
 
 /** It runs, with an incident that is not confirmed; an order that is being carried out is none. */
-export const isSuspected = (job: Listed): boolean =>
+export const isSuspected = (job: Labelled | Listed): boolean =>
   !isElsewhere(job) && job.state === "running" && job.open_incidents > 0 && SUSPECTED.test(job.reason);
 const SUSPECTED = /^suspected\b/i;
-const hasFailed = (job: Listed, now: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) < DAY;
+const hasFailed = (job: Labelled | Listed, now: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) < DAY;
+
+/** One word for how a job stands. */
+export function labelOf(job: Labelled | Listed): Label {
+  return isSuspected(job) ? "suspected" : isSlow(job) ? "slow" : hasNoStep(job) ? "no step" : job.state;
+}
 
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. */
-export function whyOf(job: JobSummary): string {
+export function whyOf(job: Labelled): string {
   const text = job.headline || job.reason;
   return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
 }
 
-/** How long the job has been in trouble: "in trouble 12 min"; empty: it is not, or that is not known. */
-export function troubleAge(job: Listed, now: number): string {
+/** How long the job has been as its label states: "12 min"; empty: it is well, or that is not known. */
+export function troubleAge(job: Labelled | Listed, now: number): string {
   if (isElsewhere(job) || job.trouble_since == null) return "";
   const age = roughly(now - job.trouble_since);
-  if (job.state === "failed") return `${age} ago`;
-  return `${isTroubled(job) ? "in trouble" : isSuspected(job) ? "suspected" : isSlow(job) ? "slow for" : "no step for"} ${age}`;
+  return job.state === "failed" ? `${age} ago` : age;
 }
 
 /** How urgent a row is, for its colour; empty: it is not. */
-export function alarm(job: Listed, now: number): "failed" | "suspected" | "slow" | "" {
+export function alarm(job: Labelled | Listed, now: number): "failed" | "suspected" | "slow" | "" {
   if (hasFailed(job, now)) return "failed";
   return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
 }

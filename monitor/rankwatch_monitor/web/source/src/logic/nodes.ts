@@ -34,8 +34,28 @@ export function byCoordinate(worldSize: number, dimension: string, coordinates: 
   return [...groups].sort(([a], [b]) => a - b).map(([, group]) => group);
 }
 
-/** The coordinates of one rank by dimension; only those it has reported. */
+const sizes = new WeakMap<Uint16Array, ReadonlyMap<number, number>>();
+
+/** How many ranks each group of a dimension has. Kept as long as the coordinates are. */
+export function groupSizes(coordinates: Uint16Array): ReadonlyMap<number, number> {
+  const known = sizes.get(coordinates);
+  if (known) return known;
+  const found = new Map<number, number>();
+  for (const number of coordinates) if (number !== NOWHERE) found.set(number, (found.get(number) ?? 0) + 1);
+  sizes.set(coordinates, found);
+  return found;
+}
+
+/** Whether ranks share a coordinate: where none do, the groups are the ranks. */
+export function isShared(coordinates: Uint16Array): boolean {
+  return [...groupSizes(coordinates).values()].some((ranks) => ranks > 1);
+}
+
+/** The groups of one rank by dimension; only those it has reported, and none that it is alone in. */
 export function coordinatesOf(coordinates: Readonly<Record<string, Uint16Array>>, rank: number): Partial<Record<Dimension, number>> {
-  const known = DIMENSIONS.filter((dimension) => (coordinates[dimension]?.[rank] ?? NOWHERE) !== NOWHERE);
+  const known = DIMENSIONS.filter((dimension) => {
+    const numbers = coordinates[dimension];
+    return numbers !== undefined && (groupSizes(numbers).get(numbers[rank] ?? NOWHERE) ?? 0) > 1;
+  });
   return Object.fromEntries(known.map((dimension) => [dimension, coordinates[dimension]![rank]!]));
 }

@@ -15,7 +15,13 @@ export function shown(setting: Setting, value: SettingValue): string {
   if (typeof value === "boolean") return value ? "on" : "off";
   const text = asText(value);
   if (text === "") return setting.kind === "seconds_by_name" ? "none" : "off";
-  return setting.unit === "s" && setting.kind !== "seconds_by_name" ? `${text}\u2009s` : text;
+  const unit = setting.kind === "seconds_by_name" ? "" : unitOf(setting);
+  return unit === "" ? text : `${text}\u2009${unit}`;
+}
+
+/** The unit as it is written behind a value: those of things that are counted stand in braces in the schema. */
+export function unitOf({ unit }: Pick<Setting, "unit">): string {
+  return unit.replace(/[{}]/g, "");
 }
 
 /** The value to send for a field's text. A text that is not a number is sent unchanged: the monitor rejects it with a message. */
@@ -107,6 +113,16 @@ export const ACTIONS: readonly (readonly [ActionName, string])[] = [
   ["stop", "Stop now"],
 ];
 
+/** Actions by what becomes of the training; the last ones end the job. */
+export const KINDS: readonly { title: string; names: readonly ActionName[]; ends?: true }[] = [
+  { title: "Training goes on", names: ["capture"] },
+  { title: "The ranks are restarted from the last checkpoint", names: ["restart", "restart_excluding_node"] },
+  { title: "The job ends", names: ["save_and_stop", "stop"], ends: true },
+];
+
+/** Whether an action ends the job. */
+export const isFinal = (action: ActionName): boolean => action === "save_and_stop" || action === "stop";
+
 /** "0, 8-11" as numbers, else null. */
 export function rankList(text: string): number[] | null {
   const found: number[] = [];
@@ -119,4 +135,3 @@ export function rankList(text: string): number[] | null {
   }
   return found;
 }
-

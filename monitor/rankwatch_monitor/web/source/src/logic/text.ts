@@ -93,6 +93,14 @@ export function figure(value: number | null): string {
   return `${Number(scaled.toPrecision(4))}${name}`;
 }
 
+/** The smallest and the largest of some values as a text: "61–64", or "63" where both read the same; empty: none is known. */
+export function range(values: readonly (number | null | undefined)[], text: (value: number) => string): string {
+  const known = values.filter((value) => value != null);
+  if (known.length === 0) return "";
+  const [least, most] = [text(Math.min(...known)), text(Math.max(...known))];
+  return least === most ? least : `${least}–${most}`;
+}
+
 /** "section_overrun" -> "section overrun". */
 export function words(name: string): string {
   return name.replaceAll("_", " ");

@@ -18,9 +18,14 @@ export function inZone(): { timeZone?: string } {
   return zone.value === "utc" ? { timeZone: "UTC" } : {};
 }
 
-/** "UTC", "UTC+1", "UTC-3:30". */
+/** The zone that times are shown in: "UTC", "UTC+1", "UTC-3:30". */
 export function zoneName(at: Date): string {
-  const minutes = zone.value === "utc" ? 0 : -at.getTimezoneOffset();
+  return zone.value === "utc" ? "UTC" : localName(at);
+}
+
+/** The browser's own zone. */
+export function localName(at: Date): string {
+  const minutes = -at.getTimezoneOffset();
   if (minutes === 0) return "UTC";
   const [hours, rest] = [Math.trunc(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
   return `UTC${minutes < 0 ? "-" : "+"}${hours}${rest === 0 ? "" : `:${String(rest).padStart(2, "0")}`}`;

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
 import type { JobSummary, Launcher } from "../api/types";
-import { ACTIONS, type ActionName, consequence, rankList } from "../logic/policy";
+import { ACTIONS, type ActionName, consequence, isFinal, KINDS, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
@@ -23,6 +23,8 @@ export function Control({ job, launchers }: { job: JobSummary; launchers: readon
   );
 }
 
+const titleOf = (action: ActionName): string => ACTIONS.find(([name]) => name === action)![1];
+
 /** Enter, also one that was pressed for the form, cancels: an order takes a click or a step to its button. */
 const focused = (button: HTMLButtonElement | null) => button?.focus();
 
@@ -38,7 +40,7 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
   const active = launchers.filter((each) => each.role === "active");
   const excluding = action === "restart_excluding_node";
   const left = [nodes.join(", "), ranks && `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}`].filter(Boolean).join(" and ");
-  const title = ACTIONS.find(([name]) => name === action)![1];
+  const title = titleOf(action);
 
   useEffect(() => {
     const order = prepared.value;
@@ -79,13 +81,18 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
       <h2 id="actions">Actions</h2>
       {over ? <p class="note">This job has ended: no action is possible.</p> : (
         <form onSubmit={confirm}>
-          <fieldset class="looks" disabled={confirming}>
-            <legend>Order</legend>
-            {ACTIONS.map(([name, words]) => (
-              <label key={name}>
-                <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
-                {words}
-              </label>
+          <fieldset class="kinds" disabled={confirming}>
+            <legend>What to do</legend>
+            {KINDS.map((kind) => (
+              <div key={kind.title} class={kind.ends && "ends"}>
+                <p>{kind.title}</p>
+                {kind.names.map((name) => (
+                  <label key={name}>
+                    <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
+                    {titleOf(name)}
+                  </label>
+                ))}
+              </div>
             ))}
           </fieldset>
           {excluding && (
@@ -111,12 +118,12 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && <button type="submit">{title} …</button>}
+          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : undefined}>{title} …</button>}
           {confirming && (
-            <div class="confirm" role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
+            <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
               <p id="confirm-words">{consequence(action, job, left)}</p>
-              <button type="button" class={action === "capture" ? "go" : "go grave"} onClick={() => void send()}>
+              <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={() => void send()}>
                 {title}
               </button>
               <button type="button" onClick={() => setConfirming(false)} ref={focused}>Cancel</button>

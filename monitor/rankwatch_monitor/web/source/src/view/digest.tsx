@@ -1,6 +1,7 @@
 // What happened since a chosen moment, in the monitor's sentences: one line, which opens.
 
 import { signal } from "@preact/signals";
+import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Digest, DigestLink } from "../api/types";
@@ -21,7 +22,7 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
   return (
     <details class="digest" open={opened.value ?? hours !== HOURS[0]} onToggle={(event) => (opened.value = event.currentTarget.open)}>
       <summary>
-        <h2>The last {lengthWords(hours)}</h2> <span class="sum">{digest.summary}.</span>
+        <h2>The last {lengthWords(hours)}</h2> <span class="sum">{counts(digest.summary)}</span>
       </summary>
       <label class="span">
         Digest of{" "}
@@ -48,6 +49,14 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
       )}
     </details>
   );
+}
+
+/** "6 incidents in 6 jobs, 2 restarts" with each count on its own, the figure in bold. */
+function counts(summary: string) {
+  return summary.split(", ").map((part) => {
+    const [, figure, rest] = /^(\d[\d,]*)( .*)$/.exec(part) ?? [];
+    return <Fragment key={part}> <span class="count">{figure ? <><b>{figure}</b>{rest}</> : part}</span></Fragment>;
+  });
 }
 
 function lengthWords(hours: number): string {

@@ -7,7 +7,7 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { alarm, headline, isElsewhere, isTroubled, type Listed, matching, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
 import { incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, percent, rate, roughly } from "../logic/text";
@@ -45,8 +45,13 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at)}</h1>
       <DigestSection hours={hours} />
       {choosing && <Choices jobs={jobs} />}
-      {visible.length === 0 && <p class="note">No job matches.</p>}
-      <Heads speeds={watch.sparklines.value !== null} />
+      {visible.length === 0 && (
+        <p class="note">
+          No job matches: {jobs.length} {jobs.length === 1 ? "is" : "are"} hidden by the search and the filter.{" "}
+          <button type="button" onClick={() => ((text.value = ""), (state.value = ""))}>Show all jobs</button>
+        </p>
+      )}
+      {visible.length > 0 && <Heads speeds={watch.sparklines.value !== null} />}
       <ul class="jobs">
         {visible.map((job) => (
           <JobRow key={job.id} job={job} sparklines={watch.sparklines.value} />
@@ -100,7 +105,7 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
         </select>
       </label>
       <label>
-        Order{" "}
+        Sort by{" "}
         <select value={sort} onChange={(event) => (sort.value = event.currentTarget.value as Sort)}>
           {SORTS.map((each) => <option key={each} value={each}>{each}</option>)}
         </select>
@@ -117,7 +122,7 @@ function coarse(then: number | null): string {
 function Heads({ speeds }: { speeds: boolean }) {
   return (
     <p class="heads" aria-hidden="true">
-      <span>State</span><span>Job</span><span>{speeds && "Speed, last 4 h"}</span>
+      <span>State, since</span><span>Job</span><span>{speeds && "Speed, last 4 h"}</span>
       {["Speed now", "Step", "Ranks", "Restarts", "Goodput", "Began"].map((name) => <span key={name} class="figure">{name}</span>)}
     </p>
   );
@@ -130,8 +135,9 @@ function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | nul
     <li data-state={job.state} class={alarm(job, asOf.value) || undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
-          <JobMark state={job.state} />
-          {age !== "" && <small class="age">{age}</small>}
+          <JobMark state={job.state} label={labelOf(job)} />
+          {age !== "" && <b class="age">{age}</b>}
+          {age !== "" && <small class="since">{job.state === "failed" ? "at" : "since"} {clock((job as JobSummary).trouble_since!, asOf.value)}</small>}
         </span>
         <span class="what">
           <b>{job.name}</b>

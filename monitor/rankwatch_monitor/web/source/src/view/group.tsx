@@ -4,10 +4,11 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Dimension, GroupDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
-import { groupAddress, incidentAddress, jobAddress } from "../logic/route";
+import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { clock, count, plural } from "../logic/text";
 import { Collectives } from "./collectives";
 import { Facts } from "./facts";
+import { RankMark } from "./marks";
 import { NoPlace } from "./node";
 import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
@@ -23,43 +24,68 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const [first, ...others] = group.sentences;
   const named = group.incident && `${group.incident.headline.replace(/\.$/, "")}.`; // the link to the incident has the same words
   const { collectives } = group;
+  const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
   return (
     <article class="place">
       <h1>Group {dimension} {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
-      <Siblings group={group} />
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{first}</p>
+      <Neighbours group={group} />
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{group.incident && first === named ? <a href={incidentAddress(job, group.incident.id)}>{first}</a> : first}</p>
       {others.filter((sentence) => sentence !== named).map((sentence) => <p key={sentence}>{sentence}</p>)}
-      {group.incident && <p>Open incident: <a href={incidentAddress(job, group.incident.id)}>{group.incident.headline}</a></p>}
-      <Facts kind="facts" facts={[
-        { label: "Ranks", value: count(group.total_ranks), note: `on ${plural(group.hosts, "node")}` },
-        { label: "Steps, as last reported", value: min === null ? "–" : min === max ? count(min) : `${count(min)} to ${count(max)}` },
-        { label: "Attempt", value: group.attempt },
-      ]} />
-      <section>
-        <h2>Ranks <small>worst first</small></h2>
-        <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" />
-        {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
-      </section>
-      <Collectives rows={collectives.rows} />
-      {collectives.incident !== null && (
-        <p class="note">
-          Collectives are those of <a href={incidentAddress(job, collectives.incident)}>an incident</a>{collectives.at !== null && `, captured at ${clock(collectives.at, asOf.value)}`}; ranks of other groups are left out.
-        </p>
-      )}
+      {group.incident && first !== named && <p>Open incident: <a href={incidentAddress(job, group.incident.id)}>{group.incident.headline}</a></p>}
+      {alone && <p class="note">A group of one rank: what it waits for stands on the page of the job, at <a href={rankAddress(job, alone.rank)}>rank {alone.rank}</a>.</p>}
+      <div class="sides">
+        <section>
+          <h2>Ranks <small>worst first</small></h2>
+          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" />
+          {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
+        </section>
+        <div>
+          <Facts kind="facts" facts={[
+            { label: "Ranks", value: count(group.total_ranks), note: `on ${plural(group.hosts, "node")}` },
+            { label: "Steps, as last reported", value: min === null ? "–" : min === max ? count(min) : `${count(min)} to ${count(max)}` },
+            { label: "Attempt", value: group.attempt },
+          ]} />
+          <Beside group={group} />
+          <Collectives rows={collectives.rows} />
+          {collectives.incident !== null && (
+            <p class="note">
+              Collectives are those of <a href={incidentAddress(job, collectives.incident)}>an incident</a>{collectives.at !== null && `, captured at ${clock(collectives.at, asOf.value)}`}; ranks of other groups are left out.
+            </p>
+          )}
+        </div>
+      </div>
     </article>
   );
 }
 
+/** All groups of the dimension, each with its worst rank. */
+function Beside({ group: { job, dimension, number, numbers, beside = [] } }: { group: GroupDetail }) {
+  if (beside.length < 2) return null;
+  return (
+    <section class="beside">
+      <h2>Groups by {dimension} rank <small>each with the state of its worst rank{beside.length < numbers.length && `; ${count(beside.length)} of ${count(numbers.length)}`}</small></h2>
+      <ul>
+        {beside.map((each) => (
+          <li key={each.number} data-slow={each.slow > 0 || undefined}>
+            <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
+              <RankMark state={each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}</small>
+            </a>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 /** The groups beside this one. */
-function Siblings({ group: { job, dimension, number, numbers } }: { group: GroupDetail }) {
-  const at = numbers.indexOf(number);
-  const beside = [numbers[at - 1], numbers[at + 1]];
+function Neighbours({ group: { job, dimension, number, numbers } }: { group: GroupDetail }) {
+  const beside = [numbers.findLast((each) => each < number), numbers.find((each) => each > number)];
   return (
     <nav class="links" aria-label="Groups beside this one">
       {["Previous", "Next"].map((word, i) => beside[i] !== undefined && (
         <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word}: {dimension} {beside[i]}</a>
       ))}
-      <small>{plural(numbers.length, "group")} by {dimension} rank</small>
+      <small>{numbers.length === 0 ? `Each rank has a ${dimension} rank of its own` : `${plural(numbers.length, "group")} by ${dimension} rank`}</small>
     </nav>
   );
 }

@@ -9,11 +9,11 @@ import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
 import { wholeRatio } from "../logic/goodput";
+import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { isSuspected } from "../logic/suspicion";
 import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logic/text";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
@@ -65,13 +65,12 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
-  const suspected = incidents.some((each) => each.closed_at === null && isSuspected(each));
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} goodput={goodput.value} suspected={suspected} />
+      <Head job={job} goodput={goodput.value} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -123,7 +122,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
 }
 
-function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput | null; suspected: boolean }) {
+function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -133,7 +132,7 @@ function Head({ job, goodput, suspected }: { job: JobSummary; goodput: Goodput |
   return (
     <header class="head">
       <div class="title">
-        <JobMark state={job.state} suspected={suspected} />
+        <JobMark state={job.state} label={labelOf(job)} />
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
         {since !== undefined && <span class="tag">last known</span>}

@@ -2,6 +2,7 @@
 
 import type { Grid } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look } from "../logic/levels";
+import { isShared } from "../logic/nodes";
 import { WORST_FIRST } from "../logic/severity";
 import type { Grouping } from "../logic/route";
 import { grouping, look, only } from "./selection";
@@ -47,9 +48,10 @@ export function LookChoice({ looks }: { looks: Looks }) {
   return <Choice legend="Coloured by" name="look" choices={there} chosen={look.value} choose={choose} />;
 }
 
-/** Empty while no rank reports a parallel layout. */
-export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string, unknown>> }) {
-  const there = GROUPINGS.filter((name) => name === "node" || name in dimensions);
+/** Empty while no rank reports a parallel layout in which ranks share a coordinate. */
+export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string, Uint16Array>> }) {
+  const shared = (name: string) => dimensions[name] !== undefined && isShared(dimensions[name]);
+  const there = GROUPINGS.filter((name) => name === "node" || name === grouping.value || shared(name));
   if (there.length < 2) return null;
   const choices = there.map((name) => [name, name === "node" ? "Node" : `${name[0]!.toUpperCase()}${name.slice(1)} rank`] as const);
   return <Choice legend="Grouped by" name="group" choices={choices} chosen={grouping.value} choose={(name) => (grouping.value = name)} />;

@@ -2,6 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { JobState } from "../api/types";
+import type { Label } from "../logic/fleet";
 import type { Cell } from "../logic/levels";
 import { glyph } from "../logic/glyphs";
 import { palette } from "./palette";
@@ -19,15 +20,22 @@ export const JOB_SHAPES: Record<JobState, string> = {
   lost: "M6.6 1.2A7 7 0 0 0 6.6 14.8v-3A4.1 4.1 0 0 1 6.6 4.2ZM9.4 1.2A7 7 0 0 1 9.4 14.8v-3A4.1 4.1 0 0 0 9.4 4.2Z",
 };
 
-/** `suspected`: a running job of which a hang is suspected. */
-export function JobMark({ state, suspected = false }: { state: JobState; suspected?: boolean }) {
-  const doubted = suspected && state === "running";
+/** Of a running job with which something is wrong: a hollow diamond, an hourglass, an empty ring. */
+const LABEL_SHAPES = {
+  suspected: "M8 .6 15.4 8 8 15.4.6 8Zm0 3L3.6 8 8 12.4 12.4 8Zm-1 2h2v2.7h-2Zm0 3.6h2v1.6h-2Z",
+  slow: "M2.6 1.2h10.8v2.2L9.6 8l3.8 4.6v2.2H2.6v-2.2L6.4 8 2.6 3.4Z",
+  "no step": JOB_SHAPES.starting,
+};
+
+/** `label`: what the job is called besides its state. */
+export function JobMark({ state, label = state }: { state: JobState; label?: Label }) {
+  const shape = label in LABEL_SHAPES ? LABEL_SHAPES[label as keyof typeof LABEL_SHAPES] : JOB_SHAPES[label as JobState];
   return (
-    <span class="state" data-state={doubted ? "suspected" : state}>
+    <span class="state" data-state={state} data-label={label}>
       <svg viewBox="0 0 16 16" width="1em" height="1em" aria-hidden="true">
-        <path d={JOB_SHAPES[doubted ? "hung" : state]} fill="currentColor" fill-rule="evenodd" />
+        <path d={shape} fill="currentColor" fill-rule="evenodd" />
       </svg>
-      {doubted ? "hang suspected" : state}
+      {label}
     </span>
   );
 }

@@ -1,12 +1,15 @@
-// The ranks of a node or a group as a table.
+// The ranks of a node or a group as a table. One line stands for those that are alike, until it is opened.
 
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import type { PlacedRank } from "../api/types";
 import { asOf } from "../api/connection";
+import { alike } from "../logic/alike";
+import { deviceFacts } from "../logic/device";
 import { rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
 import { score, slowTag } from "../logic/stragglers";
-import { clock, count, duration, percent, roughly } from "../logic/text";
-import { deviceFacts } from "../logic/device";
+import { clock, count, duration, percent, plural, range, roughly, runs } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
 
@@ -19,56 +22,80 @@ interface Props {
 }
 
 export function PlacedRanks({ job, ranks, name, without }: Props) {
-  const devices = ranks.some((rank) => deviceFacts(rank.device) !== "");
-  const grouped = ranks.some((rank) => Object.keys(rank.groups).length > 0);
-  const scored = ranks.some((rank) => rank.scores?.gpu_robust !== undefined);
-  const late = ranks.some((rank) => rank.scores?.lateness_share !== undefined);
-  const beating = ranks.some((rank) => rank.heartbeat_age !== null);
+  const [each, showEach] = useState(false);
+  const lines = alike(ranks);
+  const columns = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1));
   return (
     <div class="scroll" role="region" aria-label={name} tabIndex={0}>
       <table>
         <thead>
           <tr>
             <th scope="col" class="number">Rank</th>
-            {without !== "node" && <th scope="col">Node</th>}
             <th scope="col">State</th>
-            <th scope="col">Section</th>
-            <th scope="col" class="number">Time in it</th>
-            {beating && <th scope="col" class="number">Heartbeat age</th>}
-            <th scope="col" class="number">Step</th>
-            {late && <th scope="col" class="number">Others wait</th>}
-            {scored && <th scope="col" class="number">GPU score</th>}
-            {devices && <th scope="col">Device</th>}
-            {grouped && <th scope="col">{without === "groups" ? "All its groups" : "Groups"}</th>}
+            {columns.map(({ head, kind }) => <th key={head} scope="col" class={kind === "number" ? kind : undefined}>{head}</th>)}
           </tr>
         </thead>
         <tbody>
-          {ranks.map((rank) => {
-            const section = openSection(rank);
-            const share = rank.scores?.lateness_share;
+          {(each ? lines.flat().map((rank) => [rank]) : lines).map((same) => {
+            const first = same[0]!;
             return (
-              <tr key={rank.rank} class={isTrouble(rank.state) ? "troubled" : undefined} data-slow={rank.straggler != null || undefined}>
-                <th scope="row" class="number"><a href={rankAddress(job, rank.rank)}>{rank.rank}</a></th>
-                {without !== "node" && <td><NodeLink host={rank.host} /></td>}
-                <td>
-                  <RankMark state={rank.state} /> {rank.state}
-                  {rank.straggler && <span class="tag slow">{slowTag(rank.straggler)}</span>}
-                  {rank.straggler && <small class="why">{rank.straggler.reason.replace(/\.$/, "")}. Since {clock(rank.straggler.since, asOf.value)}, for {roughly(asOf.value - rank.straggler.since)}.</small>}
-                  {rank.reason !== "" && <small class="why">{rank.reason}</small>}
-                </td>
-                <td class="code">{section?.name ?? (rank.idle != null ? "outside" : "–")}</td>
-                <td class="number">{duration(section?.seconds ?? rank.idle)}</td>
-                {beating && <td class="number">{duration(rank.heartbeat_age)}</td>}
-                <td class="number">{count(rank.iteration)}</td>
-                {late && <td class="number">{percent(share === undefined ? null : Math.max(0, share))}</td>}
-                {scored && <td class="number">{score(rank.scores?.gpu_robust)}</td>}
-                {devices && <td>{deviceFacts(rank.device) || "–"}</td>}
-                {grouped && <td><GroupLinks job={job} groups={rank.groups} /></td>}
+              <tr key={first.rank} class={isTrouble(first.state) ? "troubled" : undefined} data-slow={first.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
+                <th scope="row" class="number">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
+                <td><State rank={first} same={same.length} open={() => showEach(true)} /></td>
+                {columns.map(({ head, kind, cell }) => <td key={head} class={kind}>{cell(same)}</td>)}
               </tr>
             );
           })}
         </tbody>
       </table>
+      {each && lines.length < ranks.length && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
     </div>
   );
+}
+
+/** `same`: how many ranks the line stands for. */
+function State({ rank, same, open }: { rank: PlacedRank; same: number; open: () => void }) {
+  const { straggler } = rank;
+  return (
+    <>
+      <RankMark state={rank.state} /> {rank.state}
+      {same > 1 && <button type="button" class="quiet" onClick={open}>{same} alike: show each</button>}
+      {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
+      {straggler && <small class="why">{straggler.reason.replace(/\.$/, "")}. Since {clock(straggler.since, asOf.value)}, for {roughly(asOf.value - straggler.since)}.</small>}
+      {rank.reason !== "" && <small class="why">{rank.reason}</small>}
+    </>
+  );
+}
+
+interface Column {
+  head: string;
+  kind?: "number" | "code" | "device";
+  /** Of ranks that are alike. */
+  cell: (same: readonly PlacedRank[]) => ComponentChildren;
+}
+
+/** Those of which any rank has a figure; `single`: a line stands for one rank, which has groups to lead to. */
+function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
+  const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => range(same.map(of), text) || "–";
+  const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
+  const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
+  const all: (Column | false)[] = [
+    without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
+    placed && { head: "Section", kind: "code", cell: ([first]) => openSection(first)?.name ?? (first!.idle != null ? "outside" : "–") },
+    placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, duration) },
+    any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, duration) },
+    { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
+    any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => percent(Math.max(0, share))) },
+    any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },
+    ranks.some((rank) => deviceFacts(rank.device) !== "") && { head: "Device", kind: "device", cell: (same) => deviceFacts(...same.map(({ device }) => device)) || "–" },
+    single && ranks.some((rank) => Object.keys(rank.groups).length > 0) && {
+      head: without === "groups" ? "All its groups" : "Groups",
+      cell: (same) => same.length > 1 ? plural(new Set(same.flatMap(({ groups }) => Object.entries(groups).map(String))).size, "group") : <GroupLinks job={job} groups={same[0]!.groups} />,
+    },
+  ];
+  return all.filter((column) => column !== false);
+}
+
+function Nodes({ hosts }: { hosts: readonly string[] }) {
+  return hosts.length > 1 ? <>{plural(hosts.length, "node")}</> : <NodeLink host={hosts[0]} />;
 }

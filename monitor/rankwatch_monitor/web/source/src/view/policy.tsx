@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
 import type { JobSummary, Setting, SettingValue } from "../api/types";
-import { asText, asValue, changed, grouped, shown } from "../logic/policy";
+import { asText, asValue, changed, grouped, shown, unitOf } from "../logic/policy";
 import { plural, words } from "../logic/text";
 import { refusal } from "./control_token";
 
@@ -17,6 +17,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const [filter, setFilter] = useState("");
+  const [differingOnly, showDifferingOnly] = useState(false);
   useEffect(() => {
     const ended = new AbortController();
     Promise.all([get<{ settings: Setting[] }>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
@@ -42,22 +43,26 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
       setProblem(refusal(failure));
     }
   };
-  const visible = settings.filter(({ name, meaning }) => `${words(name)} ${name} ${meaning}`.toLowerCase().includes(filter.toLowerCase()));
   const isDefault = (setting: Setting) => asText(policy[setting.name] ?? null) === asText(setting.default);
   const differing = (rows: readonly Setting[]) => rows.filter((each) => !isDefault(each)).length;
+  const wanted = (each: Setting) => !differingOnly || !isDefault(each) || changes.includes(each);
+  const found = ({ name, meaning }: Setting) => `${words(name)} ${name} ${meaning}`.toLowerCase().includes(filter.toLowerCase());
+  const visible = settings.filter((each) => wanted(each) && found(each));
   const row = (setting: Setting) => (
-    <div key={setting.name} class={changes.includes(setting) ? "changed" : undefined}>
+    <div key={setting.name} class={changes.includes(setting) ? "changed" : isDefault(setting) ? undefined : "differs"}>
       <dt>
         <label for={`policy-${setting.name}`} class="code">{setting.name}</label>
+        {!isDefault(setting) && <span class="tag">not the default</span>}
       </dt>
       <dd>
         <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
-        {setting.unit && <small>{setting.unit.replace(/[{}]/g, "")}</small>}
+        {setting.unit && <small>{unitOf(setting)}</small>}
       </dd>
       <dd class="meaning" id={`meaning-${setting.name}`}>
         {setting.meaning}
         {setting.optional && "; empty: off"}
         {!isDefault(setting) && <b> Default: {shown(setting, setting.default)}.</b>}
+        {changes.includes(setting) && <b> Now: {shown(setting, policy[setting.name] ?? null)}.</b>}
       </dd>
     </div>
   );
@@ -66,17 +71,24 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
       <h2 id="policy">
         Policy <small>in force for this job; changes apply from the next evaluation, within 0.1 s</small>
       </h2>
-      <label class="line">
-        Find
-        <input type="search" value={filter} placeholder="timeout" onInput={(event) => setFilter(event.currentTarget.value)} />
-      </label>
+      <div class="narrowing">
+        <label class="line">
+          Find
+          <input type="search" value={filter} placeholder="timeout" onInput={(event) => setFilter(event.currentTarget.value)} />
+        </label>
+        <label class="only">
+          <input type="checkbox" checked={differingOnly} onChange={(event) => showDifferingOnly(event.currentTarget.checked)} />
+          Only those not at the default ({differing(settings)})
+        </label>
+      </div>
       <form onSubmit={apply}>
+        {visible.length === 0 && <p class="note">{filter === "" ? "Every setting is at its default." : `No setting ${differingOnly ? "that differs from its default " : ""}has "${filter}" in its name or meaning.`}</p>}
         {grouped(visible).map(({ title, basic, expert }) => (
           <div key={title} class="part">
-            <h3>{title}</h3>
-            <dl>{basic.map(row)}</dl>
+            <h3>{title} {differing([...basic, ...expert]) > 0 && <small>{differing([...basic, ...expert])} not at the default</small>}</h3>
+            {basic.length > 0 && <dl>{basic.map(row)}</dl>}
             {expert.length > 0 && (
-              <details open={filter !== "" || expert.some((each) => changes.includes(each))}>
+              <details open={filter !== "" || differingOnly || expert.some((each) => changes.includes(each))}>
                 <summary>
                   {plural(expert.length, "expert setting")}
                   {differing(expert) > 0 && `, ${differing(expert)} not at the default`}
@@ -86,8 +98,9 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
             )}
           </div>
         ))}
-        {changes.length > 0 && (
+        {(changes.length > 0 || problem !== null) && (
           <div class="confirm">
+            {problem !== null && <p class="refused" role="alert">{problem}</p>}
             <ul>
               {changes.map((each) => (
                 <li key={each.name}>
@@ -95,12 +108,11 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
                 </li>
               ))}
             </ul>
-            <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>
+            {changes.length > 0 && <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>}
             <button type="button" onClick={() => (edit({}), setProblem(null))}>Discard</button>
           </div>
         )}
       </form>
-      {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {done !== null && <p class="accepted" role="status">{done}</p>}
     </section>
   );

@@ -7,8 +7,7 @@ import { lastContact, now, responding, retryAt, stale, tokenRefused, tokenReject
 import { retryNow } from "../live/stream";
 import type { Stale } from "../logic/serverclock";
 import { clock, wholeDuration } from "../logic/text";
-import { chooseZone, zone, zoneName } from "../logic/zone";
-import { nextTheme, theme } from "./theme";
+import { narrow, Preferences } from "./preferences";
 
 /** Read aloud by screen readers when it changes. */
 export const announcement = signal("");
@@ -16,8 +15,6 @@ export const announcement = signal("");
 export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
   const outdated = stale.value;
   const lost = outdated !== null;
-  const utc = zone.value === "utc";
-  const here = zoneName(new Date());
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -31,9 +28,7 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
         <nav aria-label="Where you are">{crumbs}</nav>
         <span class="grow" />
         <Pulse outdated={outdated} />
-        <button type="button" class="quiet" onClick={nextTheme} aria-label={`Theme: ${theme.value}. Change it.`}>
-          {{ auto: "Auto", light: "Light", dark: "Dark" }[theme.value]}
-        </button>
+        {!narrow.value && <Preferences />}
       </header>
       <Connection />
       <main id="main" tabIndex={-1} class={lost ? "stale" : undefined}>
@@ -42,9 +37,7 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
       <footer class="foot">
         <a href="/manual/">Manual</a>
         <a href="/docs">API</a>
-        <button type="button" class="quiet" onClick={() => chooseZone(utc ? "local" : "utc")} aria-label={`Times in ${utc ? "UTC" : `local time, ${here}`}. Show ${utc ? "local time" : "UTC"}.`}>
-          Times in {utc ? "UTC" : `local time, ${here}`}
-        </button>
+        {narrow.value && <Preferences />}
       </footer>
       <p class="unseen" role="status" aria-live="assertive">
         {announcement}

@@ -2,10 +2,10 @@
 
 import { signal } from "@preact/signals";
 
-export type Theme = "auto" | "light" | "dark";
+export const THEMES = ["auto", "light", "dark"] as const;
+export type Theme = (typeof THEMES)[number];
 
 const KEY = "rankwatch.theme";
-const NEXT: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
 
 export const theme = signal<Theme>((localStorage.getItem(KEY) as Theme | null) ?? "auto");
 /** Incremented whenever colours may have changed. */
@@ -20,9 +20,9 @@ export function startTheme(): void {
   printing.addEventListener("change", apply);
 }
 
-export function nextTheme(): void {
-  theme.value = NEXT[theme.value];
-  localStorage.setItem(KEY, theme.value);
+export function chooseTheme(chosen: Theme): void {
+  theme.value = chosen;
+  localStorage.setItem(KEY, chosen);
   apply();
 }
 

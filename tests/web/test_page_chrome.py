@@ -1,0 +1,87 @@
+"""What all views share: the top bar at every width, targets of a finger, tables that scroll."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+from web.staged import scripted_places
+from web.test_page_sizes import scene
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+VIEWS = [
+    ("#/", ".jobs > li"),
+    ("#/nodes/node-0", ".place table"),
+    ("#/jobs/j/groups/pipeline/1", ".place table"),
+    ("#/jobs/j", ".ranks table"),
+    ("#/jobs/j?tab=control", ".policy dl"),
+]
+SMALL = """
+() => [...document.querySelectorAll("button, select, summary, input, label:has([type=radio], [type=checkbox]), a")]
+  .filter((each) => each.checkVisibility() && !each.matches("[type=radio], [type=checkbox], .skip"))
+  .filter((each) => !each.matches("a") || !each.closest("p:not(.links, .more), dd, small, label, summary, h1, h2"))
+  .map((each) => [each.outerHTML.slice(0, 120), Math.round(each.getBoundingClientRect().height)])
+  .filter(([, height]) => height < 40)
+"""
+"""What is pressed and not within a sentence or a heading, and less than 40 px high."""
+
+
+def show(page: Page, monitor_url: str, script: Script, address: str, ready: str) -> None:
+    scene(script, 64, "hung")
+    scripted_places(script)
+    for number in range(4):
+        script.add(f"other-{number}", ["running"])
+    page.goto(f"{monitor_url}/{address}")
+    expect(page.locator(ready).first).to_be_visible()
+
+
+@pytest.mark.parametrize(("address", "ready"), VIEWS)
+def test_what_is_pressed_on_a_phone_is_large_enough_for_a_finger(
+    page: Page, monitor_url: str, script: Script, address: str, ready: str
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, monitor_url, script, address, ready)
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280])
+def test_the_top_bar_is_one_line(page: Page, monitor_url: str, script: Script, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    script.add("a-job-with-a-very-long-name-" * 4, ["running"] * 4)
+    name = next(iter(script.jobs))
+    page.goto(f"{monitor_url}/#/jobs/{name}/groups/data/0")
+    bar = page.locator(".bar")
+    expect(bar.get_by_text("Live")).to_be_visible()
+    box = bar.bounding_box()
+    assert box is not None
+    assert box["height"] <= 60
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    where = bar if width > 620 else page.locator(".foot")
+    expect(where.get_by_label("Times:")).to_have_value("local")
+    expect(where.get_by_label("Theme:")).to_have_value("auto")
+
+
+def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, monitor_url, script, "#/nodes/node-0", ".place table")
+    table = page.locator(".place .scroll").first
+    assert table.evaluate("each => each.scrollWidth > each.clientWidth")
+    kinds = table.evaluate("each => getComputedStyle(each).backgroundAttachment")
+    assert kinds == "local, local, scroll, scroll", "covers move with the table, shadows stay at the edges"
+
+
+def test_a_phone_shows_what_is_wrong_what_to_do_and_the_culprit_at_once(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, monitor_url, script, "#/jobs/j", ".answers")
+    for part in (".verdict > h2", ".todo p", ".answers > div:first-child dd"):
+        expect(page.locator(part).first).to_be_in_viewport(ratio=1)
