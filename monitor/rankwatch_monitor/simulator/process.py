@@ -48,6 +48,17 @@ class Position:
         """The same position, of a rank that moves apart from the others."""
         return replace(self, opened=dict(self.opened), completed=set(self.completed), waits=False)
 
+    def enter(self, section: str, at: float) -> None:
+        """Enter a section, inside of those that are open."""
+        self.opened[section] = self.moved_at = at
+
+    def leave(self, at: float) -> tuple[str, float]:
+        """Leave the innermost section; its name and its seconds."""
+        section, entered = self.opened.popitem()
+        self.progress, self.moved_at = self.progress + 1, at
+        self.completed.add(section)
+        return section, at - entered
+
     def complete_step(self, step: int, at: float) -> None:
         """Complete a step."""
         self.iteration, self.progress = step, 0

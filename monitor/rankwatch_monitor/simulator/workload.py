@@ -128,8 +128,7 @@ class JobProgress:
         self.number += 1
         self.ends_at, at.moved_at = now + activity.seconds, now
         for name in activity.path[len(at.opened) :]:
-            at.moved_at += ENTERING
-            at.opened[name] = at.moved_at
+            at.enter(name, at.moved_at + ENTERING)
         return activity
 
     def end(self, now: float) -> None:
@@ -138,11 +137,10 @@ class JobProgress:
         if not activity.path and at.first_iteration is not None:
             self._record_duration("", activity.seconds, first=False)
         for _ in range(activity.closes):
-            name, entered = at.opened.popitem()
-            self._runs.append((name, now - entered))
-            at.progress += 1
-            self._record_duration(name, now - entered, first=name not in at.completed)
-            at.completed.add(name)
+            first = next(reversed(at.opened)) not in at.completed
+            name, seconds = at.leave(now)
+            self._runs.append((name, seconds))
+            self._record_duration(name, seconds, first=first)
         at.moved_at = now
         if activity.completes:
             at.complete_step(activity.step, now)
