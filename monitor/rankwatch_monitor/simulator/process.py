@@ -120,6 +120,11 @@ class Process:
     """It has ended without a fault, or with its attempt."""
 
     @property
+    def named(self) -> dict[str, Any]:
+        """The fields by which an event of its launcher names it."""
+        return {"rank": self.number, "local_rank": self.identity.local_rank, "pid": self.identity.pid}
+
+    @property
     def dead(self) -> bool:
         """Its process has ended by a fault."""
         return self.fault in (FaultKind.KILL, FaultKind.EXIT)

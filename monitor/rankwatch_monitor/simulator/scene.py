@@ -159,8 +159,7 @@ class Scene:
         for rank in self._ranks:
             if plan.launchers:
                 node = self._nodes[rank.node]
-                details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-                started = node.event(ProcessEventKind.STARTED, self.attempt, world_size=plan.world, **details)
+                started = node.event(ProcessEventKind.STARTED, self.attempt, world_size=plan.world, **rank.named)
                 self._out.append((now, started))
             self._at(now + plan.boot + self._rng.uniform(0.0, 0.2), self._export, rank)
         self._at(now + plan.boot, self._begin, self.attempt)
@@ -352,8 +351,7 @@ class Scene:
             return
         node = self._nodes[rank.node]
         how: dict[str, Any] = {"signal": "SIGKILL"} if rank.fault is FaultKind.KILL else {"exit_code": 1}
-        details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=EXIT_DETECTION, **details, **how)))
+        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=EXIT_DETECTION, **rank.named, **how)))
         self._at(now + 0.2, self._send_evidence, node, attempt, None, None)
         self._at(now + 0.3, self._restart, attempt, f"rank {rank.number} has ended")
 

@@ -2,6 +2,7 @@
 
 Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nothing goes on
 while one is missing; then all report; then the monitor's core judges; then the launchers carry out their directives.
+What a rank reports, and what is seen of it, is the simulator's model of a process.
 """
 
 from __future__ import annotations
@@ -286,8 +287,7 @@ class Scene:
             dead.fault = FaultKind.KILL
         else:
             dead.over = True
-        exited = {"rank": rank, "pid": dead.identity.pid, "exit_code": exit_code, "signal": signal}
-        self.event(ProcessEventKind.EXITED, dead.node, **exited, **more)
+        self.event(ProcessEventKind.EXITED, dead.node, **dead.named, exit_code=exit_code, signal=signal, **more)
         return self
 
     def ages(self, seconds: float) -> Scene:
@@ -312,8 +312,7 @@ class Scene:
         saved = max((rank.reached for rank in self.ranks), default=-1) // self.checkpoint * self.checkpoint
         self.ranks = [self._process(number, startup, saved if saved > 0 else -1) for number in range(self.size)]
         for rank in self.ranks if self.launchers else ():
-            started = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-            self.event(ProcessEventKind.STARTED, rank.node, **started, world_size=self.size)
+            self.event(ProcessEventKind.STARTED, rank.node, **rank.named, world_size=self.size)
 
     def _process(self, number: int, startup: int, resumed: int) -> Rank:
         each, generation = max(1, self.size // self.hosts), int(self.now)
