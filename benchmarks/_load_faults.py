@@ -159,12 +159,6 @@ class Schedule:
             )
         return detection
 
-    def recover(self, job: int) -> None:
-        """End the hang of a job: its ranks go on."""
-        emulated = self.fleet.jobs[job]
-        emulated.began += time.monotonic() - min(emulated.hung_at, time.monotonic())
-        emulated.hung_at, emulated.hung_ranks = float("inf"), set()
-
     def prepare(self) -> None:
         """Give the jobs that are to hang their limit, once the monitor knows them; blocks until it does."""
         api = self.make_api()

@@ -20,7 +20,6 @@ from rankwatch_monitor.publish.prometheus.names import INGEST_REPORTS, TICK_ERRO
 SCRAPE_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = 0.25
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-MIB: Final = 2**20
 
 
 class Usage(NamedTuple):

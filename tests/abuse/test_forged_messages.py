@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monitor.core.scene import Fate, Scene
+from monitor.core.scene import Scene
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch.recording import shared_slots
@@ -56,7 +56,7 @@ def test_what_a_collector_delivers_late_does_not_bring_back_a_job_that_has_ended
     assert len(late) == 4
     for rank in scene.ranks:
         scene.event(ProcessEventKind.EXITED, rank=rank.number, exit_code=0)
-        rank.fate = Fate.ENDED
+        rank.over = True
     scene.event(ProcessEventKind.FINISHED)
     for _ in range(3):
         scene.run(int(REFUTED_AFTER) + 5)

@@ -22,7 +22,6 @@ FILTERED = tuple(
     for path in ("jobs", "hosts", "nodes", "nodes/{host}", "digest", "sparklines", "events", "policy/schema")
 )
 OWN, OTHER = "team-a-1", "team-b-1"
-BELOW_JOB = "/api/v1/jobs/{job_id}"
 Make = Callable[..., str]
 
 

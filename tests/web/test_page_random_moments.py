@@ -102,7 +102,7 @@ class Run:
 
     def second(self) -> None:
         self.scene.tick()
-        self.stepped.append(max((rank.iteration or 0 for rank in self.scene.ranks), default=0))
+        self.stepped.append(max((rank.reached for rank in self.scene.ranks), default=0))
         if self.chance.random() < self.faults and not self.over:
             self._fault()
         goodput_accounting.account(self.job, self.scene.now)
@@ -116,7 +116,7 @@ class Run:
     def _fault(self) -> None:
         """One fault, or the end of those before: by itself, or as launchers end them."""
         scene, rank = self.scene, self.chance.randrange(RANKS)
-        gone = [each for each in scene.ranks if each.fate in ("dead", "cut")]
+        gone = [each for each in scene.ranks if each.dead or each.disconnected]
         if gone or scene.cut_nodes:
             for node in sorted(scene.cut_nodes):
                 if others := set(scene.nodes) - scene.cut_nodes:

@@ -147,9 +147,9 @@ class Simulation:
                     self.incidents[incident.id] = incident
 
 
-def evaluate(scene: Scene, policy: Mapping[str, Any] | None = None, *, every_tick: bool = False) -> Outcome:
+def evaluate(scene: Scene, policy: Mapping[str, Any] | None = None) -> Outcome:
     """Play a scene through the core and compare its verdicts with the expected ones."""
-    return Simulation(scene, policy, every_tick=every_tick).run()
+    return Simulation(scene, policy).run()
 
 
 def outcome_of(simulation: Simulation, last: float) -> Outcome:

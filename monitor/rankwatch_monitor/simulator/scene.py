@@ -151,16 +151,15 @@ class Scene:
                 node.gone, node.name, node.host = False, f"{node.name}x", f"{node.host}x"
                 self._out.append((now, node.registration(self.attempt)))
             node.proxied.clear()
-        self._ranks = [self._process(number, now) for number in range(plan.world)]
         self._progress = JobProgress(plan, self._rng, self._saved, now + plan.boot)
+        self._ranks = [self._process(number, now) for number in range(plan.world)]
         for fault in [f for f in self._pending if f.kind is FaultKind.NEVER_STARTED and f.attempt == self.attempt]:
             self._pending.remove(fault)
             self._strike(now, fault, self.attempt)
         for rank in self._ranks:
             if plan.launchers:
                 node = self._nodes[rank.node]
-                details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-                started = node.event(ProcessEventKind.STARTED, self.attempt, world_size=plan.world, **details)
+                started = node.event(ProcessEventKind.STARTED, self.attempt, world_size=plan.world, **rank.named)
                 self._out.append((now, started))
             self._at(now + plan.boot + self._rng.uniform(0.0, 0.2), self._export, rank)
         self._at(now + plan.boot, self._begin, self.attempt)
@@ -184,7 +183,7 @@ class Scene:
             instance=f"{JOB_ID}/{attempt}/{number}",
             started_at=now,
         )
-        return Rank(number, node, identity, all_reported_at=now)
+        return Rank(number, identity, self._progress.at, node=node, all_reported_at=now)
 
     def _end_attempt(self, now: float) -> None:
         for rank in self._ranks:
@@ -215,8 +214,8 @@ class Scene:
         healthy = not any(rank.fault or rank.disconnected for rank in self._ranks) and not self._ending
         if healthy or kind is not ProcessEventKind.FINISHED:
             for rank in self._ranks:
-                if rank.exports_arrive and not rank.over:
-                    self._out.append((now, rank.report(self._progress, now, ended=True)))
+                if rank.exports_arrive:
+                    self._out.append((now, rank.export(self._progress, now, ended=True)))
             for node in self._nodes:
                 if self.plan.launchers and not node.gone:
                     self._out.append((now, node.event(kind, self.attempt, reason=reason)))
@@ -234,7 +233,7 @@ class Scene:
         if self._pending:
             self._schedule_faults(activity, now)
         if activity.collective and self._rank_is_missing():
-            progress.ends_at = math.inf
+            progress.block()
             self._observe_closely(now)
         else:
             self._at(progress.ends_at, self._end, attempt, progress.number)
@@ -246,9 +245,9 @@ class Scene:
         if attempt != self.attempt or number != progress.number or progress.ends_at > now or self._ending:
             return
         activity = progress.activity
-        stepped = progress.first_iteration is not None
+        stepped = progress.at.first_iteration is not None
         progress.end(now)
-        if not stepped and progress.first_iteration is not None:
+        if not stepped and progress.at.first_iteration is not None:
             for rank in self._ranks:
                 self._at(now + self._rng.uniform(0.0, LIVENESS_INTERVAL), self._report, rank)
         if activity.saves:
@@ -287,7 +286,7 @@ class Scene:
                 continue
             rank.fault, rank.fault_at, rank.disconnected = fault.kind, now, fault.kind is FaultKind.NODE_LOST
             if fault.kind is not FaultKind.STALL:
-                rank.frozen, rank.runs_until = self._progress.position(), self._progress.runs
+                rank.at, rank.runs_until = self._progress.at.copy(), self._progress.runs
         if fault.kind is FaultKind.NODE_LOST:
             for rank in struck:
                 self._nodes[rank.node].gone = True
@@ -300,7 +299,7 @@ class Scene:
         if fault.kind is FaultKind.NEVER_STARTED:
             return
         if fault.kind is FaultKind.STALL or (fault.freezes and self._progress.activity.collective):
-            self._progress.ends_at = math.inf
+            self._progress.block()
         self._observe_closely(now)
         self._arm_all(now)
         if fault.seconds is not None:
@@ -324,7 +323,7 @@ class Scene:
         if attempt != self.attempt or self._ending or self.over:
             return
         for rank in struck:
-            rank.fault, rank.frozen, rank.disconnected, rank.runs_until = None, None, False, -1
+            rank.fault, rank.at, rank.disconnected, rank.runs_until = None, self._progress.at, False, -1
             rank.missed_at = math.inf
         for expected in self.expected_verdicts:
             if expected.passing and expected.at + (expected.fault.seconds or 0.0) <= now + 1e-6:
@@ -332,7 +331,7 @@ class Scene:
         self._emit_event(now, "the fault ends by itself")
         progress = self._progress
         if progress.blocked and not self._rank_is_missing():
-            progress.ends_at = now + progress.activity.seconds
+            progress.unblock(now)
             self._at(progress.ends_at, self._end, attempt, progress.number)
 
     def _given_up(self, now: float, gone: list[int], attempt: int) -> None:
@@ -352,8 +351,7 @@ class Scene:
             return
         node = self._nodes[rank.node]
         how: dict[str, Any] = {"signal": "SIGKILL"} if rank.fault is FaultKind.KILL else {"exit_code": 1}
-        details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=EXIT_DETECTION, **details, **how)))
+        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=EXIT_DETECTION, **rank.named, **how)))
         self._at(now + 0.2, self._send_evidence, node, attempt, None, None)
         self._at(now + 0.3, self._restart, attempt, f"rank {rank.number} has ended")
 
@@ -391,9 +389,9 @@ class Scene:
         self._at(now + interval, self._export, rank)
 
     def _report(self, now: float, rank: Rank) -> None:
-        if rank.over or not rank.exports_arrive:
+        if not rank.exports_arrive:
             return
-        report = rank.report(self._progress, now)
+        report = rank.export(self._progress, now)
         if rank.number == 0 and self._progress.runs > rank.reported_runs - 1:
             self._progress.drop_runs(min(each.reported_runs for each in self._ranks))
         if not self.plan.delay:
@@ -419,7 +417,7 @@ class Scene:
             return
         trouble = not self._ending and self._needs_watching(now)
         ranks: Iterable[Rank] = self._ranks if trouble or node.proxied else ()
-        observation = node.observe_proxied(ranks, self._progress, self._limits, self.attempt, now)
+        observation = node.observe_proxied(ranks, self._limits, self.attempt, now)
         if observation.ranks or now - node.sent_at >= IDLE_OBSERVE_INTERVAL:
             node.sent_at = now
             self._out.append((now, observation))
@@ -429,9 +427,7 @@ class Scene:
         progress = self._progress
         if progress.blocked or any(rank.fault is not None or rank.disconnected for rank in self._ranks):
             return True
-        return now - progress.oldest > self._shortest and bool(
-            self._limits.passed(progress.position().activity(now))[0]
-        )
+        return now - progress.oldest > self._shortest and bool(self._limits.passed(progress.at.activity(now))[0])
 
     def _send_evidence(
         self, now: float, node: Node, attempt: int, incident_id: str | None, directive: Directive | None
@@ -439,9 +435,9 @@ class Scene:
         if node.gone or attempt != self.attempt or self._ending:
             return
         mine = [rank for rank in self._ranks if rank.node == node.number]
-        self._out.append((now, node.observe(mine, self._progress, attempt, now)))
+        self._out.append((now, node.observe(mine, attempt, now)))
         number = None if directive is None else directive.id
-        evidence = node.evidence(mine, self._progress, attempt, incident_id=incident_id, directive=number, seconds=0.2)
+        evidence = node.evidence(mine, attempt, incident_id=incident_id, directive=number, seconds=0.2)
         self._out.append((now, evidence))
         if directive is not None:
             self._acknowledge(now, node, directive, AckState.DONE)
@@ -455,34 +451,37 @@ class Scene:
         if self._shortest == math.inf or self._ending:
             return
         for rank in self._ranks:
-            if rank.exports_arrive and not rank.over:
+            if rank.exports_arrive:
                 self._arm(now, rank)
 
     def _arm(self, now: float, rank: Rank) -> None:
         """Have a rank report when it exceeds its next limit, as its liveness thread does."""
         progress = self._progress
-        here, place = (progress.position(), progress.number) if rank.frozen is None else (rank.frozen, _ELSEWHERE)
-        standing, ahead = self._limits.passed(here.activity(now))
+        place = self._place(rank)
+        standing, ahead = self._limits.passed(rank.at.activity(now))
         passed = frozenset(standing)
         gained = passed - rank.passed if rank.passed_in == place else passed
         rank.passed, rank.passed_in = passed, place
         rank.armed += 1
         if gained:
             self._at(now + self._rng.uniform(0.0, LIVENESS_INTERVAL), self._report, rank)
-        ends_at = progress.ends_at if rank.frozen is None else math.inf
+        ends_at = math.inf if place == _ELSEWHERE else progress.ends_at
         if now + ahead + LIVENESS_MARGIN < ends_at:
             self._at(now + ahead + LIVENESS_MARGIN, self._passes, rank, rank.armed, place)
 
     def _passes(self, now: float, rank: Rank, armed: int, place: int) -> None:
-        here = self._progress.number if rank.frozen is None else _ELSEWHERE
-        if rank.over or armed != rank.armed or place != here:
+        if rank.over or armed != rank.armed or place != self._place(rank):
             return
         self._report(now, rank)
-        standing, _ = self._limits.passed((rank.frozen or self._progress.position()).activity(now))
+        standing, _ = self._limits.passed(rank.at.activity(now))
         rank.passed, rank.passed_in = frozenset(standing), place
         if self.plan.launchers:
             self._observe_at(self._nodes[rank.node], now + OBSERVE_MARGIN - LIVENESS_MARGIN)
         self._arm(now, rank)
+
+    def _place(self, rank: Rank) -> int:
+        """The number of its activity."""
+        return self._progress.number if rank.at is self._progress.at else _ELSEWHERE
 
     def _at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
         self._count += 1

@@ -51,7 +51,6 @@ HIDDEN: Final = {"tp": 0.0, "pp": 0.0, "dp": 0.6, "world": 0.0}
 """Fraction of the transfers overlapped by computation: gradients are exchanged during backward."""
 LONG_SEQUENCES: Final = 0.15
 """Fraction of the replicas with long sequences in a step of :data:`Slow.SEQUENCES`."""
-SECTIONS: Final = ("data", "forward", "backward", "optimizer", STEP_SECTION)
 
 
 class Steps(NamedTuple):

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rankwatch.contract.limits import RankActivity
-from rankwatch.contract.messages import Frame
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 from rankwatch_monitor.core.events import SectionStatistics
 from rankwatch_monitor.simulator.plan import BACKWARD, DATA, EVALUATION, EVALUATION_BATCH, FORWARD, Plan
+from rankwatch_monitor.simulator.process import Position
 
 DATA_SHARE: Final = 0.05
 FORWARD_SHARE: Final = 0.4
@@ -73,63 +72,9 @@ def _evaluation(plan: Plan, rng: random.Random, step: int) -> Iterator[Activity]
     yield Activity((EVALUATION,), 0.2, step, collective=True)
 
 
-TRAIN = "/srv/training/train.py"
-TORCH = "/opt/python/site-packages/torch/distributed/distributed_c10d.py"
 TRIM_RUNS = 4096
 ENTERING = 2e-6
 """Seconds between entering a section and its child: the innermost section is derived from the ages."""
-
-
-class Position(NamedTuple):
-    """Where a rank is in its workload. Times are unix seconds; None: not yet."""
-
-    entered: tuple[tuple[str, float], ...]
-    """Open sections with the time each was entered, outermost first."""
-    moved_at: float
-    iteration: int | None
-    progress: int
-    beats: int
-    beat_at: float
-    first_iteration: int | None
-    first_step_at: float
-    first_time: tuple[str, ...]
-    """Open sections that the process has not completed before."""
-
-    def activity(self, now: float) -> RankActivity:
-        """The position as ages, as limits are evaluated on."""
-        return RankActivity(
-            self.open_sections(now),
-            now - self.beat_at if self.beats else None,
-            None if self.entered else now - self.moved_at,
-            now - self.moved_at,
-            frozenset(self.first_time),
-        )
-
-    def open_sections(self, now: float) -> dict[str, float]:
-        """Seconds that each open section has been open."""
-        return {name: now - at for name, at in self.entered}
-
-    def report_fields(self, now: float) -> dict[str, Any]:
-        """The fields that a report and an observation share."""
-        return {
-            "beats": self.beats,
-            "heartbeat_age": now - self.beat_at if self.beats else None,
-            "iteration": self.iteration,
-            "progress": self.progress,
-            "open_sections": {name: now - at for name, at in self.entered},
-            "idle": None if self.entered else now - self.moved_at,
-            "first_iteration": self.first_iteration,
-            "first_iteration_age": None if self.first_iteration is None else now - self.first_step_at,
-            "quiet": now - self.moved_at,
-            "first_time": self.first_time,
-        }
-
-    def frames(self, waits: bool) -> tuple[Frame, ...]:
-        """The stack of a rank at this position, innermost frame first."""
-        names = [name for name, _ in self.entered]
-        calls = tuple(Frame(name, TRAIN, 100 + 10 * depth) for depth, name in enumerate(names))[::-1]
-        main = (*calls, Frame("main", TRAIN, 20))
-        return (Frame("all_reduce", TORCH, 2800), *main) if waits else main
 
 
 class LongestDuration(NamedTuple):
@@ -150,13 +95,8 @@ class JobProgress:
         """Incremented by each activity."""
         self.ends_at = now
         """When the activity ends; infinite while ranks wait for another one."""
-        self._entered: list[tuple[str, float]] = []
-        self.moved_at = now
-        self.iteration: int | None = None
-        self.first_iteration: int | None = None
-        self.first_step_at = math.nan
-        self.progress = self.beats = 0
-        self.beat_at = now
+        self.at = Position(now)
+        """Shared by all of them."""
         self._longest: dict[tuple[str, bool], float] = {}
         self.durations: list[LongestDuration] = []
         """Log of new maxima; each rank keeps the length that it has reported."""
@@ -171,49 +111,39 @@ class JobProgress:
     @property
     def oldest(self) -> float:
         """When the outermost open section was entered, or the last one was left."""
-        return self._entered[0][1] if self._entered else self.moved_at
+        return next(iter(self.at.opened.values()), self.at.moved_at)
+
+    def block(self) -> None:
+        """The activity does not end while ranks wait for another one."""
+        self.ends_at, self.at.waits = math.inf, self.activity.collective
+
+    def unblock(self, now: float) -> None:
+        """The activity begins again."""
+        self.ends_at, self.at.waits = now + self.activity.seconds, False
 
     def begin(self, now: float) -> Activity:
         """Begin the next activity."""
-        activity = self.activity = next(self._activities)
+        activity, at = next(self._activities), self.at
+        self.activity = activity
         self.number += 1
-        self.ends_at, self.moved_at = now + activity.seconds, now
-        for depth in range(len(self._entered), len(activity.path)):
-            self.moved_at += ENTERING
-            self._entered.append((activity.path[depth], self.moved_at))
+        self.ends_at, at.moved_at = now + activity.seconds, now
+        for name in activity.path[len(at.opened) :]:
+            at.enter(name, at.moved_at + ENTERING)
         return activity
 
     def end(self, now: float) -> None:
         """End the activity."""
-        activity = self.activity
-        if not activity.path and self.first_iteration is not None:
+        activity, at = self.activity, self.at
+        if not activity.path and at.first_iteration is not None:
             self._record_duration("", activity.seconds, first=False)
         for _ in range(activity.closes):
-            name, at = self._entered.pop()
-            self._runs.append((name, now - at))
-            self.progress += 1
-            self._record_duration(name, now - at, first=(name, True) not in self._longest)
-        self.moved_at = now
+            first = next(reversed(at.opened)) not in at.completed
+            name, seconds = at.leave(now)
+            self._runs.append((name, seconds))
+            self._record_duration(name, seconds, first=first)
+        at.moved_at = now
         if activity.completes:
-            self.iteration, self.progress = activity.step, 0
-            self.beats, self.beat_at = self.beats + 1, now
-            if self.first_iteration is None:
-                self.first_iteration, self.first_step_at = activity.step, now
-
-    def position(self) -> Position:
-        """The position that all of them share."""
-        longest = self._longest
-        return Position(
-            tuple(self._entered),
-            self.moved_at,
-            self.iteration,
-            self.progress,
-            self.beats,
-            self.beat_at,
-            self.first_iteration,
-            self.first_step_at,
-            tuple(name for name, _ in self._entered if (name, True) not in longest),
-        )
+            at.complete_step(activity.step, now)
 
     @property
     def runs(self) -> int:

@@ -72,10 +72,10 @@ def checkpoints(scene: Accounted, seconds: int) -> None:
     """Whoever works saves a checkpoint that takes so long."""
     scene.busy = True
     for rank in scene.ranks:
-        rank.opened, rank.idle_since = {"checkpointing": scene.now}, None
+        rank.stand(scene.now, "checkpointing")
     scene.run(seconds)
     for rank in scene.ranks:
-        rank.opened, rank.idle_since = {}, scene.now
+        rank.stand(scene.now)
     scene.busy = False
 
 

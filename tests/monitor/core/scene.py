@@ -2,17 +2,17 @@
 
 Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nothing goes on
 while one is missing; then all report; then the monitor's core judges; then the launchers carry out their directives.
+What a rank reports, and what is seen of it, is the simulator's model of a process.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, ProcessState, RankState
+from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, RankState
 from rankwatch.contract.messages import (
     Directive,
     DirectiveAck,
@@ -21,7 +21,6 @@ from rankwatch.contract.messages import (
     NodeObservation,
     NodeRegistration,
     ProcessEvent,
-    RankObservation,
     RankStack,
 )
 from rankwatch.contract.policy import Policy
@@ -32,52 +31,40 @@ from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.simulator.plan import FaultKind
+from rankwatch_monitor.simulator.process import TORCH, TRAIN, Position, Process
 from rankwatch_monitor.store import codec
-
-TRAIN = "/srv/user/train.py"
-TORCH = "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
 
 LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
 REDUCING = (Frame("all_reduce", TORCH, 2800), Frame("train_step", TRAIN, 60), Frame("main", TRAIN, 91))
+OBSERVED = (FaultKind.STOP, FaultKind.GIL)
+"""Faults whose ranks are reported by their launcher."""
 
 
-class Fate(StrEnum):
-    """What a simulated rank does."""
+@dataclass(kw_only=True)
+class Rank(Process):
+    """One simulated rank, with what only a test decides."""
 
-    RUNS = "runs"
-    HANGS = "hangs"
-    STOPPED = "stopped"
-    GIL_HELD = "gil_held"
-    DEAD = "dead"
-    CUT = "cut"
-    """Works, but nothing it states arrives."""
-    UNBORN = "unborn"
-    ENDED = "ended"
-
-
-@dataclass
-class Rank:
-    """One simulated rank's process and what it would report of itself."""
-
-    number: int
-    host: str
     node: str
-    pid: int
-    instance: str
-    started_at: float
-    fate: Fate = Fate.UNBORN
-    starts_in: int = 0
-    beats: int = 0
-    beat_at: float = 0.0
-    iteration: int | None = None
-    first_iteration: int | None = None
-    first_step_at: float = 0.0
-    progress: int = 0
+    starts_in: int
+    """Seconds until it runs."""
+    resumed: int
+    """The step of the checkpoint that it resumed from; -1: none."""
     steps: int = 0
-    opened: dict[str, float] = field(default_factory=dict)
-    idle_since: float | None = None
-    pulse_at: float = 0.0
+    """Completed, and not reported yet."""
     frames: tuple[Frame, ...] = REDUCING
+
+    @property
+    def reached(self) -> int:
+        """The last step that it has completed or resumed after; -1: none."""
+        return self.resumed if self.at.iteration is None else self.at.iteration
+
+    def stand(self, at: float, *sections: str) -> None:
+        """Be in these sections and no others since a moment."""
+        self.at.opened, self.at.moved_at = dict.fromkeys(sections, at), at
+
+    def stack(self) -> RankStack:
+        return replace(super().stack(), frames=self.frames)
 
 
 class Ended(NamedTuple):
@@ -111,7 +98,13 @@ class Scene:
         self.job = Job(job_id, self.now, policy=Policy().changed(limits))
         self.size, self.hosts = ranks, hosts
         self.launchers, self.checkpoint = launchers, checkpoint
-        self.beats, self.steps, self.sections = beats, steps, sections
+        self.hidden: dict[str, Any] = {
+            **({} if beats else {"beats": None, "heartbeat_age": None}),
+            **({} if steps else {"iteration": None, "progress": None, "first_iteration": None}),
+            **({} if sections else {"open_sections": None, "idle": None}),
+            **({} if reports_durations else {"quiet": None, "first_time": ()}),
+        }
+        """Fields of a report that these ranks do not know."""
         self.interval = interval
         self.reports_durations = reports_durations
         """Ranks report how long their sections take and since when nothing has moved, as those of our own SDK do."""
@@ -238,60 +231,46 @@ class Scene:
         """Everybody enters a section, inside of the step or between two, and is busy there until ``leave``."""
         self.busy = True
         for rank in self.ranks:
-            around = rank.opened if within_step else {}
-            rank.opened, rank.idle_since = {**around, section: self.now}, None
+            if not within_step:
+                rank.at.opened.clear()
+            rank.at.enter(section, self.now)
         return self
 
     def leave(self) -> Scene:
         """Everybody comes out again, and reports how long it took."""
         self.busy = False
         for rank in self.ranks:
-            section = max(rank.opened, key=lambda name: rank.opened[name])
-            took = self.now - rank.opened.pop(section)
-            apply(
-                self.job,
-                RankReport(
-                    self.identity(rank),
-                    finished={section: SectionStatistics(1, took, took, took)},
-                    first_durations={section: took},
-                ),
-                self.now,
-            )
+            section, took = rank.at.leave(self.now)
+            finished = {section: SectionStatistics(1, took, took, took)}
+            apply(self.job, RankReport(rank.identity, finished=finished, first_durations={section: took}), self.now)
         return self
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
     def hang(self, rank: int, *, outside: bool = False, ahead: int = 1) -> Scene:
         """A rank gets stuck, inside its step or between two; the others wait in the step, ``ahead`` of it."""
-        self._freeze(ahead)
-        stuck = self.ranks[rank]
-        stuck.fate, stuck.progress, stuck.frames = Fate.HANGS, 0, LOADING
+        self._strike(rank, FaultKind.HANG, ahead)
         if outside:
-            stuck.opened, stuck.idle_since = {}, self.now
+            self.ranks[rank].stand(self.now)
         return self
 
     def stall(self) -> Scene:
         """Everybody gets stuck in the same collective."""
         self._freeze(1)
         for rank in self.ranks:
-            rank.fate = Fate.HANGS
+            rank.fault = FaultKind.STALL
         return self
 
     def stop(self, rank: int) -> Scene:
-        self._freeze(1)
-        self.ranks[rank].fate, self.ranks[rank].frames = Fate.STOPPED, LOADING
-        return self
+        return self._strike(rank, FaultKind.STOP)
 
     def hold_gil(self, rank: int) -> Scene:
-        self._freeze(1)
-        self.ranks[rank].fate, self.ranks[rank].pulse_at = Fate.GIL_HELD, self.now
-        self.ranks[rank].frames = LOADING
-        return self
+        return self._strike(rank, FaultKind.GIL)
 
     def cut(self, *ranks: int) -> Scene:
         """Nothing that these ranks send arrives any more; they go on working."""
         for rank in ranks:
-            self.ranks[rank].fate = Fate.CUT
+            self.ranks[rank].disconnected = True
         return self
 
     def cut_host(self, host: int) -> Scene:
@@ -304,57 +283,54 @@ class Scene:
         """A process ends, and its launcher reports it at once."""
         self._freeze(1)
         dead = self.ranks[rank]
-        dead.fate = Fate.DEAD if exit_code != 0 or signal else Fate.ENDED
-        self.event(
-            ProcessEventKind.EXITED, dead.node, rank=rank, pid=dead.pid, exit_code=exit_code, signal=signal, **more
-        )
+        if exit_code != 0 or signal:
+            dead.fault = FaultKind.KILL
+        else:
+            dead.over = True
+        self.event(ProcessEventKind.EXITED, dead.node, **dead.named, exit_code=exit_code, signal=signal, **more)
         return self
 
     def ages(self, seconds: float) -> Scene:
         """What is open now was opened that much longer ago."""
         for rank in self.ranks:
-            rank.opened = {name: at - seconds for name, at in rank.opened.items()}
+            rank.at.opened = {name: at - seconds for name, at in rank.at.opened.items()}
+            rank.at.moved_at -= seconds
         return self
 
     def resume(self) -> Scene:
         """Whatever was stuck goes on by itself."""
         for rank in self.ranks:
-            if rank.fate in (Fate.HANGS, Fate.STOPPED, Fate.GIL_HELD, Fate.CUT):
-                rank.fate = Fate.RUNS
+            if rank.starts_in <= 0 and not rank.dead:
+                rank.fault, rank.disconnected = None, False
         self.cut_nodes.clear()
         return self
 
     def launch(self, *, attempt: int | None = None, startup: int = 2, size: int | None = None) -> None:
         """New processes for every rank, resuming after the checkpoint of an earlier attempt."""
-        before = self.ranks
         self.attempt = self.attempt if attempt is None else attempt
         self.size = size or self.size
-        resumed = max((r.iteration or 0 for r in before), default=0) // self.checkpoint * self.checkpoint or None
-        self.ranks = []
-        each = max(1, self.size // self.hosts)
-        generation = int(self.now)
-        for number in range(self.size):
-            node = f"node-{min(number // each, self.hosts - 1)}"
-            rank = Rank(
-                number,
-                node.replace("node", "host"),
-                node,
-                generation % 10_000 * 10 + number + 100,
-                f"instance-{generation}-{number}",
-                self.now,
-                starts_in=startup,
-                iteration=resumed,
-            )
-            self.ranks.append(rank)
-            if self.launchers:
-                self.event(
-                    ProcessEventKind.STARTED,
-                    node,
-                    rank=number,
-                    local_rank=number % each,
-                    pid=rank.pid,
-                    world_size=self.size,
-                )
+        saved = max((rank.reached for rank in self.ranks), default=-1) // self.checkpoint * self.checkpoint
+        self.ranks = [self._process(number, startup, saved if saved > 0 else -1) for number in range(self.size)]
+        for rank in self.ranks if self.launchers else ():
+            self.event(ProcessEventKind.STARTED, rank.node, **rank.named, world_size=self.size)
+
+    def _process(self, number: int, startup: int, resumed: int) -> Rank:
+        each, generation = max(1, self.size // self.hosts), int(self.now)
+        host = min(number // each, self.hosts - 1)
+        identity = RankIdentity(
+            self.job.id,
+            number,
+            job_name="gpt",
+            local_rank=number % each,
+            world_size=self.size,
+            attempt=self.attempt,
+            host=f"host-{host}",
+            pid=generation % 10_000 * 10 + number + 100,
+            instance=f"instance-{generation}-{number}",
+            started_at=self.now,
+        )
+        unborn, at = FaultKind.NEVER_STARTED, Position(self.now)
+        return Rank(number, identity, at, unborn, node=f"node-{host}", starts_in=startup, resumed=resumed)
 
     def reload(self, away: int = 0) -> Scene:
         """The monitor dies, is away for some seconds and comes back with what was stored; nothing has reported yet."""
@@ -373,115 +349,61 @@ class Scene:
 
     def report(self, rank: Rank) -> RankReport | None:
         """What a rank reports of itself now; None when it cannot, or when nothing arrives."""
-        if rank.fate in (Fate.STOPPED, Fate.GIL_HELD, Fate.DEAD, Fate.CUT, Fate.UNBORN, Fate.ENDED):
+        if not rank.exports_arrive:
             return None
-        report = RankReport(
-            self.identity(rank),
-            beats=rank.beats if self.beats else None,
-            heartbeat_age=self.now - rank.beat_at if rank.beats and self.beats else None,
-            iteration=rank.iteration if self.steps and rank.first_iteration is not None else None,
-            progress=rank.progress if self.steps else None,
-            open_sections={n: self.now - at for n, at in rank.opened.items()} if self.sections else None,
-            idle=None if rank.idle_since is None else self.now - rank.idle_since,
-            first_iteration=rank.first_iteration if self.steps else None,
-            first_iteration_age=None if rank.first_iteration is None else self.now - rank.first_step_at,
-        )
-        if not self.reports_durations:
+        report = rank.report(self.now)._replace(**self.hidden)
+        if not self.reports_durations or not rank.steps:
             return report
-        moved = [*rank.opened.values(), *([] if rank.idle_since is None else [rank.idle_since])]
         took = SectionStatistics(rank.steps, 0.5 * rank.steps, 0.5, 0.5)
         rank.steps = 0
-        return report._replace(
-            quiet=self.now - max(moved) if moved else None,
-            first_time=("step",) if "step" in rank.opened and rank.first_iteration is None else (),
-            finished={"step": took} if took.count else {},
-            longest={"step": 0.5} if took.count else {},
-        )
-
-    def identity(self, rank: Rank, **changes: Any) -> RankIdentity:
-        identity = RankIdentity(
-            self.job.id,
-            rank.number,
-            job_name="gpt",
-            local_rank=rank.number % max(1, self.size // self.hosts),
-            world_size=self.size,
-            attempt=self.attempt,
-            host=rank.host,
-            pid=rank.pid,
-            instance=rank.instance,
-            started_at=rank.started_at,
-        )
-        return identity._replace(**changes)
+        return report._replace(finished={"step": took}, longest={"step": 0.5})
 
     def _blocked(self) -> bool:
-        return any(r.fate not in (Fate.RUNS, Fate.CUT, Fate.ENDED) for r in self.ranks) or bool(self.cut_nodes)
+        return any(rank.fault is not None and not rank.over for rank in self.ranks) or bool(self.cut_nodes)
 
     def _train(self) -> None:
         for rank in self.ranks:
-            if rank.fate is Fate.UNBORN:
+            if rank.fault is FaultKind.NEVER_STARTED:
                 rank.starts_in -= 1
                 if rank.starts_in <= 0:
-                    rank.fate = Fate.RUNS
+                    rank.fault = None
         if self._blocked() or self.busy:
             return
+        at = self.now - 0.5
         for rank in self.ranks:
-            if rank.fate is Fate.ENDED:
+            if rank.over:
                 continue
-            rank.iteration = 0 if rank.iteration is None else rank.iteration + 1
-            if rank.first_iteration is None:
-                rank.first_iteration, rank.first_step_at = rank.iteration, self.now - 0.5
-            rank.beats, rank.beat_at = rank.beats + 1, self.now - 0.5
+            rank.at.complete_step(rank.reached + 1, at)
+            rank.at.completed.add("step")
             rank.steps += 1
-            rank.opened, rank.idle_since, rank.progress = {"step": self.now - 0.5}, None, 0
+            rank.stand(at, "step")
             rank.frames = REDUCING
+
+    def _strike(self, rank: int, kind: FaultKind, ahead: int = 1) -> Scene:
+        """A rank does not go on, and the others wait for it."""
+        self._freeze(ahead)
+        struck = self.ranks[rank]
+        struck.fault, struck.fault_at, struck.at.progress, struck.frames = kind, self.now, 0, LOADING
+        return self
 
     def _freeze(self, ahead: int) -> None:
         """Everybody enters the next step and waits in its collective."""
         for rank in self.ranks:
-            if rank.fate is Fate.RUNS:
-                rank.opened, rank.idle_since, rank.progress = {"step": self.now}, None, ahead
-                rank.frames = REDUCING
+            if rank.fault is None and not rank.over and not rank.disconnected:
+                rank.stand(self.now, "step")
+                rank.at.progress, rank.frames = ahead, REDUCING
 
     def _observe(self) -> None:
         for node in self.nodes:
-            if node in self.cut_nodes:
-                continue
-            seen = []
-            for rank in self.ranks:
-                if rank.node != node or rank.fate not in (Fate.STOPPED, Fate.GIL_HELD):
-                    continue
-                stopped = rank.fate is Fate.STOPPED
-                seen.append(
-                    RankObservation(
-                        rank.number,
-                        rank.pid,
-                        ProcessState.STOPPED if stopped else ProcessState.ALIVE,
-                        pulse_age=self.now - (rank.pulse_at or self.now - 9.0),
-                        beats=rank.beats,
-                        heartbeat_age=self.now - rank.beat_at,
-                        iteration=rank.iteration,
-                        progress=0,
-                        open_sections={n: self.now - at for n, at in rank.opened.items()},
-                        uses_sections=True,
-                        quiet=self.now - max(rank.opened.values(), default=rank.beat_at)
-                        if self.reports_durations
-                        else None,
-                    )
-                )
-            self.submit(NodeObservation(node, self.attempt, tuple(seen)))
+            if node not in self.cut_nodes:
+                ranks = [rank for rank in self.ranks if rank.node == node and rank.fault in OBSERVED]
+                seen = tuple(rank.observation(self.now) for rank in ranks)
+                if not self.reports_durations:
+                    seen = tuple(replace(each, quiet=None, first_time=()) for each in seen)
+                self.submit(NodeObservation(node, self.attempt, seen))
 
     def stacks(self, node: str) -> tuple[RankStack, ...]:
-        return tuple(
-            RankStack(
-                r.number,
-                r.pid,
-                "py-spy",
-                r.frames,
-                process_state=ProcessState.STOPPED if r.fate is Fate.STOPPED else ProcessState.ALIVE,
-            )
-            for r in self.ranks
-            if r.node == node and r.fate not in (Fate.DEAD, Fate.ENDED)
-        )
+        return tuple(r.stack() for r in self.ranks if r.node == node and not r.dead and not r.over)
 
     def send_evidence(self, node: str, incident_id: str | None = None, **changes: Any) -> None:
         incident = incident_id or self.job.incidents[-1].id
@@ -498,7 +420,7 @@ class Scene:
                     self._obeys(node, directive)
             if directive.kind is DirectiveKind.RESTART:
                 self.restart()
-        if self.stop_step is not None and any((r.iteration or 0) >= self.stop_step for r in self.ranks):
+        if self.stop_step is not None and any(r.reached >= self.stop_step for r in self.ranks):
             self.finish(ProcessEventKind.STOPPED, "stopped at the agreed step")
 
     def _obeys(self, node: str, directive: Directive) -> None:
@@ -522,6 +444,6 @@ class Scene:
         """All launchers end."""
         self.stop_step = None
         for rank in self.ranks:
-            rank.fate = Fate.ENDED
+            rank.over = True
         for node in self.nodes:
             self.event(kind, node, reason=reason)

@@ -91,7 +91,7 @@ def test_a_forged_owner_of_a_rank_keeps_it_no_longer_than_it_reports() -> None:
     forge(scene, attempt=1, rank=2)
     assert scene.job.columns.instances[2] == "forged"
     scene.run(40)
-    assert scene.job.columns.instances[2] == scene.ranks[2].instance
+    assert scene.job.columns.instances[2] == scene.ranks[2].identity.instance
     found_afterwards(scene)
 
 
@@ -159,9 +159,8 @@ def test_a_real_launch_soon_after_a_restart_counts_at_once(attempt: int) -> None
     for rank in range(4):
         node = f"new-{rank // 2}"
         scene.event(ProcessEventKind.STARTED, node, attempt=attempt, rank=rank, pid=9, world_size=4)
-    scene.attempt = attempt
     for rank in scene.ranks:
-        rank.node, rank.pid, rank.instance = f"new-{rank.number // 2}", 9, f"new-{rank.number}"
+        rank.identity = rank.identity._replace(attempt=attempt, pid=9, instance=f"new-{rank.number}")
     assert scene.job.attempt == attempt
     for _ in range(20):
         scene.now += 1
@@ -193,7 +192,7 @@ def test_a_restored_attempt_has_its_launchers_and_ranks_as_before() -> None:
     scene.run(5)
     assert [scene.job.nodes[f"node-{n}"].ranks for n in (0, 1)] == [{0, 1}, {2, 3}]
     assert not scene.job.nodes["false"].ranks
-    assert scene.job.columns.pid_R.tolist() == [rank.pid for rank in scene.ranks]
+    assert scene.job.columns.pid_R.tolist() == [rank.identity.pid for rank in scene.ranks]
     assert scene.job.previous is None
 
 

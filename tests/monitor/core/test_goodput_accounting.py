@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, rerun
-from monitor.core.scene import Fate
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
@@ -190,7 +189,7 @@ def test_a_watched_job_that_shut_down_has_ended_and_may_come_back() -> None:
         report = scene.report(rank)
         assert report is not None
         apply(scene.job, report._replace(ended=True), scene.now)
-        rank.fate = Fate.ENDED
+        rank.over = True
     scene.run(300)
     assert scene.lived == pytest.approx(60.0)
     scene.launch(attempt=0, startup=3)
@@ -224,7 +223,7 @@ def test_within_a_step_it_is_part_of_the_step(section: str) -> None:
 def test_one_rank_that_checkpoints_does_not_stop_the_others() -> None:
     scene = Accounted().run(60)
     scene.busy = True
-    scene.ranks[0].opened = {"checkpointing": scene.now}
+    scene.ranks[0].stand(scene.now, "checkpointing")
     scene.run(5)
     assert "checkpointing" not in scene.spent
 
@@ -319,7 +318,7 @@ def test_a_lost_job_ends_at_its_last_message() -> None:
 def test_a_lost_job_that_comes_back_in_another_attempt_was_down() -> None:
     scene = Accounted(launchers=False, silence_timeout=30.0).run(60)
     for rank in scene.ranks:
-        rank.fate = Fate.ENDED
+        rank.over = True
     scene.run(500)
     scene.launch(attempt=2)
     scene.run(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.scene import Fate, Scene
+from monitor.core.scene import Scene
 from rankwatch.contract.enums import (
     Action,
     DirectiveKind,
@@ -176,13 +176,13 @@ def test_a_watched_job_that_restarted_once_can_be_run_again_from_its_first_attem
     for rank in scene.ranks:
         if goodbye:
             apply(scene.job, report(scene, rank.number)._replace(ended=True), scene.now)
-        rank.fate = Fate.ENDED
+        rank.over = True
     scene.run(600)
     assert scene.state == ("finished" if goodbye else "lost")
     scene.launch(attempt=0)
     scene.run(10)
     assert scene.state == "running"
-    assert scene.job.columns.pid_R.tolist() == [r.pid for r in scene.ranks]
+    assert scene.job.columns.pid_R.tolist() == [r.identity.pid for r in scene.ranks]
 
 
 # Registration ---------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_what_a_report_does_not_mention_stays_as_it_was() -> None:
     scene = Scene(launchers=False).run(10)
     columns = scene.job.columns
     before = (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now))
-    apply(scene.job, RankReport(scene.identity(scene.ranks[0])), scene.now)
+    apply(scene.job, RankReport(scene.ranks[0].identity), scene.now)
     assert (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now)) == before
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitor.core.scene import Fate, Scene
+from monitor.core.scene import Scene
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.liveness import all_shut_down, lost
 
@@ -12,7 +12,7 @@ def goodbye(scene: Scene) -> Scene:
         report = scene.report(rank)
         assert report is not None
         apply(scene.job, report._replace(ended=True), scene.now)
-        rank.fate = Fate.ENDED
+        rank.over = True
     return scene
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from monitor.core.hang.test_proof import BUSY, STILL, look
-from monitor.core.scene import LOADING, Fate, Scene
+from monitor.core.scene import LOADING, Scene
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
+from rankwatch_monitor.simulator.plan import FaultKind
 
 
 def retrying(**changes: Any) -> Scene:
@@ -25,7 +26,8 @@ def retrying(**changes: Any) -> Scene:
 def move(scene: Scene, seconds: int) -> Scene:
     for _ in range(seconds):
         for rank in scene.ranks:
-            rank.opened, rank.beats, rank.beat_at = {"step": scene.now}, rank.beats + 1, scene.now
+            rank.stand(scene.now, "step")
+            rank.at.beats, rank.at.beat_at = rank.at.beats + 1, scene.now
             rank.frames = LOADING
         scene.tick()
     return scene
@@ -95,7 +97,8 @@ def test_a_rank_that_does_not_end_when_the_others_have_is_found_and_proven() -> 
     for rank in (0, 1, 3):
         scene.die(rank, exit_code=0)
     left = scene.ranks[2]
-    left.fate, left.frames, left.opened, left.idle_since = Fate.HANGS, LOADING, {}, scene.now
+    left.fault, left.frames = FaultKind.HANG, LOADING
+    left.stand(scene.now)
     scene.run(55)
     assert scene.quiet()
     scene.until_found(within=20).run(2)

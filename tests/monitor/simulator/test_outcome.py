@@ -40,7 +40,6 @@ def found(outcome: Outcome, within: float, *, exactly: bool = True) -> None:
 AT_ONCE = {FaultKind.KILL: 1.0, FaultKind.EXIT: 1.0}
 ELSEWHERE = (FaultKind.NETWORK, FaultKind.NEVER_STARTED)
 """Found by silence alone, and only where no launcher speaks."""
-STUCK = [k for k in FaultKind if k not in (*AT_ONCE, *ELSEWHERE)]
 
 
 @pytest.mark.parametrize("kind", [k for k in FaultKind if k not in ELSEWHERE])

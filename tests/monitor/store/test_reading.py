@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sqlalchemy.exc import SQLAlchemyError
 
 from monitor.core.scene import Scene
@@ -12,8 +10,6 @@ from rankwatch_monitor.store import performance_codec, schema
 from rankwatch_monitor.store.codec import directive_row, incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
 from support.windows import COMPUTE, Ranks, slower
-
-Open = Callable[..., Repository]
 
 
 def keep(store: Repository, name: str) -> Scene:

@@ -28,7 +28,6 @@ from telemetry.receiver import Receiver, Report
 PATIENCE = 60.0
 STEP = 0.001
 """Seconds: of steps that are much faster, on a busy machine, one in thousands is sampled."""
-ALIVE = {semconv.KERNEL_SOURCE.name, semconv.STEP_PART.name}
 
 
 @pytest.fixture

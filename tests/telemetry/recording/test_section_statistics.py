@@ -26,7 +26,6 @@ from rankwatch.recording.section_statistics import (
 
 # Maxima, in seconds ---------------------------------------------------------------------------------------------------
 
-Span = tuple[float, float]
 FIRST_STEP = 1.0
 """When the process completed its first step, where nothing else is stated."""
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from support.forked import ForkedPopen
 SCRIPT = Path(__file__).with_name("training.py")
 SOURCE = Path(__file__).parents[3] / "telemetry"
 PATIENCE = 100.0
-
-Train = Callable[..., list[int]]
 
 
 class Job:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.core.scene import LOADING, REDUCING, TORCH, Fate, Scene
+from monitor.core.scene import LOADING, REDUCING, TORCH, Scene
 from rankwatch.contract.enums import CulpritClass, DirectiveKind, ProcessEventKind, ProcessState, RankState, VerdictKind
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
 from rankwatch_monitor.core.apply import apply
@@ -44,7 +44,9 @@ def test_a_host_cut_off_after_a_living_pulse_is_silent_not_holding_its_gil() -> 
     # The launcher spoke for a rank a last time, its pulse was fresh; then the whole host disappeared.
     scene = Scene(hosts=2, silence_timeout=30.0, section_timeouts={"step": None}).run(10)
     rank = scene.ranks[3]
-    seen = RankObservation(3, rank.pid, ProcessState.ALIVE, pulse_age=0.2, beats=rank.beats, iteration=rank.iteration)
+    seen = RankObservation(
+        3, rank.identity.pid, ProcessState.ALIVE, pulse_age=0.2, beats=rank.at.beats, iteration=rank.at.iteration
+    )
     scene.now += 0.1
     scene.submit(NodeObservation("node-1", 1, (seen,)))
     scene.cut_host(1).until_found()
@@ -61,7 +63,7 @@ def test_a_silent_host_is_named_with_all_its_ranks() -> None:
 
 def test_two_ranks_behind_are_both_named() -> None:
     scene = Scene(ranks=8, launchers=False).run(10).hang(2).hang(5)
-    scene.ranks[2].progress = 0
+    scene.ranks[2].at.progress = 0
     scene.run(11)
     assert scene.blamed == {2: "behind", 5: "behind"}
     assert "the 6 other ranks wait" in scene.incident.reason
@@ -186,7 +188,7 @@ def test_a_rank_alone_past_its_limit_is_named_although_all_count_alike() -> None
     scene.hang(2, ahead=0)
     for rank in scene.ranks:
         if rank.number != 2:
-            rank.opened = {}
+            rank.at.opened = {}
     scene.run(12)
     assert scene.blamed == {2: "behind"}
     assert "the other ranks are not" in scene.incident.reason
@@ -217,16 +219,16 @@ def test_waiting_ranks_are_shown_as_waiting_and_the_culprit_as_hung() -> None:
 def test_a_rank_that_counts_more_does_not_make_culprits_of_the_others() -> None:
     # Rank 0 opens sections of its own (logging, checkpoints), so its progress is always ahead.
     scene = Scene(launchers=False).run(10).stall()
-    scene.ranks[0].progress = 5
+    scene.ranks[0].at.progress = 5
     scene.run(11)
     assert scene.blamed == {}
 
 
 def test_stacks_find_the_culprit_among_ranks_that_count_differently() -> None:
     scene = Scene(on_hang="capture").run(10).hang(2)
-    scene.ranks[0].progress = 5
+    scene.ranks[0].at.progress = 5
     for rank in (1, 3):
-        scene.ranks[rank].progress = 0
+        scene.ranks[rank].at.progress = 0
     scene.until_found().run(1)
     assert scene.blamed == {2: "behind"}
 
@@ -234,7 +236,7 @@ def test_stacks_find_the_culprit_among_ranks_that_count_differently() -> None:
 def test_stacks_overrule_counts() -> None:
     # Rank 1 counts less for a reason of its own and waits like the others; rank 3 is the one that does not.
     scene = Scene(on_hang="capture").run(10).hang(3)
-    scene.ranks[1].progress, scene.ranks[3].progress = 0, 1
+    scene.ranks[1].at.progress, scene.ranks[3].at.progress = 0, 1
     scene.until_found().run(1)
     assert scene.blamed == {3: "behind"}
     assert "load_batch" in scene.incident.reason
@@ -268,7 +270,7 @@ def test_in_a_world_of_two_process_states_identify_the_culprit(fault: str) -> No
 def test_in_a_world_of_two_without_stacks_no_false_place_is_reported() -> None:
     # One rank is a whole step behind the other: whoever is named, they are not "stuck in the same place".
     scene = Scene(ranks=2, launchers=False).run(10).hang(1)
-    scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
+    scene.ranks[0].at.iteration = scene.ranks[0].reached + 1
     scene.run(11)
     assert 0 not in scene.blamed
     assert "same place" not in scene.incident.reason
@@ -587,4 +589,3 @@ def test_exit_words(code: int, message: str, words: str) -> None:
 def test_frames_of_the_scene_are_what_they_pretend_to_be() -> None:
     assert waits_for_peers(REDUCING)
     assert not waits_for_peers(LOADING)
-    assert Fate.RUNS == "runs"

@@ -17,7 +17,7 @@ def trained(**changes: object) -> Scene:
 
 def alone(scene: Scene, rank: int, section: str) -> Scene:
     """One rank enters a section between two steps; the others wait for it in the collective of the next step."""
-    scene.hang(rank).ranks[rank].opened = {section: scene.now}
+    scene.hang(rank).ranks[rank].stand(scene.now, section)
     return scene
 
 
@@ -45,7 +45,7 @@ def test_a_hang_that_begins_while_something_else_is_suspected_is_confirmed() -> 
     scene = trained(ranks=2).hang(1).until_found()
     for rank in (0, 1):  # they move one after the other, so that there is always one past its limit
         scene.run(12)
-        scene.ranks[rank].opened = {"step": scene.now}
+        scene.ranks[rank].stand(scene.now, "step")
     assert len(scene.job.incidents) == 1
     scene.until(lambda: restarted(scene), within=80)
     assert len(scene.job.incidents) == 1
@@ -132,7 +132,7 @@ def test_ranks_that_wait_for_one_that_moves_are_no_hang() -> None:
     scene = alone(trained(), 0, "evaluation")
     for _ in range(120):
         scene.run(5)
-        scene.ranks[0].opened["step"] = scene.now  # its batches are called as everybody's are
+        scene.ranks[0].at.enter("step", scene.now)  # its batches are called as everybody's are
     assert not restarted(scene)
 
 
@@ -143,7 +143,7 @@ def test_one_that_stands_still_while_most_move_waits_for_no_rank() -> None:
         scene.run(5)
         for rank in scene.ranks:
             if rank.number != 2:
-                rank.opened = {"step": scene.now}
+                rank.stand(scene.now, "step")
     assert restarted(scene)
     assert scene.blamed == {2: "behind"}
 
@@ -158,8 +158,8 @@ def test_a_rank_that_hangs_in_what_it_does_alone_is_found_by_the_limit_of_that()
 def test_a_hang_is_found_although_others_have_gone_on_to_save() -> None:
     scene = trained().hang(2)
     for rank in scene.ranks[:2]:
-        rank.iteration = (rank.iteration or 0) + 1
-        rank.opened = {"checkpointing": scene.now}
+        rank.at.iteration = rank.reached + 1
+        rank.stand(scene.now, "checkpointing")
     scene.until(lambda: restarted(scene), within=80)
     assert scene.blamed == {2: "behind"}
 
@@ -167,13 +167,13 @@ def test_a_hang_is_found_although_others_have_gone_on_to_save() -> None:
 def test_a_hang_between_two_steps_of_an_epoch_is_found() -> None:
     """The section around the steps is new, and may last for hours; but nothing moves in it any more."""
     scene = trained().hang(2)
-    scene.ranks[2].opened, scene.ranks[2].idle_since = {"epoch": scene.now - 300}, scene.now
+    scene.ranks[2].at.opened, scene.ranks[2].at.moved_at = {"epoch": scene.now - 300}, scene.now
     scene.until(lambda: restarted(scene), within=80)
     assert scene.blamed == {2: "behind"}
 
 
 def test_a_stopped_rank_is_not_waited_for() -> None:
     scene = trained().stop(2)
-    scene.ranks[2].opened = {"checkpointing": scene.now}
+    scene.ranks[2].stand(scene.now, "checkpointing")
     scene.until(lambda: restarted(scene), within=80)
     assert scene.blamed == {2: "stopped"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.scene import Fate, Scene
+from monitor.core.scene import Scene
 from rankwatch.contract import ft_state
 from rankwatch.contract.enums import Action, RankState, VerdictKind
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.hang.limits import state_to_keep
 from rankwatch_monitor.core.incident.lifecycle import advance, verdicts_of
+from rankwatch_monitor.simulator.plan import FaultKind
 
 
 def healthy(**settings: object) -> Scene:
@@ -45,8 +46,8 @@ def test_a_rank_stuck_in_a_section_is_named() -> None:
 def test_any_open_section_may_expire_not_only_the_innermost() -> None:
     scene = Scene(launchers=False, section_timeouts={"step": None, "epoch": 30.0}).run(10)
     for rank in scene.ranks:
-        rank.opened = {"epoch": scene.now, "step": scene.now}
-        rank.fate = Fate.HANGS
+        rank.stand(scene.now, "epoch", "step")
+        rank.fault = FaultKind.STALL
     scene.run(30)
     assert scene.quiet()
     scene.run(1)
@@ -138,9 +139,7 @@ def test_a_rank_without_heartbeats_is_named_while_the_others_beat() -> None:
         now = scene.now + second
         for rank in scene.ranks:
             beats = second if rank.number == 0 else min(second, 30)
-            apply(
-                scene.job, RankReport(scene.identity(rank), beats=1 + beats, heartbeat_age=float(second - beats)), now
-            )
+            apply(scene.job, RankReport(rank.identity, beats=1 + beats, heartbeat_age=float(second - beats)), now)
         advance(scene.job, now)
     (incident,) = scene.job.incidents
     assert [culprit.rank for culprit in incident.culprits] == [1]
@@ -157,7 +156,7 @@ def test_a_rank_that_never_beats_while_others_do_is_found() -> None:
     scene = Scene(launchers=False, sections=False, steps=False, **limits)
     late = scene.ranks[3]
     for _ in range(65):
-        late.beats = -1  # stays at zero beats after this tick's own beat
+        late.at.beats = -1  # stays at zero beats after this tick's own beat
         scene.tick()
     assert scene.incident.kind is VerdictKind.HEARTBEAT_OVERRUN
     assert scene.incident.affected == (3,)
@@ -169,7 +168,7 @@ def test_a_rank_that_steps_need_not_beat_because_another_does() -> None:
     limits = {"heartbeat_timeout": None, "initial_heartbeat_timeout": 60.0}
     scene = Scene(launchers=False, sections=False, **limits)
     for _ in range(100):
-        scene.ranks[3].beats = -1
+        scene.ranks[3].at.beats = -1
         scene.tick()
     assert scene.quiet()
 
@@ -179,12 +178,12 @@ def test_the_first_beat_of_one_rank_does_not_condemn_the_others() -> None:
     scene = Scene(launchers=False, sections=False, steps=False, initial_heartbeat_timeout=1800.0)
     for _ in range(3600):
         for rank in scene.ranks:
-            rank.beats = -1
+            rank.at.beats = -1
         scene.tick()
     assert scene.quiet()
     for _ in range(3):
         for rank in scene.ranks[1:]:
-            rank.beats = -1
+            rank.at.beats = -1
         scene.tick()
     scene.run(60)
     assert scene.quiet(), scene.printed
@@ -294,7 +293,7 @@ def test_a_job_that_comes_back_after_a_pause_raises_nothing(pause: int) -> None:
     scene.now += pause
     scene.judge()
     for rank in scene.ranks:
-        rank.opened = {"step": scene.now}
+        rank.stand(scene.now, "step")
         report = scene.report(rank)
         assert report is not None
         apply(scene.job, report._replace(heartbeat_age=0.1), scene.now)
@@ -331,7 +330,7 @@ def test_a_rank_that_shut_down_by_itself_may_be_silent() -> None:
     report = scene.report(scene.ranks[3])
     assert report is not None
     apply(scene.job, report._replace(ended=True), scene.now)
-    scene.ranks[3].fate = Fate.ENDED
+    scene.ranks[3].over = True
     scene.run(200)
     assert scene.quiet()
     assert scene.rank_state(3) is RankState.FINISHED
@@ -431,7 +430,7 @@ def test_a_foreign_emitter_that_exports_next_to_nothing_raises_nothing() -> None
     for _ in range(4000):
         scene.now += 1.0
         for rank in scene.ranks:
-            apply(scene.job, RankReport(scene.identity(rank)), scene.now)
+            apply(scene.job, RankReport(rank.identity), scene.now)
         scene.judge()
     assert scene.quiet()
 

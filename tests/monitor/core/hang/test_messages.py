@@ -93,7 +93,7 @@ def test_thousands_of_culprits_make_a_short_sentence() -> None:
 def test_a_rank_of_an_unknown_host_is_reported() -> None:
     scene = Scene(launchers=False)
     for rank in scene.ranks:
-        rank.host = ""
+        rank.identity = rank.identity._replace(host="")
     scene.run(10).hang(2).until_found()
     assert "an unknown host" in scene.incident.reason
     assert "on :" not in scene.incident.reason

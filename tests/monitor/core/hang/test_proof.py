@@ -249,13 +249,13 @@ def test_a_rank_that_is_not_looked_at_leaves_it_to_the_window() -> None:
 def test_a_still_rank_may_take_as_long_as_its_own_section_is_configured_to() -> None:
     scene = trained(section_timeouts={"upload": 100.0})
     scene.hang(0)
-    scene.ranks[0].opened["upload"] = scene.now
+    scene.ranks[0].at.enter("upload", scene.now)
     scene.until_found().run(2)
     watched(scene, {}, 80)
     assert not scene.incident.confirmed
     scene = trained()
     scene.hang(0)
-    scene.ranks[0].opened["upload"] = scene.now
+    scene.ranks[0].at.enter("upload", scene.now)
     watched(scene, {}, 40)
     assert scene.incident.confirmed, "one without a configured limit may stand still for 30 s"
 

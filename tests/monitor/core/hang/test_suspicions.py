@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.scene import LOADING, Fate, Scene
+from monitor.core.scene import LOADING, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.simulator.plan import FaultKind
 
 
 def trained(**changes: object) -> Scene:
@@ -69,7 +70,7 @@ def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None
     for _ in range(4):
         scene.run(20)
         for rank in scene.ranks:  # something moves, and stops again
-            rank.opened = {"step": scene.now}
+            rank.stand(scene.now, "step")
     assert not any(incident.confirmed for incident in scene.job.incidents)
     assert not scene.directives(DirectiveKind.RESTART)
 
@@ -156,7 +157,7 @@ def test_a_short_pause_that_was_never_seen_before_is_no_suspicion(section: str) 
 def test_the_moment_after_a_long_section_is_no_lack_of_heartbeats() -> None:
     scene = trained(launchers=False).enter("evaluation").run(400)
     for rank in scene.ranks:
-        rank.opened, rank.idle_since = {}, scene.now
+        rank.stand(scene.now)
     assert scene.run(5).quiet()
     scene.run(300)
     assert scene.job.incidents, "but there it must not stay"
@@ -192,7 +193,7 @@ def test_the_first_step_of_a_restarted_rank_may_compile() -> None:
     scene = trained().hang(2).until_found()
     scene.until(lambda: scene.job.attempt == 2)
     for rank in scene.ranks:
-        rank.opened = {"step": scene.now}
+        rank.stand(scene.now, "step")
     scene.busy = True
     scene.run(300)
     assert len(scene.directives(DirectiveKind.RESTART)) == 1
@@ -206,7 +207,7 @@ def test_a_hang_in_the_first_step_is_found_later() -> None:
     scene.busy = True
     scene.run(3)
     for rank in scene.ranks:
-        rank.opened = {"step": scene.now}
+        rank.stand(scene.now, "step")
     scene.until_found(within=65)
     assert scene.incident.limit == 60.0
     scene.run(100)
@@ -219,7 +220,7 @@ def test_a_configured_limit_is_raised_in_the_first_step_only() -> None:
     scene.busy = True
     scene.run(3)
     for rank in scene.ranks:
-        rank.opened = {"step": scene.now}
+        rank.stand(scene.now, "step")
     assert scene.run(200).quiet()
     scene.busy = False
     scene.run(5).hang(1).until_found(within=15)
@@ -254,11 +255,12 @@ def test_a_finished_job_is_no_suspicion() -> None:
 def test_one_of_two_is_named_while_the_other_goes_on() -> None:
     """Ranks that do not wait for each other: counts and stacks prove nothing, but one goes on, one does not."""
     scene = Scene(ranks=2, reports_durations=True).run(40)
-    scene.ranks[1].fate, scene.ranks[1].frames = Fate.HANGS, LOADING
+    scene.ranks[1].fault, scene.ranks[1].frames = FaultKind.HANG, LOADING
     scene.busy = True
     for _ in range(15):
-        scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
-        scene.ranks[0].opened, scene.ranks[0].frames = {"step": scene.now + 0.5}, LOADING
+        scene.ranks[0].at.iteration = scene.ranks[0].reached + 1
+        scene.ranks[0].stand(scene.now + 0.5, "step")
+        scene.ranks[0].frames = LOADING
         scene.tick()
     assert scene.blamed == {1: "behind"}
     assert "the other ranks are not" in scene.incident.reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.scene import LOADING, Fate, Scene
+from monitor.core.scene import LOADING, Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import Collective, NodeRegistration, RankStack
 from rankwatch_monitor.core.events import PolicyChanged
@@ -46,9 +46,9 @@ def test_a_hang_is_captured_then_restarted_then_over() -> None:
 
 def test_the_steps_lost_are_those_done_twice() -> None:
     scene = Scene(checkpoint=5).run(14).hang(2)
-    reached = scene.ranks[0].iteration
+    reached = scene.ranks[0].at.iteration
     scene.until(lambda: scene.closings)
-    first = scene.ranks[0].first_iteration
+    first = scene.ranks[0].at.first_iteration
     assert reached is not None
     assert first is not None
     assert scene.incident.steps_lost == reached + 1 - first > 0
@@ -60,8 +60,7 @@ def test_one_lost_step_is_reported_in_the_singular() -> None:
     scene = Scene(checkpoint=1).run(10).hang(2)
     scene.until(lambda: scene.job.attempt == 2)
     for rank in scene.ranks:
-        assert rank.iteration is not None
-        rank.iteration -= 1  # the checkpoint is one step old
+        rank.resumed -= 1  # the checkpoint is one step old
     scene.until(lambda: scene.closings)
     assert scene.incident.steps_lost == 1
     assert "1 steps" not in scene.incident.outcome
@@ -288,7 +287,7 @@ def test_ids_stay_unique_when_old_incidents_have_left_memory() -> None:
 def test_trouble_again_before_the_first_step_is_a_new_incident() -> None:
     scene = Scene().run(10).hang(2)
     scene.until(lambda: scene.job.attempt == 2)
-    scene.until(lambda: scene.ranks[0].fate is Fate.RUNS and scene.ranks[0].starts_in <= 0, within=5)
+    scene.until(lambda: scene.ranks[0].starts_in <= 0, within=5)
     scene.die(1, signal="SIGKILL")
     scene.run(1)
     first, second = scene.job.incidents

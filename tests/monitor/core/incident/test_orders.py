@@ -17,7 +17,7 @@ CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
 
 
 def furthest(scene: Scene) -> int:
-    return max(r.iteration or 0 for r in scene.ranks)
+    return max(r.reached for r in scene.ranks)
 
 
 # Orders on a healthy job ----------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_the_checkpoint_of_a_stop_is_a_checkpoint() -> None:
     stops(scene)
     scene.busy = True
     for rank in scene.ranks:
-        rank.opened, rank.idle_since = {"checkpointing": scene.now}, None
+        rank.stand(scene.now, "checkpointing")
     scene.run(20)
     scene.finish(ProcessEventKind.STOPPED, WHY)
     assert scene.spent["checkpointing"] == about(x=20.0)["x"]

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from monitor.core.scene import Fate, Scene
+from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, JobState, ProcessEventKind, ProcessState, RankState
 from rankwatch.contract.messages import NodeObservation, RankObservation
 from rankwatch_monitor.core.apply import apply
@@ -61,7 +61,7 @@ def test_a_watched_job_whose_ranks_all_shut_down_has_finished() -> None:
         report = scene.report(rank)
         assert report is not None
         apply(scene.job, report._replace(ended=True), scene.now)
-        rank.fate = Fate.ENDED
+        rank.over = True
     scene.run(1000)
     assert scene.state == "finished"
     assert scene.quiet()
@@ -92,7 +92,7 @@ def test_the_summary_is_json_and_states_what_the_api_promises() -> None:
 
 def test_a_rank_is_shown_with_its_ages() -> None:
     scene = Scene(launchers=False).run(10)
-    scene.ranks[1].opened = {"step": scene.now - 4.0, "forward": scene.now - 1.0}
+    scene.ranks[1].at.opened = {"step": scene.now - 4.0, "forward": scene.now - 1.0}
     report = scene.report(scene.ranks[1])
     assert report is not None
     apply(scene.job, report, scene.now)
@@ -205,7 +205,7 @@ def test_the_state_does_not_follow_that_of_processes_that_import_from_a_slow_dis
     for second in range(40):
         scene.tick()
         sleeping = ProcessState.UNINTERRUPTIBLE if second % 2 else ProcessState.ALIVE
-        seen = tuple(RankObservation(rank.number, rank.pid, sleeping) for rank in scene.ranks)
+        seen = tuple(RankObservation(rank.number, rank.identity.pid, sleeping) for rank in scene.ranks)
         scene.submit(NodeObservation("node-0", scene.attempt, seen))
         states.append(scene.state)
     assert states[-1] == "running"

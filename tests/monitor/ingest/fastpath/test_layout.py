@@ -72,10 +72,6 @@ def body(value: float = 0.5, whole: int = 7, time_ns: int = NOW_NS, *more: Fill)
     return request_of(RANK_3, *fills(value, whole, time_ns), *more).SerializeToString()
 
 
-def open_section(name: str) -> bytes:
-    return request_of(RANK_3, gauge(semconv.SECTION_OPEN_DURATION.name, 1.0, section=name)).SerializeToString()
-
-
 class Both:
     """The full decoder and the fast way side by side; they must agree after each request, also in what they keep."""
 
