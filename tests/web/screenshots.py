@@ -6,8 +6,6 @@ Emulated: the ranks and launchers, whose reports a scene makes; time, which stan
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service import trend
+from support.browser import installed_browser
 from support.windows import DATA, EVERY, Ranks, slower
 from web.scene_monitor import serving_scenes
 
@@ -125,8 +124,7 @@ def views() -> Iterator[View]:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
         try:
             yield browser
         finally:
