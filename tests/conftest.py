@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -20,6 +21,10 @@ else:
 # The default prewarms workers in every job of more than 10 s. That costs seconds of CPU time each, and hundreds of jobs
 # of the tests do not need it. Tests of the default remove the variable (tests/launcher/prewarm/).
 os.environ.setdefault("RANKWATCH_STANDBY", "0")
+
+# A shell that runs the tests in the background has them ignore SIGINT, and all that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
