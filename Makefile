@@ -9,8 +9,8 @@ PYTHON    ?= python3
 PIP_ARGS  ?=
 # More words for `pytest`, in every target that runs it.
 PYTEST_ARGS ?=
-# Most tests wait for other processes, so one worker more than there are cores keeps the machine busy.
-WORKERS   ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
+# Tests wait for other processes half of their time, so three workers more than there are cores keep the machine busy.
+WORKERS   ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 3)
 
 VENV      := .venv
 BIN       := $(VENV)/bin

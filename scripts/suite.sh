@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one suite: scripts/suite.sh -m "not long" -n 3 [more words for pytest]
+# Runs one suite: scripts/suite.sh -m "not long" -n 5 [more words for pytest]
 #
 # How this works: the tests start hundreds of processes beside each other on two cores, and now and then one of them misses
 # a deadline. A test that fails is run once more alone, which decides; it is printed either way, and one that is printed

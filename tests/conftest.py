@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -21,6 +22,10 @@ else:
 # of the tests do not need it. Tests of the default remove the variable (tests/launcher/prewarm/).
 os.environ.setdefault("RANKWATCH_STANDBY", "0")
 
+# A shell that runs the tests in the background has them ignore SIGINT, and all that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -31,3 +36,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+_of_folders: set[pytest.FixtureDef[object]] = set()
+"""Fixtures of package scope that tests have used."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """End fixtures of package scope with the last test of their folder.
+
+    Pytest does that for folders with an ``__init__.py`` and keeps the others' to its end: monitors with hundreds of
+    jobs would go on beside all other tests, and a browser's event loop would occupy the thread that they run in.
+    """
+    try:
+        return (yield)
+    finally:
+        used = [each for found in item._fixtureinfo.name2fixturedefs.values() for each in found]
+        _of_folders.update(each for each in used if each.scope == "package")
+        for each in list(_of_folders):
+            if nextitem is not None and not nextitem.nodeid.startswith(f"{each.baseid}/"):
+                _of_folders.remove(each)
+                each.finish(item._request)

@@ -26,7 +26,7 @@ JOB: Final = "healthy"
 WORLD: Final = 4
 LIMIT: Final = 5.0
 """Seconds a step may take."""
-SECONDS: Final = 60.0
+SECONDS: Final = 30.0
 """Of healthy work beside the hostile senders."""
 MARGIN: Final = 60.0
 """Seconds after its limit in which the hang must be found: 1 s on an idle machine."""

@@ -14,15 +14,12 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import FlakyStrategyDefinition
-from schemathesis import openapi
-from schemathesis.checks import content_type_conformance, not_a_server_error, response_schema_conformance
 
 from abuse.test_schema import LEFT_OUT, toward_what_is_there
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import PROTOBUF, body, reports_of_all
 
-CHECKS: Final = [content_type_conformance, not_a_server_error, response_schema_conformance]
 TOKENS: Final = {"ingest": "sends", "read": "looks", "control": "acts"}
 RECORDED: Final = (("PATCH", "/policy"), ("POST", "/actions"), ("POST", "/tokens"), ("DELETE", "/tokens/{name}"))
 """Method and end of the path of what the audit log records when it is accepted."""
@@ -59,6 +56,9 @@ def toward(case: Any) -> None:
 
 def drive(monitor: RunningMonitor, scope: str, examples: int) -> tuple[int, int]:
     """Run sequences of calls; how many were accepted, and how many of these the audit log records."""
+    from schemathesis import checks, openapi  # here only: the import costs each worker of pytest a second
+
+    every = [checks.content_type_conformance, checks.not_a_server_error, checks.response_schema_conformance]
     schema = openapi.from_url(f"{monitor.url}/openapi.json").exclude(path_regex=LEFT_OUT)
     accepted: list[tuple[str, str]] = []
     chosen = settings(
@@ -79,7 +79,7 @@ def drive(monitor: RunningMonitor, scope: str, examples: int) -> tuple[int, int]
             return {"headers": {"Authorization": f"Bearer {TOKENS[scope]}"}, "timeout": 20}
 
         def validate_response(self, response: Any, case: Any, **_: Any) -> None:
-            case.validate_response(response, checks=CHECKS)
+            case.validate_response(response, checks=every)
             if response.status_code < 300:
                 accepted.append((case.operation.method.upper(), case.operation.path))
 
@@ -94,7 +94,7 @@ def drive(monitor: RunningMonitor, scope: str, examples: int) -> tuple[int, int]
         def call(case: Any) -> None:
             toward(case)
             response = case.call(session=None, headers={"Authorization": f"Bearer {TOKENS[scope]}"}, timeout=60)
-            case.validate_response(response, checks=CHECKS)
+            case.validate_response(response, checks=every)
             if response.status_code < 300:
                 accepted.append((case.operation.method.upper(), case.operation.path))
 

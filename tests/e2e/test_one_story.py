@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from playwright.sync_api import Error, sync_playwright
 
 from e2e.training import STEP_LIMIT, Training
+from support.browser import installed_browser
 from support.http_receiver import HttpReceiver, http_receiver
 from support.monitor_process import RunningMonitor, running_monitor
 
@@ -53,10 +53,9 @@ def command(monitor: RunningMonitor, *arguments: str, code: int = 0) -> str:
 
 def on_the_page(url: str, job: str) -> str:
     """The text of the job's page in a real browser."""
-    installed = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
         except Error as error:
             pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
         page = browser.new_page()

@@ -17,7 +17,7 @@ from uuid import uuid4
 from support.forked import ForkedPopen
 from support.forked_ranks import launcher_code, run_command
 from support.monitor_process import Api
-from support.processes import MARK, end_marked, marked
+from support.processes import MARK, end_marked, marked, without
 from support.waiting import wait_for
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Training:
             place = list(command).index("--section-timeout")
             command = [*command[:place], "--learned-minimum", "10", *command[place:]]
         log = self.folder / f"launcher-{len(self.launchers)}.log"
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        inherited = without(FOREIGN)
         own = {MARK: self._mark, "TMPDIR": str(self.temporary), "XDG_STATE_HOME": str(self.state)}
         with log.open("wb") as output:
             process = ForkedPopen(

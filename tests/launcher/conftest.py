@@ -21,6 +21,7 @@ import pytest
 
 from support.forked import ForkedPopen
 from support.forked_ranks import launcher_code
+from support.processes import without
 
 SOURCES = [Path(__file__).parents[2] / name for name in ("telemetry", "monitor", "launcher")]
 RUN = launcher_code("import sys; from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))")
@@ -155,9 +156,7 @@ class Launcher:
 
     def __init__(self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], name: str) -> None:
         self._log = cwd / f"{name}.log"
-        clean = {
-            k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC"))
-        }
+        clean = without(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC"))
         path = os.pathsep.join(map(str, SOURCES))
         # The supervisor of --job-retries never imports torch.
         popen = subprocess.Popen if any(argument.startswith("--job-ret") for argument in arguments) else ForkedPopen

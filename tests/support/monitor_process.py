@@ -110,6 +110,7 @@ def running_monitor(
     database: Path | None = None,
     settings: Mapping[str, str] | None = None,
     fails: bool = False,
+    before: str = "",
 ) -> Iterator[RunningMonitor]:
     """Start a monitor whose files lie in ``folder``, wait until it listens, and kill it in the end whatever happens.
 
@@ -119,12 +120,15 @@ def running_monitor(
         database: a SQLite file that may be there already.
         settings: environment variables for it.
         fails: its log may hold a traceback; otherwise one is a failure of the test.
+        before: Python code that the process runs first, to shorten a constant that nothing configures.
     """
     folder.mkdir(parents=True, exist_ok=True)
     database = database or folder / "rankwatch.db"
     ready, log = folder / "ready.json", folder / "monitor.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--ready-file", str(ready)]
+    code = f"{before}\nimport runpy; runpy.run_module('rankwatch_monitor', run_name='__main__', alter_sys=True)"
+    program = ["-c", code] if before else ["-m", "rankwatch_monitor"]
+    command = [sys.executable, *program, "--port", "0", "--ready-file", str(ready)]
     with log.open("wb") as output:
         process = ForkedPopen(
             [*command, "--database", str(database), *arguments],

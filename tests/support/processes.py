@@ -10,6 +10,14 @@ from pathlib import Path
 MARK = "RW_TEST_MARK"
 """The variable that carries a test's mark."""
 
+STANDBY = "RANKWATCH_STANDBY"
+"""Off for all tests (``tests/conftest.py``) but those that delete it."""
+
+
+def without(prefixes: tuple[str, ...]) -> dict[str, str]:
+    """The environment without the variables of these names, in which what is started prewarms no workers."""
+    return {name: value for name, value in os.environ.items() if name == STANDBY or not name.startswith(prefixes)}
+
 
 def marked(mark: str, variable: str = MARK) -> dict[int, str]:
     """The living processes with this mark: pid and command line. Zombies have no environment, so they are left out."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
+from support.browser import installed_browser
 from web.scripted_monitor import Script, serving
 
 expect.set_options(timeout=30_000)  # what is expected comes; on a busy machine it takes its time
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    installed = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    """One for all tests of this folder; a page has a context of its own, which is as good as a browser of its own."""
     with sync_playwright() as playwright:
         try:
-            chromium = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
+            chromium = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
         except Error as error:
             pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
         yield chromium

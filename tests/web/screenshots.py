@@ -6,8 +6,6 @@ Emulated: the ranks and launchers, whose reports a scene makes; time, which stan
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.job import Job
+from support.browser import installed_browser
 from support.windows import COMPUTE, DATA
 from web import slow_scenes
 from web.scene_monitor import serving_scenes
@@ -151,8 +150,7 @@ def views() -> Iterator[View]:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
         try:
             yield browser
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import re
 import socket
@@ -19,6 +18,7 @@ from fastapi import FastAPI
 from playwright.sync_api import Browser, Page
 
 from rankwatch_monitor.web.manual_files import manual_folder, mount_manual
+from support import coroutines
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +87,7 @@ class Served:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://monitor") as client:
                 return await client.get(path)
 
-        return asyncio.run(ask())
+        return coroutines.run(ask())
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
 
-MOMENTS: Final = 50
+MOMENTS: Final = 25
 RANKS: Final = 6
 PATIENCE: Final = 30.0
 """Seconds in which the page shows a moment."""

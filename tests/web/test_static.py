@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from rankwatch_monitor.web import mount, static_folder
+from support import coroutines
 
 
 class Served:
@@ -25,7 +25,7 @@ class Served:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://monitor") as client:
                 return await client.get(path, headers={"accept-encoding": encoding})
 
-        return asyncio.run(ask())
+        return coroutines.run(ask())
 
 
 @pytest.fixture

@@ -28,6 +28,9 @@ from rankwatch_launcher import procfs
 JOB_ID: Final = "SLURM_JOB_ID"
 NODE_NAME: Final = "SLURMD_NODENAME"
 RESTARTS: Final = "SLURM_RESTART_COUNT"
+RUNNING: Final = "RUNNING"
+SIGNALING: Final = "SIGNALING"
+"""Shown for a running job until all of its nodes have acknowledged the signal of ``#SBATCH --signal``."""
 
 COMMAND_SECONDS: Final = 60.0
 """Timeout of a command: a busy controller may take long."""
@@ -111,8 +114,9 @@ class JobInfo:
             raise SlurmError(f"scontrol show job printed no job state: {text[:200]!r}")
         excluded = values.get("ExcNodeList", "")
         command = re.search(r" Command=(.*?) WorkDir=", text)
+        state = values["JobState"]
         return cls(
-            state=values["JobState"],
+            state=RUNNING if state == SIGNALING else state,
             restarts=_whole(values.get("Restarts")) or 0,
             requeue=values.get("Requeue", "1") != "0",
             run_time=duration(values.get("RunTime", "")) or 0.0,

@@ -50,14 +50,13 @@ from rankwatch_launcher.outcome import (
 )
 from rankwatch_launcher.retry_policy import Again, Done, GiveUp, Progress
 from rankwatch_launcher.schedulers import slurm
-from rankwatch_launcher.schedulers.slurm import JobInfo, SlurmError
+from rankwatch_launcher.schedulers.slurm import RUNNING, JobInfo, SlurmError
 
 ROOT: Final = "RANKWATCH_SLURM_ROOT"
 """Variable with the id of the first job of a chain."""
 LAUNCHER_SEARCH_SECONDS: Final = 20.0
 """How long a launcher that handles SIGTERM is searched for: one that just started still imports torch."""
 SEARCH_INTERVAL: Final = 0.25
-RUNNING: Final = "RUNNING"
 LAUNCHES: Final = "launches.jsonl"
 NODE: Final = "{node}"
 """Placeholder in the name of an outcome file, so that no launcher overwrites another's."""

@@ -42,7 +42,7 @@ class Slow(FakeMonitor):
     def _take(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
         if path == EVENTS:
             self.asked.set()
-            assert self.goes_on.wait(8.0)
+            assert self.goes_on.wait(60.0)
         return super()._take(path, body)
 
 

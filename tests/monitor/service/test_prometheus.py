@@ -127,7 +127,7 @@ def test_a_real_prometheus_scrapes_it_and_answers(prometheus: str, hung: str) ->
             reply = asked.get("/api/v1/query", params={"query": query})
             return reply.json()["data"]["result"] if reply.is_success else []
 
-        (state,) = wait_for(lambda: answer(f'rankwatch_job_state{{exported_job="{hung}"}} == 1'), "it was scraped", 30)
+        (state,) = wait_for(lambda: answer(f'rankwatch_job_state{{exported_job="{hung}"}} == 1'), "it was scraped", 90)
         assert state["metric"]["state"] == "hung"
         (up,) = answer('up{job="rankwatch"}')
         assert up["value"][1] == "1"

@@ -32,6 +32,10 @@ Evaluations last longer than the heartbeat limit, though each rank beats only on
 as the confirmation window."""
 
 
+DENSER = 3
+"""How many times as often these occur in the long test: the time between them is only steps."""
+
+
 def plan(days: float, *faults: Fault, **changes: Any) -> Plan:
     return Plan(**{**MONTH, "seconds": days * DAY, "faults": faults, **changes})
 
@@ -51,8 +55,11 @@ def test_a_shift_without_a_fault_is_a_shift_without_an_alarm() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_month_without_a_fault_is_a_month_without_an_alarm() -> None:
-    healthy(30.0, seed=1)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_takes_its_time_in_a_month_raises_no_alarm(seed: int) -> None:
+    """All of a month's checkpoints, evaluations, data stalls and relaunches, with fewer steps between them."""
+    often = {each: MONTH[each] // DENSER for each in MONTH if each.endswith("_every")}
+    healthy(15.0 / DENSER, seed=seed, **often)
 
 
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])

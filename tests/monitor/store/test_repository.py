@@ -142,7 +142,7 @@ def test_a_then_that_fails_does_not_end_the_writer(store: Repository, place: Pla
     store.save(schema.jobs, job_row(job), then)
     for incident in job.incidents:
         store.save(schema.incidents, incident_row(incident))
-    assert store.flush(timeout=5.0)
+    assert store.flush(timeout=60.0)
     assert place.count("incidents") == 1
 
 

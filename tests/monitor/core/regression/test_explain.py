@@ -282,15 +282,16 @@ def test_a_moment_at_which_nothing_changed() -> None:
 
 
 def test_a_moment_of_yesterday_is_given_with_its_date() -> None:
-    history, steps = History(), Steps()
+    evening = 13 * 3600.0
+    history, steps = History(), Steps(at=START + evening)
     steps.go(history, BEFORE)
     steps.data = 0.45
-    steps.go(history, 7000)
-    found = explain(history, CHANGED)
+    steps.go(history, 800)  # to half past midnight
+    found = explain(history, CHANGED + evening)
     assert found.cause == "data"
-    assert "since 2025-10-09 09:0" in found.sentence
+    assert "since 2025-10-09 22:0" in found.sentence
     assert explain(history).kind == "steady"
-    assert explain(history).since == pytest.approx(CHANGED, abs=60)
+    assert explain(history).since == pytest.approx(CHANGED + evening, abs=60)
 
 
 @pytest.mark.parametrize("off", [-3600.0, 7200.0])

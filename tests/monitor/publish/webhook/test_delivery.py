@@ -128,11 +128,11 @@ def test_a_receiver_that_dies_gets_all_once_it_is_back(receiver: HttpReceiver, d
 def test_a_receiver_that_hangs_holds_up_only_itself(
     receiver: HttpReceiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 1.0)
     receiver.answers = Answers(first=[None])
     delivery, begun = deliver(), time.monotonic()
     delivery.put(message(1))
-    assert time.monotonic() - begun < 0.1, "who puts does not wait"
+    assert time.monotonic() - begun < 1.0, "who puts does not wait"
     wait_for(lambda: delivery.delivered == 1, "it is tried again and delivered")
     assert [each.status for each in receiver.posted] == [None, 200]
 
@@ -188,7 +188,7 @@ def test_at_the_end_what_was_not_tried_is_tried_and_the_rest_is_left(
     delivery.put(message(99))
     begun = time.monotonic()
     delivery.close(10)
-    assert time.monotonic() - begun < 3, "one that is away is not waited for"
+    assert time.monotonic() - begun < 9, "one that is away is not waited for"
     assert delivery.waiting == 1
     assert "key-99" not in removed
 

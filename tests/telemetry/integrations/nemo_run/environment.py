@@ -6,7 +6,6 @@ The environment sees the packages of the one that the tests run in (torch, Rankw
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +13,8 @@ import textwrap
 import venv
 from pathlib import Path
 from typing import Any
+
+from support.processes import without
 
 OWN_PYTHON = "RANKWATCH_TEST_NEMO_PYTHON"
 """A variable that names the Python of such an environment, where one is kept: making it takes a minute."""
@@ -112,7 +113,7 @@ class Nemo:
 
     def environment(self, home: Path) -> dict[str, str]:
         """The environment variables of a program that keeps its experiments below ``home``."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        inherited = without(FOREIGN)
         path = f"{self.python.parent}:{inherited.get('PATH', '')}"
         return inherited | {"PATH": path, "NEMORUN_HOME": str(home / "nemo-run"), "COLUMNS": "1000", "NO_COLOR": "1"}
 
