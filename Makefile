@@ -9,6 +9,8 @@ PYTHON    ?= python3
 PIP_ARGS  ?=
 # More words for `pytest`, in every target that runs it.
 PYTEST_ARGS ?=
+# Without cached bytecode every worker compiles all tests, and every process that they start all of Rankwatch.
+SUITE      = env -u PYTHONDONTWRITEBYTECODE $(WITH_VENV) pytest --dist worksteal
 # Tests wait for other processes half of their time, so three workers more than there are cores keep the machine busy.
 WORKERS   ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 3)
 
@@ -38,13 +40,13 @@ dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
 
 test: $(VENV)/.installed $(PAGE) ## run the short tests
 	cd $(WEB)/source && $(WITH_VENV) npm run --if-present test
-	$(WITH_VENV) scripts/suite.sh -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
+	$(SUITE) -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 # pytest calls a selection without tests a failure (exit 5); here it only says that no test is marked long.
 test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a minute each
 	@$(WITH_VENV) pytest -m long --collect-only -q >/dev/null 2>&1; collected=$$?; \
 	if [ $$collected -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	$(WITH_VENV) scripts/suite.sh -m long -n $(WORKERS) $(PYTEST_ARGS)
+	$(SUITE) -m long -n $(WORKERS) $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/gpu.sh is the same without this environment
 	$(WITH_VENV) pytest -m gpu tests/gpu $(PYTEST_ARGS)

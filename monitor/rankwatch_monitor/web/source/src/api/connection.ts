@@ -59,6 +59,7 @@ export function sendsClock(): boolean {
 
 export function takeClock(event: ClockEvent): void {
   server.take(event, performance.now());
+  now.value = exactNow();
   look();
 }
 
