@@ -70,7 +70,7 @@ def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
     scene.until(lambda: scene.incident.phase is Phase.CONFIRMING)
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
-        expect(page.locator(".head .state")).to_have_text("hang suspected")
+        expect(page.locator(".head .state")).to_have_text("suspected")
         expect(page.get_by_role("heading", name="Rank 5 on host-1 may hang in load_batch")).to_be_visible()
         after = re.compile(rf"Rankwatch restarts the ranks at \d\d:\d\d:\d\d \(in \d+{SPACE}(s|min).*\), or sooner")
         expect(page.locator(".verdict .sequel")).to_have_text(after)

@@ -84,7 +84,8 @@ def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, cap
         scene.acked.clear()
         scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=watch)
         assert scene.acked.wait(10.0)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    logged = [record for record in caplog.records if "suspected" in record.message]  # threads of other tests log, too
+    assert [record.levelname for record in logged] == ["WARNING"]
 
 
 @pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.CAPTURE])

@@ -64,8 +64,8 @@ def test_stacks_are_grouped_the_culprits_first_and_innermost_frames_on_top(hung:
     block = shown[shown.index("stacks, the innermost frame first:") :].split("\n")[1:6]
     assert [line.strip() for line in block[:3]] == [
         "rank 5: culprit",
-        "load_batch  /srv/user/train.py:41",
-        "main  /srv/user/train.py:90",
+        "load_batch  /srv/training/train.py:41",
+        "main  /srv/training/train.py:90",
     ]
     assert block[3].strip() == "7 ranks (0-4, 6-7): waits for peers"
 
