@@ -150,8 +150,8 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), further actions
   that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
   and what then (`otherwise`), and the section of the `runbook` in the manual. A job's `headline` is that of its open
-  incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds; null: it is
-  not). A lost job also has the time of the last report, `last_heard`.
+  incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
+  null: it is not). A lost job also has the time of the last report, `last_heard`.
   A failed job has why no restart followed (`no_restart`), a failed or lost one what to do (`next_step`), and a job with
   an open incident the hosts of which nothing is received, although their silence is not certain yet
   (`quiet_host`): with a command that shows whether one is up, and whether a restart without them can be ordered.
