@@ -147,12 +147,14 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   `incident` and `performance`, each when it has changed, and every 2 s `clock` with the monitor's time (`now`) and the
   time at which it last evaluated its jobs (`judged`). A client that receives no `clock` for 5 s shows a past.
 * An incident has its `reason` (the whole sentence), a `headline` of at most 90 characters, and `next_action`: what a
-  person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), and the section
-  of the `runbook` in the manual. A job's `headline` is that of its open incident; its
-  `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds; null: it is not).
-  A lost job also has the time of the last report, `last_heard`.
+  person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), further actions
+  that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
+  and what then (`otherwise`), and the section of the `runbook` in the manual. A job's `headline` is that of its open
+  incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
+  null: it is not). A lost job also has the time of the last report, `last_heard`.
   A failed job has why no restart followed (`no_restart`), a failed or lost one what to do (`next_step`), and a job with
-  an open incident the hosts of which nothing is received, although their silence is not certain yet (`quiet_host`).
+  an open incident the hosts of which nothing is received, although their silence is not certain yet
+  (`quiet_host`): with a command that shows whether one is up, and whether a restart without them can be ordered.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

@@ -52,7 +52,7 @@ def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, m
     page.get_by_role("listitem").first.get_by_role("link").click()
     expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
     expect(page.locator(".verdict .sequel").first).to_have_text(REASON)
-    expect(page.locator(".answers")).to_contain_text("3 other ranks affected")
+    expect(page.locator(".answers")).to_contain_text(" of all 4 ranks")
 
 
 def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monitor_url: str, hung: Script) -> None:
@@ -60,7 +60,7 @@ def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monito
     todo = page.get_by_role("region", name="What to do now")
     expect(todo).to_contain_text("Exclude the node of rank 2: it failed twice.")
     expect(todo.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html#rankwatchjobhung")
-    todo.get_by_role("button", name="Restart without some nodes …").click()
+    todo.get_by_role("button", name="Restart without node-0 …").click()
     dialog = page.get_by_role("alertdialog")
     expect(dialog).to_contain_text("without the node of rank 2")
     expect(page.get_by_label("Reason")).to_have_value(HEADLINE)
@@ -176,14 +176,17 @@ def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None
     scene = Scene(on_hang="log").run(60).hang(2).until_found().run(60)
     shown = verdict_of(page, scene)
     for words in (
-        "Recorded only: the policy acts on nothing by itself.",
+        "Capture the stacks, then restart the ranks: nothing happens by itself.",
         "Capture stacks …",
+        "Restart …",
         "Unresolved",
-        "Not captured: the policy only records.",
+        "No stacks to copy. Not captured yet.",
         f"11.0{SPACE}s when detected, limit 10.0{SPACE}s",
-        "3 other ranks affected",
+        " of all 4 ranks",
     ):
         assert words in shown
+    assert shown.count("by itself") == 1
+    assert "only records" not in shown
     for untrue in ("Capturing stacks", "eciding", "No stacks yet", "Action taken"):
         assert untrue not in shown
 
@@ -195,6 +198,7 @@ def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page:
     assert "Action under way" in shown
     assert "Restarting" in shown
     assert "Not captured: the process had already ended." in shown
+    assert re.search(r"Wait until [\d:]+: the launchers restart the ranks\. Read the launchers' logs if ", shown)
     assert "Capturing" not in shown
 
 
@@ -207,7 +211,7 @@ def test_a_node_that_does_not_answer_leads(page: Page) -> None:
 
 def test_no_rank_is_another_one_where_no_culprit_is_named(page: Page) -> None:
     shown = verdict_of(page, Scene(on_hang="log").run(60).stall().until_found().run(5))
-    assert "4 ranks affected" in shown
+    assert " of all 4 ranks" in shown
 
 
 def test_an_action_is_called_taken_once_it_was(page: Page) -> None:

@@ -46,6 +46,8 @@ ONWARD: Final = 12.0
 TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?)+$")
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
+UNFOLD: Final = "() => document.querySelector('.ranks [data-alike] button')?.click()"
+"""Shows each rank that is alike with others in a line of its own."""
 READ: Final = """() => {
   const words = (node) => (node?.innerText ?? '').replace(/\\s+/g, ' ').trim();
   const all = (css, read) => [...document.querySelectorAll(css)].map(read);
@@ -61,7 +63,7 @@ READ: Final = """() => {
     answers: pairs('.verdict dl.answers'),
     legend: all('.grid .legend button', words),
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
-    rows: all('.ranks tbody tr', (row) => [row.className, ...[...row.cells].map(words)]),
+    rows: all('.ranks tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
     incidents: all('.ledger li', (li) => [words(li.querySelector('.why')), words(li.querySelector('small'))]),
     counted: all('.ledger h2 small', words), goodput: pairs('.goodput dl.facts'),
     buckets: all('.goodput .buckets li', (li) => [words(li.querySelector('span')), words(li.querySelector('b'))]),
@@ -214,6 +216,10 @@ def rank_states(job: Job, now: float) -> list[str]:
     certain = incident.confirmed if incident is not None else any(v.source.acts_at_once for v in verdicts.values())
     hung, quiet = "hung" if certain else "suspected", quiet_host(job, now)
 
+    # No step completes after a crash or the loss of a node, until the launchers begin the next attempt.
+    gone = current and incident is not None and str(incident.kind) in ("process_exited", "node_lost")
+    over = gone and incident is not None and incident.phase is not Phase.RECOVERING
+
     def state(rank: int) -> str:
         verdict = verdicts.get(rank)
         if columns.process_R[rank] == EXITED:
@@ -236,7 +242,9 @@ def rank_states(job: Job, now: float) -> list[str]:
             return "waiting" if blamed or quiet is not None else hung
         if not columns.reported_R[rank]:
             return "unseen"
-        return "silent" if silent(job, now) and job.ended is None else "running"
+        if silent(job, now) and job.ended is None:
+            return "silent"
+        return "waiting" if over else "running"
 
     return [state(rank) for rank in range(len(columns))]
 
@@ -337,8 +345,9 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     same("named in the table", {rank for rank, row in table.items() if row[0]}, set() if former else culprits)
     tagged = {rank for rank, row in table.items() if " of attempt " in row[3]}
     same("culprits of an attempt before", tagged, culprits if former else set())
+    seen = any(each != "unseen" for each in ranks)
     for rank, row in table.items():
-        if not over and state != "lost":
+        if seen and not over and state != "lost":
             compare_ages(rank, row, job, now)
 
     # Incidents: the list, the panel, the sentences.
@@ -366,7 +375,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         title = shown["incidents"][known.index(incident)][0]
-        leads = [f"Node {quiet.hosts[0]} has not been heard for " if quiet is not None else title]
+        leads = [f"Node {quiet.hosts[0]} has not been heard since " if quiet is not None else title]
         holds("headline", [each[: len(leads[0])] for each in shown["verdict"]] == leads, shown["verdict"], leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
@@ -457,12 +466,14 @@ def compare_ages(rank: int, row: list[str], job: Job, now: float) -> None:
     opened = {
         name: float(at) for name, at in zip(columns.sections, columns.open_since_RS[rank], strict=False) if at == at
     }
-    _, _, _, _, section, inside, heartbeat, step = row[:8]
+    _, _, _, _, section, inside, heartbeat, report, step = row[:9]
     same(f"step of rank {rank}", step, "–" if columns.iteration_R[rank] < 0 else f"{columns.iteration_R[rank]:,}")
     if columns.last_heartbeat_R[rank] == columns.last_heartbeat_R[rank]:
         about(f"heartbeat of rank {rank}", heartbeat, now - columns.last_heartbeat_R[rank], most=1.0)
     else:
         same(f"heartbeat of rank {rank}", heartbeat, "–")
+    if columns.last_heard_R[rank] == columns.last_heard_R[rank]:
+        about(f"report of rank {rank}", report, now - columns.last_heard_R[rank], most=1.0)
     if opened:
         first = min(opened, key=lambda name: opened[name])
         same(f"section of rank {rank}", section, first)
@@ -506,6 +517,7 @@ def settled(page: Page, compare: Callable[[dict[str, Any]], None]) -> str:
     until = time.monotonic() + PATIENCE
     while True:
         try:
+            page.evaluate(UNFOLD)
             compare(page.evaluate(READ))
         except (Differs, KeyError, IndexError, AttributeError, AssertionError) as found:  # incomplete, or other
             if time.monotonic() > until:

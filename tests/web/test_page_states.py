@@ -34,7 +34,7 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(page: Page) -> No
         expect(page.locator(".verdict h2")).to_have_count(0)
         expect(page.locator(".answers")).to_contain_text(f"Actionno restart{why}")
         expect(page.locator(".legend button")).to_have_text(["dead 1", "ended 3"])
-        expect(page.locator(".ranks tbody tr").nth(1)).to_contain_text("ended")
+        expect(page.locator(".ranks tr[data-alike]")).to_contain_text("ended3 alike")
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -57,9 +57,13 @@ def test_after_a_restart_what_is_waited_for_is_stated_and_the_culprit_is_of_the_
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo).to_contain_text(re.compile(r"Wait: restarted at .*; waiting for the first report of attempt 2\."))
+        expect(todo).to_contain_text(
+            re.compile(r"Wait until [\d:]+ \(limit of the first report\): restarted at .* reported yet by attempt 2\.")
+        )
         expect(page.get_by_role("heading", name="Rank 5 on host-1 hung in load_batch")).to_be_visible()
-        expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit of attempt 1")
+        expect(page.locator(".ranks tbody tr")).to_have_text(
+            re.compile(r"0–7.*unseen8 alike.*rank 5: culprit of attempt 1")
+        )
         expect(page.locator(".stacks h2")).to_contain_text("of attempt 1")
         expect(page.locator(".grid .ring")).to_have_count(0)
         expect(page.get_by_role("region", name="Limits")).to_be_hidden()
@@ -72,10 +76,13 @@ def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".head .state")).to_have_text("suspected")
         expect(page.get_by_role("heading", name="Rank 5 on host-1 may hang in load_batch")).to_be_visible()
-        after = re.compile(rf"Rankwatch restarts the ranks at \d\d:\d\d:\d\d \(in \d+{SPACE}(s|min).*\), or sooner")
-        expect(page.locator(".verdict .sequel")).to_have_text(after)
+        todo = page.get_by_role("region", name="What to do now")
+        after = rf"Wait: at [\d:]+ \(in \d+{SPACE}(s|min).*\) Rankwatch restarts the ranks unless they make progress"
+        expect(todo).to_contain_text(re.compile(after))
+        expect(todo.get_by_role("button")).to_have_text(["Restart now …", "Capture stacks …"])
+        expect(page.locator(".verdict .sequel")).to_have_count(0)
         expect(page.locator(".legend button").first).to_have_text("suspected 1")
-        expect(page.locator(".ranks tbody tr").first).not_to_contain_text("hung")
+        expect(page.locator(".ranks tbody tr").first.get_by_role("cell").nth(1)).to_have_text("suspected")
 
 
 def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page) -> None:
@@ -83,10 +90,22 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".verdict h2")).to_have_text(
-            re.compile(rf"Node host-1 has not been heard for 2\d{SPACE}s; limit 1{SPACE}min")
+            re.compile(
+                rf"Node host-1 has not been heard since [\d:]+ \(2\d{SPACE}s\); its 4 ranks and its launcher are silent"
+            )
         )
-        expect(page.get_by_role("region", name="What to do now")).to_contain_text(
-            "Check whether node host-1 is up and reachable"
+        for place in (".ledger .why", ".goodput tbody"):
+            expect(page.locator(place)).to_contain_text("Node host-1 has not been heard since ")
+        expect(page.locator(".verdict")).not_to_contain_text("different points")
+        expect(page.locator(".answers")).to_contain_text("rank-minutes of all 8 ranks")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text("Check whether node host-1 is up and reachable. If it is not, restart without it.")
+        expect(todo.locator("code")).to_have_text("ping -c 3 host-1")
+        expect(todo.get_by_role("button")).to_have_text(["Copy", "Restart without host-1 …"])
+        expect(page.locator(".ranks tbody tr").first).to_contain_text(
+            re.compile(rf"silent.*2\d.\d{SPACE}s.*2\d.\d{SPACE}s")
         )
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
         expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])
+        page.goto(f"{monitor.url}/#/")
+        expect(page.get_by_role("listitem").first).to_contain_text("Node host-1 has not been heard since ")

@@ -13,6 +13,7 @@ detail        what ``reason`` states and ``title`` does not; empty: nothing
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, Verd
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 
 LONGEST: Final = 90
@@ -65,10 +67,24 @@ class NextAction(NamedTuple):
     ranks: tuple[int, ...] = ()
     runbook: str = ""
     """Page and section of the manual."""
+    also: tuple[Action, ...] = ()
+    """Further actions that a person may order now."""
+    command: str = ""
+    """Shows more of the cause, to be run anywhere in the cluster; empty: none."""
+    until: float | None = None
+    """Unix seconds when what is waited for is due; None: no time is known."""
+    otherwise: str = ""
+    """What follows, or is to be done, if it has not come by then."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
+        action = str(self.action) if self.action else None
+        return {
+            **self._asdict(),
+            "action": action,
+            "ranks": list(self.ranks),
+            "also": [str(each) for each in self.also],
+        }
 
 
 def shown(incident: Incident) -> dict[str, Any]:
@@ -126,7 +142,7 @@ def next_action(incident: Incident) -> NextAction:
     if not incident.open or incident.self_reported:
         return NextAction(None, "Nothing has to be ordered.", runbook=runbook)
     if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
-        return NextAction(None, _under_way(incident), runbook=runbook)
+        return _under_way(incident, runbook)
     if incident.held:
         storage = incident.proof == Proof.UNINTERRUPTIBLE
         text = (
@@ -138,18 +154,23 @@ def next_action(incident: Incident) -> NextAction:
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
         return _recommended(incident, ranks, runbook)
     if not incident.confirmed:
-        return NextAction(None, "Wait: Rankwatch acts once it is certain that the ranks hang.", runbook=runbook)
+        text = "Wait: Rankwatch acts unless the ranks make progress."
+        return NextAction(None, text, runbook=runbook, also=(Action.RESTART, Action.CAPTURE))
     return NextAction(None, "Wait: Rankwatch captures stacks and acts by itself.", runbook=runbook)
 
 
-def _under_way(incident: Incident) -> str:
-    """What is waited for while the action of an incident is carried out."""
+def _under_way(incident: Incident, runbook: str) -> NextAction:
+    """What is waited for while the action of an incident is carried out, and what follows if it does not come."""
     if incident.action not in RESTARTS:
-        return "Wait: Rankwatch stops the job."
+        return NextAction(None, "Wait: Rankwatch stops the job.", runbook=runbook)
     if incident.phase is Phase.RECOVERING:
-        return "Wait: the ranks were restarted, and none has completed a step yet."
-    by = "Rankwatch restarts" if incident.directive else "the launchers restart"
-    return f"Wait: {by} the ranks."
+        return NextAction(None, "Wait: the ranks were restarted, and none has completed a step yet.", runbook=runbook)
+    until = incident.phase_since + REPEAT_AFTER
+    if incident.directive:
+        text, otherwise = "Wait: Rankwatch restarts the ranks.", "Rankwatch repeats the order if no launcher answers"
+    else:
+        text, otherwise = "Wait: the launchers restart the ranks.", "read the launchers' logs if no new attempt begins"
+    return NextAction(None, text, runbook=runbook, until=until, otherwise=otherwise)
 
 
 def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> NextAction:
@@ -163,15 +184,24 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
         hosts = sorted({c.host for c in incident.culprits if c.kind in _BROKEN_NODE and c.host})
         which = f"node {hosts[0]}" if len(hosts) == 1 else "the culprits' nodes"
         text = f"Restart without {which}: a host, a device or the network there does not answer."
-        return NextAction(Action.RESTART_EXCLUDING_NODE, text, ranks, runbook)
+        silent = len(hosts) == 1 and all(c.kind is CulpritClass.HOST_SILENT for c in incident.culprits)
+        return NextAction(
+            Action.RESTART_EXCLUDING_NODE, text, ranks, runbook, command=reach(hosts[0]) if silent else ""
+        )
     if incident.action is Action.LOG and not incident.stacks:
-        text = "Capture the stacks: they show whether the ranks hang, and nothing is done by itself."
+        text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
         if incident.confirmed:
-            text = "Capture the stacks, then restart the ranks: nothing is done by itself."
-        return NextAction(Action.CAPTURE, text, runbook=runbook)
+            text = "Capture the stacks, then restart the ranks: nothing happens by itself."
+        return NextAction(Action.CAPTURE, text, runbook=runbook, also=(Action.RESTART,))
     if ranks:
         return NextAction(Action.RESTART, "Restart the ranks: nothing restarts them by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
+
+
+def reach(host: str, *, slurm: bool = False) -> str:
+    """A shell command that shows whether a host is up."""
+    name = shlex.quote(host)
+    return f"ping -c 3 {name}; sinfo -n {name}" if slurm else f"ping -c 3 {name}"
 
 
 def _in_tense(incident: Incident, longest: int) -> str:
@@ -247,10 +277,11 @@ def _hangs(incident: Incident, longest: int) -> str:
     if not culprits or any(c.reason != culprits[0].reason for c in culprits):
         return ""
     found = _BEHIND.fullmatch(culprits[0].reason.rstrip("."))
-    place = _place(incident, culprits[0].rank)
+    several = len(culprits) > 1
+    place = _place(incident, culprits[0].rank, several=several)
     if found is None or not place:
         return ""
-    several, waited = len(culprits) > 1, int(found[3] or 1)
+    waited = int(found[3] or 1)
     verb = "hang" if several else "hangs"
     if not incident.open or incident.phase is Phase.RECOVERING:
         verb = "hung"
@@ -265,7 +296,7 @@ def _hangs(incident: Incident, longest: int) -> str:
     return whole if host and len(whole) <= longest else _shortened(f"{subject} {what}", longest)
 
 
-def _place(incident: Incident, rank: int) -> str:
+def _place(incident: Incident, rank: int, *, several: bool) -> str:
     """Where a rank is: the innermost function of its stack, else its section; empty: not known."""
     frames = next((group.frames for group in incident.stacks.groups() if rank in group.ranks), ())
     step = incident.furthest_iteration
@@ -273,7 +304,7 @@ def _place(incident: Incident, rank: int) -> str:
     if frames:
         return f"in {frames[0].function}{after}"
     if incident.section == STEP_SECTION and after:
-        return f"in the step{after.replace(' step', '')}"
+        return f"in {'their' if several else 'its'} step{after}"
     return f"in section '{incident.section}'{after}" if incident.section else ""
 
 

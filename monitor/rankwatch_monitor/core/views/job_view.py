@@ -83,7 +83,8 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
     """One code for each rank, an index into :data:`RANK_STATES`; shape (R,).
 
     The ranks of a lost job are silent: that none of them reports is no verdict on a rank. So are those of a quiet host
-    that others wait for, already before its limit. Those of an ended job: :func:`.ended.rank_states`.
+    that others wait for, already before its limit. Where a rank crashed or a node was lost, the others wait for the
+    restart: their processes may run, and complete no step. Those of an ended job: :func:`.ended.rank_states`.
     """
     if job.ended is not None:
         return ended.rank_states(job, job.ended, _CODE)
@@ -111,11 +112,22 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
     if (quiet := quiet_host(job, now)) is not None:
         codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
+    if incident is not None and _attempt_is_over(job, incident):
+        codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.WAITING]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
     codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
     return codes_R
+
+
+def _attempt_is_over(job: Job, incident: Incident) -> bool:
+    """Whether the attempt that runs ended with a crash or with the loss of a node, and no new one has begun."""
+    return (
+        incident.attempt == job.attempt
+        and incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST)
+        and incident.phase is not Phase.RECOVERING
+    )
 
 
 def summary(job: Job, now: float) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
+from rankwatch_monitor.core.views.headline import reach
 from rankwatch_monitor.core.views.job_verdict import clock
+from rankwatch_monitor.core.views.slow_action import can_exclude
 
 QUIET_AFTER: Final = 2.0 * LAUNCHER_HEARTBEAT_SECONDS
 """Seconds without a message of a host, while others arrive."""
@@ -32,14 +34,22 @@ class QuietHost(NamedTuple):
     """Unix seconds of the last message of any of their ranks or launchers."""
     limit: float | None
     """Seconds of silence after which an incident names them; None: silence has no limit."""
+    launchers: int
+    """Launchers of these hosts, which are silent too."""
+    excludable: bool
+    """Whether the policy permits to restart without them, and launchers can carry it out."""
+    command: str
+    """Shows whether the first of them is up."""
 
     @property
     def headline(self) -> str:
         """In one line, without an age that grows."""
         first, more = self.hosts[0], len(self.hosts) - 1
-        subject = f"Node {first}" if not more else f"Node {first} and {more} more"
-        limit = "" if self.limit is None else f" (limit {self.limit:g} s)"
-        return f"{subject} not heard since {clock(self.since)} UTC{limit}"
+        subject, its = (f"Node {first} and {more} more", "their") if more else (f"Node {first}", "its")
+        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        launchers = f" and {its} {'launcher' if self.launchers == 1 else 'launchers'}" if self.launchers else ""
+        verb = "is" if len(self.ranks) == 1 and not self.launchers else "are"
+        return f"{subject} not heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -74,9 +84,18 @@ def quiet_host(job: Job, now: float) -> QuietHost | None:
         return None
     silence = job.policy.silence_timeout
     limit = None if silence is None else float(silence_limit(columns, silence)[ranks].max())
-    seen = [node.seen for node in job.nodes.values() if node.registration.host in hosts]
-    since = max([*seen, float(heard_R[ranks].max())])
-    return QuietHost(hosts, tuple(ranks), since, limit)
+    silent = [node for node in job.nodes.values() if node.registration.host in hosts]
+    since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
+    slurm = any(node.registration.facts.get("scheduler") == "slurm" for node in job.nodes.values())
+    return QuietHost(
+        hosts,
+        tuple(ranks),
+        since,
+        limit,
+        launchers=len(silent),
+        excludable=all(can_exclude(job, rank) for rank in {columns.hosts[rank]: rank for rank in ranks}.values()),
+        command=reach(hosts[0], slurm=slurm),
+    )
 
 
 def _may_explain(job: Job, incident: Incident) -> bool:

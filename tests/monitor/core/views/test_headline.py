@@ -12,9 +12,10 @@ from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, Proof,
 from rankwatch_monitor.core.hang.collectives import place
 from rankwatch_monitor.core.hang.stacks import GroupProgress
 from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, shown, title
+from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, reach, shown, title
 
 HOST = "gpu-0123"
 SILENT = CulpritClass.HOST_SILENT
@@ -183,7 +184,7 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
     scene = Scene(on_hang="log").run(10)
     assert job_view.summary(scene.job, scene.now)["headline"] == ""
     scene.hang(2).until_found()
-    expected = "Rank 2 on host-0 hangs in the step after 8; 3 ranks wait"
+    expected = "Rank 2 on host-0 hangs in its step after step 8; 3 ranks wait"
     assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident) == expected
     assert of_job(None, "no rank has reported yet") == "No rank has reported yet"
     json.dumps(shown(scene.incident))
@@ -254,10 +255,37 @@ def test_a_suspicion_is_stated_as_one() -> None:
 def test_what_to_do_follows_from_the_phase_of_a_restart() -> None:
     scene = Scene().run(20).hang(2)
     scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.ACTING)
-    assert next_action(scene.incident).text == "Wait: Rankwatch restarts the ranks."
+    ordered = next_action(scene.incident)
+    assert (ordered.text, ordered.until) == (
+        "Wait: Rankwatch restarts the ranks.",
+        scene.incident.phase_since + REPEAT_AFTER,
+    )
+    assert "repeats the order" in ordered.otherwise
     assert " hangs in " in headline(scene.incident)
     scene.until(lambda: scene.incident.phase is Phase.RECOVERING)
     assert next_action(scene.incident).text == "Wait: the ranks were restarted, and none has completed a step yet."
     assert headline(scene.incident) == "Rank 2 on host-0 hung in load_batch after step 18; 3 ranks waited"
     crash = Scene().run(20).die(1, exit_code=1).until_found()
-    assert next_action(crash.incident).text == "Wait: the launchers restart the ranks."
+    waited = next_action(crash.incident)
+    assert waited.text == "Wait: the launchers restart the ranks."
+    assert waited.until is not None
+    assert waited.until > crash.now
+    assert "launchers' logs" in waited.otherwise
+
+
+def test_a_hang_that_is_recorded_or_suspected_offers_capture_and_restart_side_by_side() -> None:
+    recorded = next_action(Scene(on_hang="log").run(20).hang(2).until_found().incident)
+    assert (recorded.action, recorded.also) == (Action.CAPTURE, (Action.RESTART,))
+    suspicion = Scene(section_timeouts={}, reports_durations=True).run(60).hang(2).until_found()
+    suspicion.until(lambda: suspicion.incident.phase is Phase.CONFIRMING)
+    suspected = next_action(suspicion.incident)
+    assert (suspected.action, suspected.also) == (None, (Action.RESTART, Action.CAPTURE))
+    assert suspected.to_json()["also"] == ["restart", "capture"]
+    assert "certain" not in suspected.text
+
+
+def test_of_a_silent_host_a_command_shows_whether_it_is_up() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(70)
+    found = next_action(scene.incident)
+    assert (found.action, found.command) == (Action.RESTART_EXCLUDING_NODE, "ping -c 3 host-1")
+    assert reach("a b", slurm=True) == "ping -c 3 'a b'; sinfo -n 'a b'"

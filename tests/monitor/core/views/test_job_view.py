@@ -149,6 +149,19 @@ def test_the_culprit_row_states_why() -> None:
     assert ranks(scene.job, scene.now)[2]["reason"] == ""
 
 
+def test_after_a_crash_the_other_ranks_wait_until_the_next_attempt_and_still_report() -> None:
+    scene = Scene(8, hosts=2).run(10).die(5, exit_code=1).until_found().run(5)
+    states = [row["state"] for row in ranks(scene.job, scene.now)]
+    assert states == ["waiting"] * 5 + ["dead"] + ["waiting"] * 2
+    shown = summary(scene.job, scene.now)
+    assert (shown["ranks_reporting"], shown["iterations_per_second"]) == (7, 0.0)
+    assert all(row["report_age"] < 2.0 for row in ranks(scene.job, scene.now) if row["rank"] != 5)
+    scene.event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    scene.run(10)
+    assert {row["state"] for row in ranks(scene.job, scene.now)} == {"running"}
+
+
 def test_after_the_restart_no_rank_is_shown_as_hung() -> None:
     scene = Scene().run(10).hang(2)
     scene.until(lambda: scene.closings).run(2)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.headline import LONGEST, headline
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 
@@ -21,7 +22,9 @@ def test_a_quiet_host_leads_before_the_limit_of_silence_and_its_ranks_do_not_rep
     assert abs(quiet.since - cut) <= 1.0
     shown = job_view.summary(scene.job, scene.now)
     assert shown["headline"].startswith("Node host-1 not heard since ")
-    assert shown["headline"].endswith("(limit 60 s)")
+    assert shown["headline"].endswith(" UTC; its 4 ranks and its launcher are silent")
+    assert len(shown["headline"]) <= LONGEST
+    assert (quiet.launchers, quiet.excludable, quiet.command) == (1, True, "ping -c 3 host-1")
     assert json.loads(json.dumps(shown["quiet_host"])) == quiet.to_json()
     assert shown["ranks_reporting"] == 4
     assert [scene.rank_state(rank) for rank in (3, 4, 7)] == [RankState.WAITING, RankState.SILENT, RankState.SILENT]
@@ -48,3 +51,21 @@ def test_a_host_whose_launcher_reports_is_not_quiet() -> None:
     scene = Scene(8, hosts=2, on_hang="log").run(30).cut(4, 5, 6, 7).hang(1).run(25)
     assert scene.job.open_incident is not None
     assert quiet_host(scene.job, scene.now) is None
+
+
+def test_a_restart_without_a_quiet_host_is_offered_only_where_it_is_permitted() -> None:
+    for policy in ({"observe_only": True}, {"max_restarts": 0}):
+        scene = Scene(8, hosts=2, on_hang="log", **policy).run(30).cut_host(1).run(25)
+        quiet = quiet_host(scene.job, scene.now)
+        assert quiet is not None
+        assert not quiet.excludable
+
+
+def test_under_slurm_the_command_asks_the_controller_too() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30)
+    for node in scene.job.nodes.values():
+        node.registration = replace(node.registration, facts={"scheduler": "slurm"})
+    scene.cut_host(1).run(25)
+    quiet = quiet_host(scene.job, scene.now)
+    assert quiet is not None
+    assert quiet.command == "ping -c 3 host-1; sinfo -n host-1"

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, culpritRanks, doing, focus, hosts, inPast, isFormer, kindWords, merged, otherRanks, quietStep, quietWords, ranksThen, rankTime, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, rankTime, titleOf, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -44,13 +45,6 @@ test("culprits are listed as runs of ranks", () => {
   assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
 });
 
-test("other ranks are those besides the culprits, and no more than there are", () => {
-  const culprits = [{ rank: 2, host: "n1", class: "behind", reason: "" }];
-  assert.equal(otherRanks(some({ culprits, affected: [0, 1, 2, 3] }), 4), 3);
-  assert.equal(otherRanks(some({ culprits, affected: [0, 1, 3, 4] }), 4), 3);
-  assert.equal(otherRanks(some({ culprits, affected: [2] }), 4), 0);
-});
-
 test("the current activity is described while the incident is open", () => {
   assert.equal(doing(incident("a", 1, null)), "Capturing stacks.");
   assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "Saving a checkpoint, then stopping.");
@@ -61,7 +55,7 @@ test("the current activity is described while the incident is open", () => {
 
 test("what is recorded only is not being decided", () => {
   const rests = (action: string, action_reason: string) => doing(some({ phase: "detected", action, action_reason }));
-  assert.equal(rests("log", "the policy only records"), "Recorded only: the policy acts on nothing by itself.");
+  assert.equal(rests("log", "the policy only records"), "");
   assert.equal(rests("log", "observe-only is on"), "Recorded only: observe-only is on.");
   assert.equal(rests("capture", "the policy is to capture"), "Stacks were captured; nothing else is done by itself.");
   assert.equal(rests("restart", "the policy is to restart"), "Deciding what to do.");
@@ -84,7 +78,8 @@ test("missing stacks have a reason, and are promised only while they are capture
   assert.equal(withoutStacks(some({ phase: "capturing" })), "Stacks are being captured.");
   assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "Not captured: the process had already ended.");
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
-  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured yet.");
+  assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
   assert.equal(withoutStacks(some({ phase: "acting", timeline: decided })), "Not captured: no launcher answered in time.");
   assert.equal(withoutStacks(some({ phase: "closed", closed_at: 200 })), "Not captured: nothing was ordered.");
 });
@@ -110,21 +105,44 @@ test("addresses survive any id", () => {
 
 test("after a restart the advice follows from what the new attempt reports", () => {
   const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 } });
-  const now = (facts: Partial<JobSummary>) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 120).replace(/at [\d:]+;/, "at T;");
-  assert.equal(now({}), "Wait: restarted at T; waiting for the first report of attempt 2.");
-  assert.equal(now({ ranks_reporting: 3 }), "Wait: restarted at T; 3 of 16 ranks of attempt 2 report, none has completed a step.");
-  assert.equal(now({ ranks_reporting: 16 }), "Wait: restarted at T; waiting for the first step of attempt 2.");
-  assert.equal(now({ attempt: 1 }), "Wait: restarted at T; waiting for the first report.");
-  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 120), "");
+  const now = (facts: Partial<JobSummary>, limit: number | null = 1800, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, limit, at);
+  const [began, due] = [clock(100, 120), clock(1900, 120)];
+  assert.equal(now({}), `Wait until ${due} (limit of the first report): restarted at ${began}; nothing is reported yet by attempt 2. If nothing comes by then, order another restart: nothing follows by itself.`);
+  assert.equal(now({ attempt: 1 }), `Wait until ${due} (limit of the first report): restarted at ${began}; nothing is reported yet. If nothing comes by then, order another restart: nothing follows by itself.`);
+  assert.match(now({}, null), /^Wait: restarted at .* If nothing comes, order another restart: nothing follows by itself\.$/);
+  assert.match(now({}, 1800, 1901), /^Order another restart, .*: no rank of attempt 2 has reported since the restart at /);
+  assert.equal(now({ ranks_reporting: 3 }), `Wait: restarted at ${began}; 3 of 16 ranks of attempt 2 report, none has completed a step. A rank that has not reported 30\u2009min after the first one raises an incident.`);
+  assert.equal(now({ ranks_reporting: 16 }), `Wait: restarted at ${began}; waiting for the first step of attempt 2. A rank that passes a limit raises an incident.`);
+  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 1800, 120), "");
   assert.equal(isFormer({ attempt: 2 }, restarted), true);
   assert.equal(isFormer({ attempt: 1 }, restarted), false);
 });
 
-test("a host that is not heard leads with its silence and the limit", () => {
-  const quiet = { hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60 };
-  assert.equal(quietWords(quiet, 125), "Node host-1 has not been heard for 25\u2009s; limit 1\u2009min");
-  assert.equal(quietWords({ ...quiet, limit: null, hosts: ["a", "b", "c", "d"] }, 125), "Nodes a, b, c and 1 more have not been heard for 25\u2009s");
-  assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable: neither its launcher nor its 4 ranks report.");
+test("what is waited for has its time and what follows", () => {
+  const next = { action: null, ranks: [], runbook: "", text: "Wait: the launchers restart the ranks.", until: 160, otherwise: "read the launchers' logs if no new attempt begins" };
+  assert.equal(dueBy(next, 120), `Wait until ${clock(160, 120)}: the launchers restart the ranks. Read the launchers' logs if no new attempt begins by then.`);
+  assert.equal(dueBy(next, 161), `Read the launchers' logs: it was due at ${clock(160, 161)}.`);
+  assert.equal(dueBy({ ...next, until: null }, 161), next.text);
+});
+
+const quiet = { hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, launchers: 1, excludable: true };
+
+test("a host that is not heard leads with since when, and no limit that is not passed", () => {
+  assert.equal(quietWords(quiet, 125), `Node host-1 has not been heard since ${clock(100, 125)} (25\u2009s); its 4 ranks and its launcher are silent`);
+  assert.equal(quietWords({ ...quiet, launchers: 0, ranks: [4] }, null), `Node host-1 has not been heard since ${clock(100, 125)}; its rank is silent`);
+  const many = { ...quiet, hosts: ["a", "b", "c", "d"], launchers: 4 };
+  assert.equal(quietWords(many, 125), `Nodes a, b, c and 1 more have not been heard since ${clock(100, 125)} (25\u2009s); their 4 ranks and their launchers are silent`);
+  assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable. If it is not, restart without it.");
+  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up and reachable.");
+});
+
+test("an incident has the title of the host that is not heard, while it is open", () => {
+  const job = { quiet_host: quiet };
+  const open = some({ headline: "The ranks are at different points", kind: "section_overrun" });
+  assert.equal(titleOf(job, open, 125), quietWords(quiet, 125));
+  assert.equal(faultOf(job, open), "node not heard");
+  assert.equal(titleOf(job, { ...open, closed_at: 120 }, 125), "The ranks are at different points");
+  assert.equal(faultOf({ quiet_host: null }, open), "section over its limit");
 });
 
 test("the ranks of a past incident are as of then", () => {

@@ -1,20 +1,41 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { preparedOrder, stepOfJob } from "../src/logic/nextaction";
+import { offered, stepOfJob } from "../src/logic/nextaction";
 import { incident } from "./samples";
 
 const next = (action: string | null, ranks: number[] = []) =>
   incident({ reason: "Rank 3 hangs.", headline: "Rank 3 hangs", next_action: { action, ranks, text: "Do.", runbook: "" } });
 
+const job = { ended_at: null, quiet_host: null };
+
 test("the order of an incident is prepared with its ranks and reason", () => {
-  const expected = { action: "restart_excluding_node", ranks: [3], reason: "Rank 3 hangs" };
-  assert.deepEqual(preparedOrder(next("restart_excluding_node", [3])), expected);
+  const order = { action: "restart_excluding_node", ranks: [3], reason: "Rank 3 hangs" };
+  assert.deepEqual(offered(job, next("restart_excluding_node", [3])), [{ order, words: "Restart without some nodes" }]);
+  const named = { ...next("restart_excluding_node", [3]), culprits: [{ rank: 3, host: "host-1", class: "host_silent", reason: "" }] };
+  assert.deepEqual(offered(job, named).map(({ words }) => words), ["Restart without host-1"]);
 });
 
-test("no order is prepared where none is called for, or by an older or newer monitor", () => {
-  for (const action of [null, "something new"]) assert.equal(preparedOrder(next(action)), null);
-  assert.equal(preparedOrder(incident({})), null);
+test("orders stand side by side; that of a suspicion comes before its time", () => {
+  const also = (action: string | null, ...others: string[]) => ({ ...next(action), next_action: { ...next(action).next_action!, also: others } });
+  const words = (found: ReturnType<typeof offered>) => found.map((each) => each.words);
+  assert.deepEqual(words(offered(job, also("capture", "restart"))), ["Capture stacks", "Restart"]);
+  assert.deepEqual(words(offered(job, { ...also(null, "restart", "capture"), confirmed: false })), ["Restart now", "Capture stacks"]);
+});
+
+test("no order is prepared where none is called for, by an older or newer monitor, or after the end", () => {
+  for (const action of [null, "something new"]) assert.deepEqual(offered(job, next(action)), []);
+  assert.deepEqual(offered(job, incident({})), []);
+  assert.deepEqual(offered({ ...job, ended_at: 5 }, next("restart")), []);
+});
+
+test("of a host that is not heard no stacks are captured: the order leaves it out, where that is permitted", () => {
+  const quiet_host = { hosts: ["host-1"], ranks: [4, 5], since: 100, limit: 60, launchers: 1, excludable: true };
+  const [found] = offered({ ...job, quiet_host }, next("capture"));
+  assert.equal(found!.words, "Restart without host-1");
+  assert.deepEqual([found!.order.action, found!.order.ranks], ["restart_excluding_node", [4, 5]]);
+  assert.match(found!.order.reason, /^Node host-1 has not been heard since /);
+  assert.deepEqual(offered({ ...job, quiet_host: { ...quiet_host, excludable: false } }, next("capture")), []);
 });
 
 test("a lost and a failed job have a next step outside of the page", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../src/logic/suspicion";
+import { blame, isSuspected, unconfirmedEnd, waited, whatFollows } from "../src/logic/suspicion";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -21,13 +21,18 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 });
 
 test("a suspicion shows when it acts and how", () => {
-  assert.equal(whatFollows(open, 60, 1010), `Rankwatch restarts the ranks at ${clock(1060, 1010)} (in 50\u2009s), or sooner if samples prove the hang, unless the ranks make progress.`);
-  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang, without an action, at /);
+  assert.equal(whatFollows(open, 60, 1010), `At ${clock(1060, 1010)} (in 50\u2009s) Rankwatch restarts the ranks unless they make progress; sooner if samples prove the hang.`);
+  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^At .* it counts as a hang, without an action, unless /);
   assert.equal(whatFollows(open, null, 1010), "Rankwatch acts if no rank makes progress within the confirmation window.");
 });
 
+test("what is waited for is the deadline of the suspicion", () => {
+  assert.match(waited(open, 60, 1010), /^Wait: at .* Rankwatch restarts the ranks unless they make progress; sooner if /);
+  assert.equal(waited({ ...open, proof: "busy" }, 60, 1010), "Wait: no action follows while a rank is busy.");
+});
+
 test("no time is shown once it has passed", () => {
-  assert.match(whatFollows(open, 60, 1062), /^Rankwatch restarts the ranks at /);
+  assert.match(whatFollows(open, 60, 1062), /^At .* Rankwatch restarts the ranks unless /);
   assert.equal(whatFollows(open, 60, 1064), "Rankwatch acts once a rank has made no progress for 60 s in a row; none has yet.");
 });
 

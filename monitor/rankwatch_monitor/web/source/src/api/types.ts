@@ -46,6 +46,12 @@ export interface QuietHost {
   ranks: number[];
   since: number;
   limit: number | null;
+  /** How many launchers of these hosts are silent too. These three are absent with older monitors. */
+  launchers?: number;
+  /** A restart without these hosts is permitted and can be carried out. */
+  excludable?: boolean;
+  /** Shows whether the first of them is up. */
+  command?: string;
 }
 
 /** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */
@@ -247,6 +253,14 @@ export interface NextAction {
   text: string;
   /** A path in the manual; empty: none. */
   runbook: string;
+  /** Further actions that may be ordered now. These four are absent with older monitors. */
+  also?: string[];
+  /** Shows more of the cause; empty: none. */
+  command?: string;
+  /** When what is waited for is due; null: not known. */
+  until?: number | null;
+  /** What follows, or is to be done, if it has not come by then. */
+  otherwise?: string;
 }
 
 export interface Incident {
@@ -474,7 +488,7 @@ export interface PlacedRank extends RankReport {
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 
 /** What a job is labelled by, in the list and on the pages of its nodes. */
-export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "verdict" | "open_incidents" | "trouble_since" | "ended_at">;
+export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "ended_at">;
 
 export interface PlacedLauncher extends Launcher {
   launcher_pid: number;

@@ -10,10 +10,18 @@ const ENDED_EVERY_MS = 60_000;
 /** Debounces bursts of incident events. */
 const SOON_MS = 400;
 
+/** Seconds after which something follows; null: never, or not known yet. */
+export interface Windows {
+  /** Of a suspicion. */
+  confirmation: number | null;
+  /** Of a rank's first report, after the first one of any rank. */
+  firstReport: number | null;
+}
+
 export interface SlowPoll {
   /** Null until the first response, and with monitors that do not send it. */
   timeouts: Signal<Timeout[] | null>;
-  confirmationWindow: Signal<number | null>;
+  windows: Signal<Windows>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
   /** Take the data from a job detail that was read elsewhere. */
@@ -25,7 +33,7 @@ export interface SlowPoll {
 
 export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const timeouts = signal<Timeout[] | null>(null);
-  const confirmationWindow = signal<number | null>(null);
+  const windows = signal<Windows>({ confirmation: null, firstReport: null });
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
   const ended = new AbortController();
@@ -35,7 +43,10 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   function update(detail: JobDetail): void {
     timeouts.value = detail.timeouts ?? null;
     launchers.value = detail.nodes ?? [];
-    confirmationWindow.value = detail.policy?.confirmation_window ?? null;
+    windows.value = {
+      confirmation: detail.policy?.confirmation_window ?? null,
+      firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
+    };
   }
 
   async function turn(): Promise<void> {
@@ -64,7 +75,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, confirmationWindow, goodput, launchers, update, refreshSoon,
+    timeouts, windows, goodput, launchers, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);

@@ -7,10 +7,11 @@ import { openSection } from "./severity";
 const FEWEST = 3;
 
 /** Figures in which a rank may differ from the middle of the others, and by how much. */
-const FIGURES: readonly (readonly [(rank: PlacedRank) => number | null | undefined, (middle: number) => number])[] = [
+const FIGURES: readonly (readonly [of: Figure, most: (middle: number) => number])[] = [
   [(rank) => rank.iteration, () => 1],
   [(rank) => openSection(rank)?.seconds ?? rank.idle, (middle) => 2 + middle / 2],
   [(rank) => rank.heartbeat_age, (middle) => 2 + middle / 2],
+  [(rank) => rank.report_age, (middle) => 5 + middle / 2],
   [(rank) => rank.scores?.lateness_share, () => 0.05],
   [(rank) => rank.scores?.gpu_robust, () => 0.1],
   [(rank) => rank.device?.temperature, () => 10],
@@ -26,11 +27,11 @@ export function alike(ranks: readonly PlacedRank[]): PlacedRank[][] {
     found.set(key, [...(found.get(key) ?? []), rank]);
   }
   return [...found.values()].flatMap((group) => {
-    const apart = new Set(group.filter((rank) => FIGURES.some(([of, most]) => differs(rank, group, of, most))));
-    const same = group.filter((rank) => !apart.has(rank));
-    const alone = [...apart, ...(same.length < FEWEST ? same : [])];
-    const single = group.filter((rank) => alone.includes(rank)).map((rank) => [rank]);
-    return same.length < FEWEST ? single : [...single, same.sort((a, b) => a.rank - b.rank)];
+    const middles = FIGURES.map(([of]) => middle(group, of));
+    const apart = (rank: PlacedRank) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i], most));
+    const same = group.filter((rank) => !apart(rank));
+    if (same.length < FEWEST) return group.map((rank) => [rank]);
+    return [...group.filter(apart).map((rank) => [rank]), same.sort((a, b) => a.rank - b.rank)];
   });
 }
 
@@ -39,8 +40,13 @@ function keyOf(rank: PlacedRank): string {
   return JSON.stringify([rank.state, openSection(rank)?.name, rank.idle === null, rank.reason, throttled, Object.entries(errors).filter(([, number]) => number > 0)]);
 }
 
-function differs(rank: PlacedRank, group: readonly PlacedRank[], of: (rank: PlacedRank) => number | null | undefined, most: (middle: number) => number): boolean {
+type Figure = (rank: PlacedRank) => number | null | undefined;
+
+function middle(group: readonly PlacedRank[], of: Figure): number | undefined {
   const values = group.map(of).filter((value) => value != null).sort((a, b) => a - b);
-  const [value, middle] = [of(rank), values[values.length >> 1]];
+  return values[values.length >> 1];
+}
+
+function differs(value: number | null | undefined, middle: number | undefined, most: (middle: number) => number): boolean {
   return value != null && middle !== undefined && Math.abs(value - middle) > most(middle);
 }

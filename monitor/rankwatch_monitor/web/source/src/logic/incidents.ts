@@ -1,6 +1,6 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, QuietHost, RankState } from "../api/types";
+import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState } from "../api/types";
 import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
@@ -27,28 +27,77 @@ export function isFormer(job: Pick<JobSummary, "attempt">, incident: Pick<Incide
   return job.attempt > incident.attempt;
 }
 
-/** What is waited for after a restart, of the new attempt; empty: the incident is in another phase. */
-export function awaited(job: JobSummary, incident: Incident, now: number): string {
+/**
+ * What is waited for after a restart, of the new attempt, until when and what then; empty: the incident is in another
+ * phase. `limit`: seconds for the first report, null: none.
+ */
+export function awaited(job: JobSummary, incident: Incident, limit: number | null, now: number): string {
   if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
-  const began = incident.timeline.restarted === null ? "Wait: the ranks were restarted" : `Wait: restarted at ${clock(incident.timeline.restarted, now)}`;
-  if (!isFormer(job, incident)) return `${began}; waiting for the first report.`;
-  if (job.ranks_reporting === 0) return `${began}; waiting for the first report of attempt ${job.attempt}.`;
-  if (job.ranks_reporting < job.world_size) return `${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")} of attempt ${job.attempt} report, none has completed a step.`;
-  return `${began}; waiting for the first step of attempt ${job.attempt}.`;
+  const { restarted } = incident.timeline;
+  const began = restarted === null ? "the ranks were restarted" : `restarted at ${clock(restarted, now)}`;
+  const attempt = isFormer(job, incident) ? ` of attempt ${job.attempt}` : "";
+  if (attempt === "" || job.ranks_reporting === 0) {
+    // The limit counts from the first report of any rank: until then nothing but a person's order follows.
+    const due = restarted === null || limit === null ? null : restarted + limit;
+    if (due !== null && now > due) return `Order another restart, or read the launchers' logs: no rank${attempt} has reported since the restart at ${clock(restarted, now)}.`;
+    const until = due === null ? "Wait" : `Wait until ${clock(due, now)} (limit of the first report)`;
+    return `${until}: ${began}; nothing is reported yet${attempt && ` by attempt ${job.attempt}`}. If nothing comes${due === null ? "" : " by then"}, order another restart: nothing follows by itself.`;
+  }
+  const later = limit === null ? "" : ` A rank that has not reported ${wholeDuration(limit)} after the first one raises an incident.`;
+  if (job.ranks_reporting < job.world_size) return `Wait: ${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")}${attempt} report, none has completed a step.${later}`;
+  return `Wait: ${began}; waiting for the first step${attempt}. A rank that passes a limit raises an incident.`;
 }
 
-/** What may have caused the incident before it is certain: a host that is not heard. */
-export function quietWords({ hosts, since, limit }: QuietHost, now: number): string {
-  const subject = hosts.length === 1 ? `Node ${hosts[0]} has` : `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} have`;
-  return `${subject} not been heard for ${wholeDuration(now - since)}${limit === null ? "" : `; limit ${wholeDuration(limit)}`}`;
+/** What is waited for, until when and what then, for a step of the monitor that has a time. */
+export function dueBy({ text, until, otherwise }: NextAction, now: number): string {
+  if (until == null) return text;
+  if (now > until) return otherwise ? sentence(`${otherwise.replace(/ if .*/, "")}: it was due at ${clock(until, now)}`) : text;
+  const then = otherwise ? ` ${sentence(`${otherwise} by then`)}` : "";
+  return `${text.replace(/^Wait: /, `Wait until ${clock(until, now)}: `)}${then}`;
+}
+
+const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+/** The host that is not heard and may have caused the incident; null: another cause, or it is over. */
+export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick<Incident, "closed_at">): QuietHost | null {
+  return closed_at === null ? (job.quiet_host ?? null) : null;
+}
+
+/** What may have caused the incident before it is certain: a host that is not heard. `now`: with its age. */
+export function quietWords({ hosts, ranks, since, launchers = 1 }: QuietHost, now: number | null): string {
+  const several = hosts.length > 1;
+  const subject = several ? `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} have` : `Node ${hosts[0]} has`;
+  const age = now === null ? "" : ` (${wholeDuration(now - since)})`;
+  return `${subject} not been heard since ${clock(since, now ?? since)}${age}; ${silent(several, ranks.length, launchers)}`;
+}
+
+function silent(several: boolean, ranks: number, launchers: number): string {
+  const its = several ? "their" : "its";
+  const both = launchers > 0 ? ` and ${its} ${launchers === 1 ? "launcher" : "launchers"}` : "";
+  return `${its} ${ranks === 1 ? "rank" : plural(ranks, "rank")}${both} ${ranks === 1 && launchers === 0 ? "is" : "are"} silent`;
 }
 
 /** What to check first where a host is not heard. */
-export function quietStep({ hosts, ranks }: QuietHost): string {
-  const missing = plural(ranks.length, "rank");
-  if (hosts.length === 1) return `Check whether node ${hosts[0]} is up and reachable: neither its launcher nor its ${missing} ${ranks.length === 1 ? "reports" : "report"}.`;
-  return `Check whether these ${count(hosts.length)} nodes are up and reachable: neither their launchers nor their ${missing} report.`;
+export function quietStep({ hosts, excludable }: QuietHost): string {
+  const one = hosts.length === 1;
+  const then = excludable ? ` If ${one ? "it is" : "they are"} not, restart without ${one ? "it" : "them"}.` : "";
+  return `Check whether ${one ? `node ${hosts[0]} is` : `these ${count(hosts.length)} nodes are`} up and reachable.${then}`;
 }
+
+/** The incident in one line: while a whole host is silent, that host. */
+export function titleOf(job: Pick<JobSummary, "quiet_host">, incident: Incident, now: number): string {
+  const quiet = quietOf(job, incident);
+  return quiet === null ? incident.title || incident.headline || incident.reason : quietWords(quiet, now);
+}
+
+/** What an incident is, in a table: its kind, or the host that is not heard. */
+export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
+  const quiet = quietOf(job, incident);
+  return quiet === null ? kindWords(incident) : quietWords(quiet, null);
+}
+
+/** What kind of fault an incident is: while a whole host is silent, that. */
+export const faultOf = (job: Pick<JobSummary, "quiet_host">, incident: Incident): string => (quietOf(job, incident) === null ? kindWords(incident) : "node not heard");
 
 /** Insert or replace an incident; newest first. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
@@ -62,12 +111,6 @@ export function culpritRanks(culprits: readonly Culprit[]): string {
   if (culprits.length === 0) return "none identified";
   if (culprits.length === 1) return `rank ${count(culprits[0]!.rank)}`;
   return `ranks ${runs(culprits.map((culprit) => culprit.rank), 4)}`;
-}
-
-/** How many ranks besides the culprits are affected. */
-export function otherRanks({ affected, culprits }: Incident, worldSize: number): number {
-  const named = new Set(culprits.map((culprit) => culprit.rank));
-  return Math.min(new Set(affected.filter((rank) => !named.has(rank))).size, Math.max(0, worldSize - named.size));
 }
 
 /** The hosts of the culprits, each once. */
@@ -150,7 +193,8 @@ export function doing(incident: Incident): string {
 function resting({ action, action_reason: why }: Incident): string {
   if (action === "capture") return "Stacks were captured; nothing else is done by itself.";
   if (action !== "log") return "Deciding what to do.";
-  return `Recorded only: ${why.startsWith(ONLY_RECORDS) || why === "" ? "the policy acts on nothing by itself" : why}.`;
+  // That nothing happens by itself is stated with what to do.
+  return why.startsWith(ONLY_RECORDS) || why === "" ? "" : `Recorded only: ${why}.`;
 }
 
 /** Whether its action was carried out. `job` has ended with it where that was the action. */
@@ -164,6 +208,7 @@ export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean
 /** Why an incident has no stacks, or when they come. */
 export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
   if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
+  if (action === "log" && closedAt === null && !(kind in REASONS)) return "Not captured yet.";
   return `Not captured: ${REASONS[kind] ?? (action === "log" ? why || "nothing was ordered" : asked(timeline.decided !== null))}.`;
 }
 
@@ -176,7 +221,7 @@ const REASONS: Record<string, string> = {
 
 const asked = (decided: boolean) => (decided ? "no launcher answered in time" : "nothing was ordered");
 
-/** Downtime multiplied by the number of ranks. */
+/** Downtime multiplied by the number of ranks: while an incident is open, no rank completes a step. */
 export function rankTime(seconds: number, worldSize: number): string {
   const total = seconds * worldSize;
   if (total < 60) return `${total.toFixed(0)} rank-seconds`;

@@ -1,6 +1,7 @@
 // What to do about an incident or a job, as an order that the page can prepare or as a step outside of it.
 
 import type { Incident, JobSummary } from "../api/types";
+import { hosts, quietWords } from "./incidents";
 import { type ActionName, ACTIONS } from "./policy";
 
 /** An order with its fields filled in, to be confirmed by a person. */
@@ -10,9 +11,23 @@ export interface Prepared {
   reason: string;
 }
 
-/** The order that an incident calls for; null: none, or one that this page does not know. */
-export function preparedOrder({ next_action, headline, reason }: Incident): Prepared | null {
-  return next_action ? orderOf(next_action, headline || reason) : null;
+/** Each order that may be given now with the words of its button, the proposed one first; none: []. */
+export function offered(job: Pick<JobSummary, "ended_at" | "quiet_host">, incident: Incident): { order: Prepared; words: string }[] {
+  const { next_action: next, headline, reason, closed_at: closedAt } = incident;
+  if (!next || job.ended_at !== null) return [];
+  const quiet = closedAt === null ? (job.quiet_host ?? null) : null;
+  // The stacks of a host that is not reachable cannot be captured.
+  const names = quiet === null ? [next.action, ...(next.also ?? [])] : [quiet.excludable ? "restart_excluding_node" : null];
+  const why = quiet === null ? headline || reason : quietWords(quiet, null);
+  return names.flatMap((action) => {
+    const order = orderOf({ action, ranks: quiet?.ranks ?? next.ranks }, why);
+    return order === null ? [] : [{ order, words: label(order.action, quiet?.hosts ?? hosts(incident.culprits), !incident.confirmed) }];
+  });
+}
+
+function label(action: ActionName, nodes: readonly string[], early: boolean): string {
+  if (action === "restart_excluding_node" && nodes.length === 1) return `Restart without ${nodes[0]}`;
+  return `${ACTIONS.find(([name]) => name === action)![1]}${early && action === "restart" ? " now" : ""}`;
 }
 
 /** An order of the monitor's proposal, for a reason; null: it proposes none. */

@@ -30,13 +30,21 @@ export function whatFollows(incident: Incident, window: number | null, now: numb
   const at = incident.opened_at + window;
   // Evaluation takes place about once a second, and the monitor may have been down for a part of the window.
   if (now > at + LATE_S) return `${then} once a rank has made no progress for ${window} s in a row; none has yet.`;
-  return `${ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`} at ${clock(at, now)}${at - now >= 1 ? ` (in ${wholeDuration(at - now)})` : ""}, or sooner if samples prove the hang, unless the ranks make progress.`;
+  const acts = ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`;
+  const left = at - now >= 1 ? ` (in ${wholeDuration(at - now)})` : "";
+  return `At ${clock(at, now)}${left} ${acts} unless ${incident.action === "restart" ? "they" : "the ranks"} make progress; sooner if samples prove the hang.`;
+}
+
+/** The same as what is waited for. */
+export function waited(incident: Incident, window: number | null, now: number): string {
+  const then = whatFollows(incident, window, now);
+  return `Wait: ${/^Rankwatch/.test(then) ? then : then.charAt(0).toLowerCase() + then.slice(1)}`;
 }
 
 const LATE_S = 3;
 
 const ACTS: Record<string, string> = {
-  log: "Counts as a hang, without an action,",
+  log: "it counts as a hang, without an action,",
   capture: "Rankwatch captures stacks",
   restart: "Rankwatch restarts the ranks",
   restart_excluding_node: "Rankwatch restarts without the suspect's node",

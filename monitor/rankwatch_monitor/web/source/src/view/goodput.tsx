@@ -5,7 +5,7 @@ import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
 import { inWords, type Slice, slices, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
-import { kindWords } from "../logic/incidents";
+import { kindWords, lineOf } from "../logic/incidents";
 import { downtime } from "../logic/phases";
 import { clock, count, duration, percent } from "../logic/text";
 import { Facts } from "./facts";
@@ -89,7 +89,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
                 <th scope="row">
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
-                <td>{kindWords(entry)}</td>
+                <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 <td class="number">{duration(entry.detect_s)}</td>
                 <td class="number">{duration(entry.decide_s)}</td>
                 <td class="number">{duration(entry.capture_s)}</td>

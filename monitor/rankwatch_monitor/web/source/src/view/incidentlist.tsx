@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { wasTaken } from "../logic/incidents";
+import { titleOf, wasTaken } from "../logic/incidents";
 import { downtime } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
@@ -32,7 +32,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
           <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
               <time>{clock(incident.opened_at, asOf.value)}</time>
-              <span class="why">{incident.title || incident.headline || incident.reason}</span>
+              <span class="why">{titleOf(job, incident, asOf.value)}</span>
               <small>{facts(job, incident)}</small>
             </a>
           </li>

@@ -58,7 +58,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, confirmationWindow, goodput, launchers } = watch.slow;
+  const { timeouts, windows, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
@@ -80,7 +80,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} confirmationWindow={confirmationWindow.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (

@@ -96,6 +96,7 @@ function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | 
   return all.filter((column) => column !== false);
 }
 
-function Nodes({ hosts }: { hosts: readonly string[] }) {
+/** One node by its name, several by their number. */
+export function Nodes({ hosts }: { hosts: readonly string[] }) {
   return hosts.length > 1 ? <>{plural(hosts.length, "node")}</> : <NodeLink host={hosts[0]} />;
 }

@@ -1,17 +1,18 @@
 // The content of the rank grid as a table.
 
 import { useMemo, useState } from "preact/hooks";
-import type { Incident } from "../api/types";
+import type { Incident, PlacedRank, RankReport, RankState } from "../api/types";
 import type { JobWatch } from "../live/job";
+import { alike } from "../logic/alike";
 import { cellWords, slowestFirst } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, percent } from "../logic/text";
+import { count, duration, percent, range, runs } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
-import { NodeLink } from "./placelinks";
+import { Nodes } from "./placedranks";
 import { look, only, selected } from "./selection";
 
 const FIRST_ROWS = 10;
@@ -19,6 +20,7 @@ const MORE_ROWS = 50;
 
 export function RankTable({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const [limit, setLimit] = useState(FIRST_ROWS);
+  const [each, showEach] = useState(false);
   const job = watch.job.value;
   const former = job !== null && incident !== null && isFormer(job, incident);
   const named = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
@@ -34,12 +36,18 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const slowest = shown === null || shown.look === "state" ? order : slowestFirst(order, shown.codes);
   const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
   if (grid === null) return null;
-  const rows = wanted.slice(0, limit);
-  const withReasons = rows.some((rank) => byRank[rank]?.reason);
+  // Ordered by a figure, each rank has its place.
+  const folds = shown === null || shown.look === "state";
+  const lines = each || !folds ? wanted.map((rank) => [placed(rank, states, byRank)]) : folded(wanted.map((rank) => placed(rank, states, byRank)), (rank) => culprits.has(rank) || slow.has(rank) || rank === selected.value);
+  const rows = lines.slice(0, limit);
+  const ranksShown = rows.reduce((sum, same) => sum + same.length, 0);
+  // Of ranks that have not reported nothing else is known.
+  const known = states.some((state) => state !== "unseen");
+  const heads = 3 + (known ? 2 : 0) + (shown?.look === "lateness" ? 1 : 0) + (shown?.look === "robust" ? 1 : 0) + (past || !known ? 0 : 3);
   return (
     <section class="ranks">
       <h2>
-        Ranks <small>{only.value === null ? (named.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
+        Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
       <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
         <table>
@@ -50,48 +58,70 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               <th scope="col">State</th>
               {shown?.look === "lateness" && <th scope="col" class="number">Others wait</th>}
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
-              <th scope="col">{past ? "Last section" : "Section"}</th>
-              {!past && <th scope="col" class="number">Time in it</th>}
-              {!past && <th scope="col" class="number wide">Heartbeat age</th>}
-              <th scope="col" class="number wide">Step</th>
-              {withReasons && <th scope="col" class="wide">Why</th>}
+              {known && <th scope="col">{past ? "Last section" : "Section"}</th>}
+              {!past && known && <th scope="col" class="number">Time in it</th>}
+              {!past && known && <th scope="col" class="number wide" title="Since the training loop last sent a heartbeat or completed a step">Heartbeat age</th>}
+              {!past && known && <th scope="col" class="number wide" title="Since anything was received of the rank: a rank that hangs still reports">Report age</th>}
+              {known && <th scope="col" class="number wide">Step</th>}
             </tr>
           </thead>
           <tbody>
-            {rows.map((rank) => {
-              const report = byRank[rank];
-              const section = openSection(report);
+            {rows.map((same) => {
+              const [report] = same as [PlacedRank];
+              const { rank } = report;
               const straggler = slow.get(rank);
-              return (
-                <tr key={rank} data-slow={straggler && true} class={incident && culprits.has(rank) ? blame(incident) : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
-                  <th scope="row" class="number">{rank}</th>
-                  <td><NodeLink host={report?.host} /></td>
+              const alone = same.length === 1;
+              const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => range(same.map(of), text) || "–";
+              const tone = incident && culprits.has(rank) ? blame(incident) : undefined;
+              const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
+              return [
+                <tr key={rank} data-slow={straggler && true} data-alike={alone ? undefined : same.length} class={tone} aria-selected={selected.value === rank} onClick={() => alone && (selected.value = rank)}>
+                  <th scope="row" class="number">{runs(same.map((one) => one.rank), 3)}</th>
+                  <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
                   <td>
-                    <RankMark state={states[rank]!} /> {states[rank]}
-                    {incident && named.has(rank) && <span class="tag">{blame(incident)}{former && ` of attempt ${incident.attempt}`}</span>}
+                    <RankMark state={report.state} /> {report.state}
+                    {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
+                    {incident && culprits.has(rank) && report.state !== "suspected" && <span class="tag">{blame(incident)}</span>}
+                    {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <span class="tag slow" title={straggler.reason}>{slowTag(straggler)}</span>}
                   </td>
-                  {shown?.look === "lateness" && <td class="number">{percent(report?.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
-                  {shown?.look === "robust" && <td class="number">{score(report?.scores?.gpu_robust)}</td>}
-                  <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
-                  {!past && <td class="number">{duration(section?.seconds ?? report?.idle)}</td>}
-                  {!past && <td class="number wide">{duration(report?.heartbeat_age)}</td>}
-                  <td class="number wide">{count(report?.iteration)}</td>
-                  {withReasons && <td class="wide why">{report?.reason}</td>}
-                </tr>
-              );
+                  {shown?.look === "lateness" && <td class="number">{percent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+                  {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
+                  {known && <td class="code">{openSection(report)?.name ?? (report.idle != null ? "outside" : "–")}</td>}
+                  {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, duration)}</td>}
+                  {!past && known && <td class="number wide">{figures((one) => one.heartbeat_age, duration)}</td>}
+                  {!past && known && <td class="number wide">{figures((one) => one.report_age, duration)}</td>}
+                  {known && <td class="number wide">{figures((one) => one.iteration, count)}</td>}
+                </tr>,
+                report.reason !== "" && <tr key={`${rank} why`} class={["because", tone].filter(Boolean).join(" ")}><td /><td colSpan={heads - 1}>{report.reason}</td></tr>,
+              ];
             })}
           </tbody>
         </table>
       </div>
       <p class="more">
-        {count(rows.length)} of {count(wanted.length)}
-        {rows.length < wanted.length && limit < 500 && (
+        {count(ranksShown)} of {count(wanted.length)}
+        {each && folds && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
+        {rows.length < lines.length && limit < 500 && (
           <button type="button" class="quiet" onClick={() => setLimit(limit + MORE_ROWS)}>
-            Show {Math.min(MORE_ROWS, wanted.length - rows.length)} more
+            Show {Math.min(MORE_ROWS, lines.length - rows.length)} more
           </button>
         )}
       </p>
     </section>
   );
+}
+
+/** What is known of a rank with its state in the grid, which is newer than its report. */
+function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): PlacedRank {
+  const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "" };
+  return { ...none, ...byRank[rank], state: states[rank]!, groups: {} };
+}
+
+/** In lines of ranks that are alike; those to be kept apart are alone. */
+function folded(ranks: readonly PlacedRank[], apart: (rank: number) => boolean): PlacedRank[][] {
+  const first = ranks.filter(({ rank }) => apart(rank));
+  const order = new Map(ranks.map(({ rank }, place) => [rank, place]));
+  const lines = [...first.map((rank) => [rank]), ...alike(ranks.filter(({ rank }) => !apart(rank)))];
+  return lines.sort(([a], [b]) => order.get(a!.rank)! - order.get(b!.rank)!);
 }

@@ -12,7 +12,8 @@ import { announcement } from "./shell";
 
 const SHOWN_MS = 2500;
 
-export function Share({ job, id, detail }: { job: JobSummary; id: string; detail: Signal<IncidentDetail | null> }) {
+/** `without`: why the incident has no stacks. */
+export function Share({ job, id, detail, without }: { job: JobSummary; id: string; detail: Signal<IncidentDetail | null>; without: string }) {
   const [result, setResult] = useState("");
   useEffect(() => {
     if (result !== "") announcement.value = result;
@@ -32,10 +33,10 @@ export function Share({ job, id, detail }: { job: JobSummary; id: string; detail
   return (
     <p class="share" role="group" aria-label="Share this incident">
       <button type="button" onClick={() => void copy(address, "Link")}>Copy link</button>
-      <button type="button" disabled={stacks === ""} onClick={() => void copy(stacks, "Stacks")}>Copy stacks</button>
+      <button type="button" disabled={stacks === ""} title={stacks === "" ? without : undefined} onClick={() => void copy(stacks, "Stacks")}>Copy stacks</button>
       <button type="button" onClick={() => void save("json")}>Download .json</button>
       <button type="button" onClick={() => void save("txt")}>Download .txt</button>
-      <small>{result}</small>
+      <small>{result || (detail.value !== null && stacks === "" ? `No stacks to copy. ${without}` : "")}</small>
     </p>
   );
 }

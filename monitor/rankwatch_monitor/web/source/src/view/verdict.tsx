@@ -4,11 +4,12 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, doing, hosts, inPast, isFormer, kindWords, quietWords, otherRanks, rankTime, culpritRanks, wasTaken } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, rankTime, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import type { Windows } from "../live/slow_poll";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, duration, plural, words } from "../logic/text";
+import { ago, clock, count, duration, plural, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -24,36 +25,33 @@ interface Props {
   byAddress: boolean;
   /** False: its title stands above, as how the job ended. */
   titled: boolean;
-  /** Of the job's policy, seconds; null: not known yet. */
-  confirmationWindow: number | null;
+  windows: Windows;
 }
 
-export function Verdict({ job, incident, detail, byAddress, titled, confirmationWindow }: Props) {
+export function Verdict({ job, incident, detail, byAddress, titled, windows }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
   const more = addition(incident);
-  const quiet = open ? (job.quiet_host ?? null) : null;
-  const title = incident.title || incident.headline || incident.reason;
+  const quiet = quietOf(job, incident);
   const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
       <p class="kicker">
         <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
         {unconfirmed !== null && <span>{unconfirmed}</span>}
-        <span>{kindWords(incident)}</span>
+        <span>{faultOf(job, incident)}</span>
         <span>attempt {incident.attempt}</span>
         {incident.closed_at !== null && byAddress && <span>over since {clock(incident.closed_at, asOf.value)}</span>}
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
-      {titled && <h2>{quiet === null ? title : quietWords(quiet, asOf.value)}</h2>}
-      {quiet !== null && <p class="sequel">{asSentence(title)}</p>}
-      {more !== "" && <p class="sequel">{more}</p>}
-      {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
-      <WhatToDo job={job} incident={incident} />
+      {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
+      {more !== "" && quiet === null && <p class="sequel">{more}</p>}
+      {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
+      <WhatToDo job={job} incident={incident} windows={windows} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job.state !== "lost")} />
-      <Share job={job} id={incident.id} detail={detail} />
+      <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
     </section>
   );
 }
@@ -91,20 +89,18 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
   const lost = downtime(incident, job, asOf.value);
-  const others = otherRanks(incident, job.world_size);
-  const quiet = incident.closed_at === null && culprits.length === 0 ? (job.quiet_host ?? null) : null;
+  const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
     { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
-    where(incident, detail),
+    where(job, incident, detail),
     action(job, incident),
     {
       label: "Cost",
       value: `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
       note: [
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
-        rankTime(lost, job.world_size),
-        others > 0 ? `${plural(others, culprits.length > 0 ? "other rank" : "rank")} affected` : null,
+        `${rankTime(lost, job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
       ].filter(Boolean).join(", "),
     },
   ];
@@ -115,14 +111,14 @@ function action(job: JobSummary, incident: Incident): Fact {
   const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
   if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
   const over = incident.closed_at !== null;
-  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : why };
+  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : undefined };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
   const not = !taken && over ? "not taken; " : "";
   return { label, value: words(incident.action), note: `${not}${over ? inPast(why) : why}` };
 }
 
-function where(incident: Incident, detail: IncidentDetail | null): Fact {
+function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
   const { elapsed, limit, section } = incident;
   const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${duration(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
@@ -130,5 +126,5 @@ function where(incident: Incident, detail: IncidentDetail | null): Fact {
   if (frame !== null)
     return { label: "Where", value: <span class="code">{frame.function}</span>, note: <><span class="code">{shortFile(frame.file)}:{frame.line}</span>{section !== null && <>, {inSection}</>}{over !== "" && <span class="over">{over}</span>}</> };
   if (section !== null) return { label: "Where", value: <span class="code">{section}</span>, note: over || "section" };
-  return { label: "What", value: kindWords(incident), note: over || undefined };
+  return { label: "What", value: faultOf(job, incident), note: over || undefined };
 }
