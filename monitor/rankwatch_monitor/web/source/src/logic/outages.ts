@@ -5,6 +5,9 @@ import type { Incident, JobSummary } from "../api/types";
 export interface Outage {
   from: number;
   to: number;
+  /** The last step before it and the first one after it; null: not known. */
+  before?: number | null;
+  after?: number | null;
 }
 
 /** Incidents in which nothing had stopped, until the ranks were restarted. */
@@ -17,10 +20,10 @@ const EDGE = 0.001;
 /** The known outages, oldest first, those that overlap joined; from the last progress to the first new step. `now`: for one that goes on. */
 export function outages(incidents: readonly Incident[], job: Pick<JobSummary, "ended_at" | "iterations_per_second" | "state">, now: number): Outage[] {
   const found = incidents.flatMap((incident) => outage(incident, job, now) ?? []).sort((a, b) => a.from - b.from);
-  return found.reduce<Outage[]>((joined, { from, to }) => {
+  return found.reduce<Outage[]>((joined, each) => {
     const last = joined.at(-1);
-    if (last && from <= last.to) last.to = Math.max(last.to, to);
-    else joined.push({ from, to });
+    if (!last || each.from > last.to) joined.push(each);
+    else if (each.to > last.to) Object.assign(last, { to: each.to, after: each.after ?? null });
     return joined;
   }, []);
 }
@@ -30,7 +33,9 @@ function outage(incident: Incident, job: Pick<JobSummary, "ended_at" | "iteratio
   const from = ELECTIVE.has(kind) ? timeline.restarted : timeline.since;
   const held = closedAt === null ? job.state !== "lost" && job.iterations_per_second === 0 : closedAt === job.ended_at;
   const to = timeline.first_step ?? (held && !ELECTIVE.has(kind) ? closedAt ?? job.ended_at ?? now : null);
-  return confirmed && from !== null && to !== null && to > from ? { from, to } : null;
+  if (!confirmed || from === null || to === null || to <= from) return null;
+  const before = incident.furthest_iteration ?? null;
+  return { from, to, before, after: before === null || incident.steps_lost === null ? null : before - incident.steps_lost + 1 };
 }
 
 /** A line of the speed that is 0 in each outage, and holds from the points near one up to its ends. */
@@ -48,6 +53,13 @@ export function withOutages(time: readonly number[], values: readonly (number | 
     if (before && first && first[0] - before.to < NEAR) {
       points.splice(0, points.indexOf(first));
       rows.push([before.to + EDGE, first[1]]);
+    }
+    if (before && known.length === 0) {
+      // No point, or none with a speed: the steps of the attempt by those that the incidents name.
+      const steps = after && before.after != null && after.before != null ? after.before - before.after : 0;
+      const mean = after && steps > 0 ? steps / (after.from - before.to) : null;
+      rows.push([before.to + EDGE, mean], ...(after && mean !== null ? [[after.from - EDGE, mean] as [number, number]] : []));
+      points.length = 0;
     }
     rows.push(...points.filter(([at]) => before === undefined || at > before.to + EDGE));
     if (after === null) return;

@@ -77,6 +77,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (

@@ -160,7 +160,7 @@ export function Plot(props: Plotted) {
           </li>
         ))}
         {more && <li>{more.name} <b>{more.value}</b></li>}
-        {cut > 0 && <li class="cut">axis begins at {(props.label ?? format)(cut)}</li>}
+        {cut > 0 && <li class="cut">axis begins at {format(cut)}</li>}
       </ul>
     </>
   );
