@@ -10,7 +10,9 @@ from playwright.sync_api import Page, expect
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.core.views import job_view
 from web.scene_monitor import serving_scenes
+from web.slow_scenes import account
 
 SPACE = "[\u2009 ]"
 ERROR = "RuntimeError: CUDA error: device-side assert triggered"
@@ -35,6 +37,57 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(page: Page) -> No
         expect(page.locator(".answers")).to_contain_text(f"Actionno restart{why}")
         expect(page.locator(".legend button")).to_have_text(["dead 1", "ended 3"])
         expect(page.locator(".ranks tr[data-alike]")).to_contain_text("ended3 alike")
+
+
+def lived(scene: Scene, seconds: int) -> Scene:
+    for _ in range(seconds):
+        account(scene.run(1).job, scene.now)
+    return scene
+
+
+def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> None:
+    scene = lived(Scene(8, hosts=2, max_restarts=1), 60).die(1, exit_code=1, message=ERROR)
+    lived(scene, 1).event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    lived(scene, 30).die(1, exit_code=1, message=ERROR)
+    why = f"rank 1 on host-0 exited with code 1: {ERROR}; all 1 restarts are used up (--max-restarts)"
+    lived(scene, 2).finish(ProcessEventKind.FAILED, why)
+    lived(scene, 5)
+    again = job_view.summary(scene.job, scene.now)["repeated"]
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".again")).to_have_text(
+            re.compile(r"2nd crash of rank 1 on host-0 with the same error in \d+ s\.")
+        )
+        expect(page.get_by_role("region", name="What to do now")).to_contain_text("launch without host-0 to find out")
+        cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes together, the last ")
+        expect(page.locator(".answers")).to_contain_text(cost)
+        bucket = page.locator(".buckets li", has_text="Restart")
+        expect(bucket).to_be_visible()
+        expect(page.locator(".buckets")).not_to_contain_text("handling incidents")
+        bar = bucket.locator("b").inner_text()
+        rows = page.get_by_role("region", name="Time by incident").locator("tbody tr")
+        cells = rows.locator("td:nth-child(6)").all_inner_texts()
+        seconds = [float(re.sub(SPACE + "s", "", cell)) for cell in cells]
+        assert sum(seconds) == pytest.approx(float(re.sub(SPACE + "s", "", bar)), abs=0.15)
+
+
+def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
+    scene = Scene(8, hosts=2).run(90)
+    for _ in range(90):
+        account(scene.run(1).job, scene.now)
+    scene.hang(3)
+    for _ in range(240):
+        account(scene.run(1).job, scene.now)
+    incident = scene.job.incidents[0]
+    assert incident.timeline.first_step is not None
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job/incidents/{incident.id}")
+        expect(page.locator(".answers")).to_contain_text(re.compile(r"From\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
+        chart = page.get_by_role("img", name=re.compile("^Speed then"))
+        expect(chart).to_have_attribute("aria-label", re.compile(rf"\d\d:\d\d:\d\d speed 0\.00{SPACE}steps/s"))
+        expect(page.locator(".course .key").first).not_to_contain_text("now")
+        expect(page.locator(".verdict .kicker")).not_to_contain_text("over since")
 
 
 @pytest.mark.parametrize("stored", [False, True])

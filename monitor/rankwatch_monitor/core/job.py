@@ -205,6 +205,15 @@ class Pace:
         paused = self.seen_at - t1 > max(PAUSE_SECONDS, PAUSE_STEPS * (t1 - t0) / (i1 - i0))
         return 0.0 if paused else (i1 - i0) / (self.seen_at - t0)
 
+    @property
+    def between_samples(self) -> float | None:
+        """Steps per second from the first sample to the last, also of a young attempt; None: unknown."""
+        first = int(bool(self.samples) and self.samples[0][0] == self.begun_at)
+        if len(self.samples) < first + 2:
+            return None
+        (t0, i0), (t1, i1) = self.samples[first], self.samples[-1]
+        return (i1 - i0) / (t1 - t0) if i1 > i0 and t1 > t0 else None
+
 
 class Job:
     """All that is known of one job."""

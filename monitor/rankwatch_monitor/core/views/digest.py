@@ -150,7 +150,7 @@ def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, 
         return []
     found.sort(key=lambda pair: -pair[1] * pair[0].world_size)
     hours = sum(seconds * job.world_size for job, seconds in found) / 3600
-    text = f"Incidents held jobs up for {_duration(sum(seconds for _, seconds in found))}: {hours:,.1f} rank-hours."
+    text = f"Incidents held jobs up for {_duration(sum(seconds for _, seconds in found))}: {hours:,.1f} GPU-hours."
     links = [
         Link(f"{job.name}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id) for job, seconds in found
     ]

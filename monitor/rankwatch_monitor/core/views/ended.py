@@ -7,17 +7,19 @@ that a job read back from its record is shown like one that has just ended. Shap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rankwatch.cli.formatting import duration
 from rankwatch.contract.enums import CulpritClass, JobState, RankState
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
+from rankwatch_monitor.core.views import downtime
 
 _WHY: Final = (
     (
@@ -38,11 +40,57 @@ _WHY: Final = (
     ("the job has no other node", "Launch the job again with another node: the excluded one had no replacement."),
 )
 """Parts of the launchers' sentences about why no restart follows, and the next step for each."""
+_EXHAUSTED: Final = ("", "restarts are used up", "no restart is allowed")
+"""Those after which the cause is not known from the launchers' words."""
 _REJECTED: Final = ": it rejected a result, "
 _OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
 _LOST: Final = (
     "Check with the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again."
 )
+
+
+class Repeated(NamedTuple):
+    """The same rank that crashed on the same host with the same error several times, the last time as the job ended."""
+
+    rank: int
+    host: str
+    times: int
+    seconds: float
+    """From the detection of the first of these crashes to that of the last."""
+    cost: float
+    """Seconds that they held the job up together."""
+    step: int | None
+    """The last step that any rank completed before the last crash."""
+
+    @property
+    def text(self) -> str:
+        """``4th crash of rank 5 on host-0 with the same error in 48 s``."""
+        on = f" on {self.host}" if self.host else ""
+        return f"{_ordinal(self.times)} crash of rank {self.rank}{on} with the same error in {_whole(self.seconds)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "text": self.text}
+
+
+def repeated(job: Job) -> Repeated | None:
+    """The crash with which a job failed, if the same one came before; None: it did not, or the job has not failed."""
+    if job.ended is None or job.ended.state is not JobState.FAILED:
+        return None
+    last = _last(job, job.ended)
+    if last is None or len(last.culprits) != 1 or last.culprits[0].kind is not CulpritClass.DEAD:
+        return None
+    rank, host, reason = last.culprits[0].rank, last.culprits[0].host, last.culprits[0].reason
+    alike = [
+        each
+        for each in job.incidents
+        if each.confirmed and any((c.rank, c.host, c.reason) == (rank, host, reason) for c in each.culprits)
+    ]
+    if len(alike) < 2:
+        return None
+    cost = sum(downtime.seconds(job, each, job.ended.at) for each in alike)
+    lasted = last.opened_at - alike[0].opened_at
+    return Repeated(rank, host, len(alike), lasted, cost, last.furthest_iteration)
 
 
 def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:
@@ -95,7 +143,31 @@ def next_step(job: Job, state: JobState) -> str:
         return _LOST
     if state is not JobState.FAILED or job.ended is None:
         return ""
-    return next((step for part, step in _WHY if part in job.ended.reason), _OTHERWISE)
+    part, step = next(((part, step) for part, step in _WHY if part in job.ended.reason), ("", _OTHERWISE))
+    again = repeated(job)
+    return _after_repeated(job, again) if again is not None and part in _EXHAUSTED else step
+
+
+def _after_repeated(job: Job, crash: Repeated) -> str:
+    """How to find out whether the rank or its node is the cause of a crash that came again and again."""
+    where = "" if crash.step is None else f" around step {crash.step}"
+    read = f"Read rank {crash.rank}'s log{where}"
+    if not crash.host:
+        return f"{read}: the same error came {crash.times} times, so another restart would end in the same way."
+    other = f"without {crash.host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
+    return (
+        f"{read}: if the error stays with the rank it is data or code, if it stays with {crash.host} the GPU; "
+        f"launch {other} to find out."
+    )
+
+
+def _whole(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _last(job: Job, ending: Ending) -> Incident | None:

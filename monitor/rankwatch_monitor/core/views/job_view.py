@@ -142,6 +142,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "headline": _headline(job, reason, quiet),
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
+        "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
         "world_size": job.world_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -31,7 +32,7 @@ def silent(change: Callable[[Steps], None], steps: Steps | None = None) -> None:
     """The silent twin: a change without effect on the steps gives no explanation."""
     found = judged(change, steps)
     assert (found.kind, found.parts, found.contributors, found.circumstances) == ("steady", (), (), ())
-    assert found.sentence.startswith("Nothing changed in the last hour: steps have taken 0.")
+    assert found.sentence.startswith("Nothing changed in the last hour: steps have taken 4")
     assert found.since == pytest.approx(START, abs=1)
     assert found.factor == 1.0
 
@@ -55,8 +56,8 @@ def test_data_slows_on_all_ranks() -> None:
     assert found.factor == pytest.approx(2.0, rel=0.1)
     assert shares(found)["data"] > 0.9
     assert found.contributors[0].name == "load_batch"
-    assert "times as long since 09:08:20 (0.4" in found.sentence
-    assert "is data (40 ms -> 0.45 s), most of all section 'load_batch' (40 ms -> 0.45 s)" in found.sentence
+    assert "times as long since 09:08:20 (4" in found.sentence
+    assert "is data (40 ms -> 451 ms), most of all section 'load_batch' (40 ms -> 451 ms)" in found.sentence
     assert found.circumstances == ()
 
 
@@ -82,7 +83,7 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
     assert found.cause == "communication"
     assert shares(found)["communication"] > 0.9
     assert "waiting for rank 5 on node-b" in found.sentence
-    assert "whose compute takes 0.3 s longer than the others'" in found.sentence
+    assert "whose compute takes 300 ms longer than the others'" in found.sentence
     assert "at the same time devices throttled for hw_thermal_slowdown: 0 -> 1 of 8 ranks" in found.sentence
     assert kinds(found) == {"throttling", "clock", "slowest"}
     assert not any(each.kind == "kernel" for each in found.contributors)
@@ -126,7 +127,7 @@ def test_its_twin_clocks_drop_while_the_job_waits_for_its_input_anyhow() -> None
 def test_one_kernel_became_slow() -> None:
     found = judged(lambda steps: (setattr(steps, "compute", 0.6), setattr(steps, "attention", 0.625))[0])
     assert found.cause == "compute"
-    assert "most of all kernel attention (75 ms -> 0.3" in found.sentence
+    assert "most of all kernel attention (74.8 ms -> 374 ms)" in found.sentence
     assert [each.name for each in found.contributors if each.kind == "kernel"] == ["attention"]
 
 
@@ -199,14 +200,14 @@ def test_a_cpu_shared_with_another_process() -> None:
     found = judged(crowd)
     assert found.cause == "host"
     assert found.contributors[0].kind == "cpu"
-    assert "training threads wait longer for a CPU: 1 ms -> 0.16 s a step" in found.sentence
+    assert "training threads wait longer for a CPU: 1 ms -> 160 ms a step" in found.sentence
 
 
 def test_when_only_sections_are_known_the_shares_are_theirs() -> None:
     found = judged(lambda steps: setattr(steps, "data", 0.45), Steps(profiled=False))
     assert found.parts == ()
     assert found.cause == "data"
-    assert "is section 'load_batch' (40 ms -> 0.45 s)" in found.sentence
+    assert "is section 'load_batch' (40 ms -> 451 ms)" in found.sentence
 
 
 def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -> None:
@@ -278,7 +279,7 @@ def test_a_moment_about_which_it_changed(off: float) -> None:
 def test_a_moment_at_which_nothing_changed() -> None:
     found = judged(lambda steps: setattr(steps, "data", 0.45), at=CHANGED - 400)
     assert found.kind == "steady"
-    assert found.sentence.startswith("Nothing changed at 09:01:40: steps took 0.4")
+    assert found.sentence.startswith("Nothing changed at 09:01:40: steps took 4")
 
 
 def test_a_moment_of_yesterday_is_given_with_its_date() -> None:
@@ -366,3 +367,14 @@ def test_nothing_changed_is_not_stated_beside_an_incident_or_a_lost_job() -> Non
     assert quiet.startswith("Nothing changed in the last hour")
     assert told.sentence.startswith("The step time did not change in the last hour")
     assert told.sentence.endswith("; 1 incident in that time; the job is lost.")
+
+
+def test_the_stated_percentage_can_be_computed_from_the_stated_times() -> None:
+    def slow(steps: Steps) -> None:
+        steps.host += 0.1377
+
+    sentence = judged(slow).sentence
+    found = re.search(r"Steps take (\d+) % longer since \S+ \((\d+) ms -> (\d+) ms\)", sentence)
+    assert found is not None, sentence
+    percent, before, after = map(int, found.groups())
+    assert 100 * (after / before - 1) == pytest.approx(percent, abs=0.7)

@@ -53,7 +53,7 @@ def test_incidents_time_and_nodes_are_told() -> None:
     assert found["incidents"] == "2 hangs: a section took longer than its limit."
     assert found["nodes"] == "1 node was named by more than one incident."
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
-    assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} rank-hours."
+    assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} GPU-hours."
     assert found["summary"] == f"2 incidents in 1 job, jobs held up for {lost:.0f} s"
     assert "restarts" not in found
 

@@ -6,7 +6,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind, RankState
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.node_view import one_node
 
 ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
@@ -115,3 +115,50 @@ def test_a_rank_is_suspected_until_its_hang_is_confirmed() -> None:
     ]  # fmt: skip
     certain = Scene(4, on_hang="log").run(60).hang(1).until_found()
     assert certain.rank_state(1) is RankState.HUNG
+
+
+def crashed_again(times: int, *, hosts: int = 2, ranks: tuple[int, ...] = (2,)) -> Scene:
+    """A job in which a rank, or several in turn, crashed so many times with one error, and no restart is left."""
+    scene = Scene(4, hosts=hosts).run(20)
+    for n in range(times):
+        scene.die(ranks[n % len(ranks)], exit_code=1, message=ERROR)
+        if n + 1 < times:
+            scene.run(1).event(ProcessEventKind.RESTARTING, attempt=n + 2)
+            scene.launch(attempt=n + 2)
+            scene.run(10)
+    rank = ranks[(times - 1) % len(ranks)]
+    host = scene.job.columns.hosts[rank]
+    why = f"rank {rank} on {host} exited with code 1: {ERROR}; all {times - 1} restarts are used up (--max-restarts)"
+    scene.run(2).finish(ProcessEventKind.FAILED, why)
+    return scene.run(5)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_crash_that_came_again_is_counted_with_its_whole_cost_and_separated_by_the_next_launch(stored: bool) -> None:
+    scene = crashed_again(4)
+    scene = scene.reload() if stored else scene
+    found = job_view.summary(scene.job, scene.now)
+    first, *_, last = scene.job.incidents
+    again = found["repeated"]
+    assert (again["times"], again["rank"], again["host"]) == (4, 2, "host-1")
+    assert again["seconds"] == last.opened_at - first.opened_at
+    assert again["text"].startswith("4th crash of rank 2 on host-1 with the same error in ")
+    assert again["cost"] == sum(downtime.seconds(scene.job, each, scene.now) for each in scene.job.incidents)
+    assert found["next_step"] == (
+        f"Read rank 2's log around step {again['step']}: if the error stays with the rank it is data or code, "
+        "if it stays with host-1 the GPU; launch without host-1 to find out."
+    )
+
+
+def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:
+    scene = crashed_again(2, hosts=1)
+    assert job_view.summary(scene.job, scene.now)["next_step"].endswith("launch on another node to find out.")
+
+
+def test_a_single_crash_and_crashes_of_other_ranks_are_not_repeated() -> None:
+    for scene in (failed("all 3 restarts are used up (--max-restarts)"), crashed_again(2, ranks=(2, 1))):
+        found = job_view.summary(scene.job, scene.now)
+        assert found["repeated"] is None
+        assert found["next_step"] == "Remove the cause, then launch the job again: no restart is left in its budget."
+    scene = Scene(4, hosts=2).run(20)
+    assert job_view.summary(scene.job, scene.now)["repeated"] is None

@@ -43,6 +43,6 @@ test("the text has what the page has: headline, next action, culprits, phases, c
   assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
   for (const part of [
     "Since:    2001-09-09 01:46:40 UTC", "What to do now\nNothing: the restart", "rank 3 on node-0: behind, it has not",
-    "Detecting 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)", "http://m/#/jobs/j/incidents/i",
+    "Detect 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)", "http://m/#/jobs/j/incidents/i",
   ]) assert.ok(text.includes(part), part);
 });

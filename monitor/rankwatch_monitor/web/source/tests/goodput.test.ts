@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inWords, slices, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import type { Performance, Straggler } from "../src/api/types";
+import { asOfNow, byStage, inWords, isYoung, slices, stages, uncounted, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
 import { percent } from "../src/logic/text";
+import { incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -41,4 +43,44 @@ test("every place shows the same share of the whole run", () => {
   assert.equal(percent(wholeRatio({ goodput: 0.9665 }, { ratio: 0.96649 })), percent(0.96649));
   assert.equal(wholeRatio({ goodput: 0.966 }, null), 0.966);
   assert.equal(wholeRatio({ goodput: null }, { ratio: 0.1 }), null, "too early for one");
+});
+
+const entry = { id: "i", kind: "section_overrun", opened_at: 110, detect_s: 11, decide_s: 0, capture_s: 0, restart_s: 1, first_step_s: 1.5, total_s: 13.5, lost_s: 13.5, steps_lost: 3, outcome: "" };
+const hung = { since: 100, detected: 111, decided: 111, captured: 111, restarted: 112, first_step: 113.5 };
+
+test("the time of incidents has the names and the seconds of their stages", () => {
+  const taken = stages(entry, incident({ timeline: hung, closed_at: 114 }), 500, true);
+  assert.deepEqual(stages(entry, undefined, 500, true), taken, "also where only the entry is known");
+  const { buckets, apart } = byStage({ productive: 80, hang: 11, handling: 1, restart: 1.5 }, [taken]);
+  assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["new steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
+});
+
+test("time that is not that of the stages has a name of its own", () => {
+  const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500, true)]);
+  assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["new steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
+});
+
+test("what has passed since the answer belongs to the stage that goes on", () => {
+  const crash = incident({ kind: "process_exited", phase: "acting", timeline: { ...hung, since: 100, detected: 100, decided: 100, captured: null, restarted: null, first_step: null } });
+  const taken = stages(entry, crash, 108.5, true);
+  assert.deepEqual(taken.Restart, { seconds: 8.5, open: true });
+  const now = asOfNow({ productive: 100, handling: 8 }, [taken], 108.5);
+  assert.deepEqual(byStage(now, [taken]), { buckets: { productive: 100, Restart: 8.5 }, apart: [] });
+  assert.deepEqual(asOfNow({ productive: 100 }, [], 108.5), { productive: 100 });
+});
+
+test("a run younger than an hour has no last hour", () => {
+  assert.equal(isYoung({ started_at: 0, ended_at: null }, 900), true);
+  assert.equal(isYoung({ started_at: 0, ended_at: null }, 7200), false);
+  assert.equal(isYoung({ started_at: 0, ended_at: 900 }, 7200), true);
+});
+
+test("of a slow job the time that goodput does not count is stated", () => {
+  const finding = { verdict: "worker", share: 0.268 } as Performance["finding"];
+  const slow = (...ranks: number[]) => ranks.map((rank) => ({ rank, share: 0.268 }) as Straggler);
+  assert.equal(plain(uncounted({ finding, stragglers: slow(5) })), "does not count the 27 % of each step spent waiting for rank 5");
+  assert.match(uncounted({ finding, stragglers: slow(5, 7) }), /waiting for ranks 5, 7$/);
+  assert.match(uncounted({ finding, stragglers: [] }), /imbalance/);
+  assert.equal(uncounted({ finding: { ...finding, share: 0 }, stragglers: [] }), "");
+  assert.equal(uncounted(null), "");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, rankTime, titleOf, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -87,12 +87,6 @@ test("missing stacks have a reason, and are promised only while they are capture
 test("kinds are named as people name them", () => {
   assert.equal(kindWords(some({ kind: "process_exited" })), "crash");
   assert.equal(kindWords(some({ kind: "node_lost" })), "node lost");
-});
-
-test("rank time is shown in a fitting unit", () => {
-  assert.equal(rankTime(10, 4), "40 rank-seconds");
-  assert.equal(rankTime(21, 4), "1.4 rank-minutes");
-  assert.equal(rankTime(60, 16_384), "273 rank-hours");
 });
 
 test("addresses survive any id", () => {

@@ -9,24 +9,32 @@ const RUNS = { ended_at: null, last_heard: null };
 
 test("a closed incident has every phase, and together they make the downtime", () => {
   const found = phases(incident({ timeline: healed, closed_at: 122 }), 500);
-  assert.deepEqual(found.map((phase) => phase.name), ["Detecting", "Deciding", "Capturing stacks", "Restarting", "Recovering"]);
+  assert.deepEqual(found.map((phase) => phase.name), ["Detect", "Decide", "Capture", "Restart", "Recover"]);
   const sum = found.reduce((total, phase) => total + phase.seconds, 0);
   assert.ok(Math.abs(sum - 21.3) < 1e-9);
   assert.equal(downtime(incident({ timeline: healed, closed_at: 122 }), RUNS, 500), 121.3 - 100);
 });
 
-test("the time until the limit is no detection", () => {
-  const found = phases(incident({ timeline: healed, closed_at: 122, limit: 10, elapsed: 10.2 }), 500);
-  assert.deepEqual(found.slice(0, 2).map(({ name, ends, seconds }) => [name, ends, Math.round(seconds * 10) / 10]), [["Limit", "passed", 10], ["Detecting", "detected", 0.2]]);
-  const early = phases(incident({ timeline: healed, closed_at: 122, limit: 60, elapsed: 60 }), 500);
-  assert.deepEqual([early[0]!.name, early[1]!.name], ["Detecting", "Deciding"]);
-  assert.equal(phases(incident({ timeline: { ...healed, since: null }, limit: 10, elapsed: 11 }), 500)[0]!.name, "Detecting");
+test("the time until the limit is a part of the detection", () => {
+  const first = (facts: object) => phases(incident({ timeline: healed, closed_at: 122, ...facts }), 500)[0]!;
+  assert.deepEqual([first({ limit: 10, elapsed: 10.2 })].map(({ name, ends, seconds, limit }) => [name, ends, Math.round(seconds * 10) / 10, limit]), [["Detect", "detected", 10.2, 10]]);
+  assert.equal(first({ limit: 60, elapsed: 60 }).limit, undefined, "detected before its limit");
+  assert.equal(first({ timeline: { ...healed, since: null }, limit: 10, elapsed: 11 }).limit, undefined);
+});
+
+test("an incident without a first new step ends with what was under way, and its phases make its cost", () => {
+  const crash = { ...healed, since: 110.2, captured: null, restarted: null, first_step: null };
+  const over = incident({ timeline: crash, kind: "process_exited", closed_at: 113.2 });
+  const last = phases(over, 500).at(-1)!;
+  assert.deepEqual([last.name, last.ends, last.to], ["Restart", "given up", 113.2]);
+  assert.ok(Math.abs(phases(over, 500).reduce((sum, { seconds }) => sum + seconds, 0) - downtime(over, RUNS, 500)) < 1e-9);
+  assert.equal(phases(incident({ timeline: { ...healed, first_step: null }, closed_at: 130 }), 500).at(-1)!.name, "Recover");
 });
 
 test("an open incident ends with the current phase", () => {
   const found = phases(incident({ timeline: { ...healed, captured: null, restarted: null, first_step: null } }), 113.22);
   const last = found.at(-1)!;
-  assert.equal(last.name, "Capturing stacks");
+  assert.equal(last.name, "Capture");
   assert.equal(last.to, null);
   assert.ok(Math.abs(last.seconds - 3) < 1e-9);
 });
@@ -34,7 +42,7 @@ test("an open incident ends with the current phase", () => {
 test("unreached marks are left out, and restart phases where the action is no restart", () => {
   const logged = { ...healed, captured: 111, restarted: null, first_step: null };
   const logOnly = incident({ timeline: logged, closed_at: 130, action: "log" });
-  assert.deepEqual(phases(logOnly, 500).map((phase) => phase.ends), ["detected", "decided", "captured"]);
+  assert.deepEqual(phases(logOnly, 500).map((phase) => phase.ends), ["detected", "decided", "captured", "closed"]);
   const open = phases({ ...logOnly, closed_at: null, phase: "detected" }, 500).at(-1)!;
   assert.deepEqual([open.name, open.from, open.to], ["Unresolved", 111, null]);
   assert.equal(downtime(logOnly, RUNS, 500), 30);
@@ -63,27 +71,27 @@ const suspected = { ...healed, detected: 110, decided: null, captured: 111, rest
 
 test("a suspicion is confirming from its detection on, whatever was captured, until it is over", () => {
   const open = phases(incident({ timeline: suspected, confirmed: false, phase: "confirming" }), 130);
-  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Detecting", 110], ["Confirming", null]]);
+  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Detect", 110], ["Confirm", null]]);
   assert.equal(open[1]!.seconds, 20);
   const over = phases(incident({ timeline: suspected, confirmed: false, closed_at: 140 }), 500);
-  assert.deepEqual(over.at(-1), { name: "Confirming", ends: "closed", from: 110, to: 140, seconds: 30 });
+  assert.deepEqual(over.at(-1), { name: "Confirm", ends: "closed", from: 110, to: 140, seconds: 30 });
 });
 
 test("stacks of a suspicion do not end the capture after its confirmation", () => {
   const confirmed = { ...suspected, decided: 170 };
   const capturing = phases(incident({ timeline: confirmed, phase: "capturing" }), 172);
-  assert.deepEqual([capturing.at(-1)!.name, capturing.at(-1)!.seconds], ["Capturing stacks", 2]);
+  assert.deepEqual([capturing.at(-1)!.name, capturing.at(-1)!.seconds], ["Capture", 2]);
   const acting = phases(incident({ timeline: { ...confirmed, captured: 173 }, phase: "acting" }), 174);
-  assert.deepEqual([acting.at(-1)!.name, acting.at(-1)!.seconds], ["Restarting", 1]);
+  assert.deepEqual([acting.at(-1)!.name, acting.at(-1)!.seconds], ["Restart", 1]);
 });
 
 test("nothing is going on that was not ordered", () => {
   const found = { ...healed, captured: null, restarted: null, first_step: null };
   const current = (facts: object) => phases(incident({ timeline: found, ...facts }), 500).at(-1)!.name;
   assert.equal(current({ action: "log", phase: "detected" }), "Unresolved");
-  assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restarting");
-  assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recovering");
-  assert.equal(current({ action: "stop", phase: "acting" }), "Stopping");
+  assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restart");
+  assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recover");
+  assert.equal(current({ action: "stop", phase: "acting" }), "Stop");
   assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, false).at(-1)!.name, "Unknown");
-  assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Deciding");
+  assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Decide");
 });

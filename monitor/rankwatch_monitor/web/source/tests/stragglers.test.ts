@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance, Straggler } from "../src/api/types";
-import { findingFacts, findingWords, gpuHours, isLoud, isShown, restOf, score, slowdown, slowTag } from "../src/logic/stragglers";
+import { findingFacts, findingWords, isLoud, isShown, restOf, score, slowdown, slowTag } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -27,11 +27,6 @@ test("stragglers and findings come first; a healthy job and one without a step h
   assert.deepEqual([isLoud(null), isLoud(about(0, "healthy")), isLoud(about(1, "healthy")), isLoud(about(0, "link")), isLoud(about(0, "no_step"))], [false, false, true, true, false]);
 });
 
-test("costs keep three digits, and scores two decimals", () => {
-  assert.deepEqual([0.004, 1.256, 12.34, 1234.5].map((hours) => plain(gpuHours(hours))), ["0.00 GPU-h", "1.26 GPU-h", "12.3 GPU-h", "1,235 GPU-h"]);
-  assert.deepEqual([score(0.7), score(null), score(undefined)], ["0.70", "–", "–"]);
-});
-
 test("a sentence of the headline is recognised", () => {
   assert.equal(isShown("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
   assert.deepEqual([isShown("Rank 3 is slow.", "Rank 33 is slow."), isShown("", "Rank 3 is slow.")], [false, false]);
@@ -52,4 +47,8 @@ test("a sentence stands once: what the headline begins with is not repeated", ()
   assert.equal(restOf(sentence, "Rank 5 is slow: 31 ranks…"), sentence, "it was cut within a clause");
   assert.equal(restOf(sentence, "All ranks are making progress."), sentence);
   assert.equal(restOf(sentence, ""), sentence);
+});
+
+test("scores have two decimals", () => {
+  assert.deepEqual([score(0.7), score(null)], ["0.70", "–"]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, figure, percent, rate, runs } from "../src/logic/text";
+import { ago, duration, figure, gpuTime, percent, rate, runs } from "../src/logic/text";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -35,4 +35,9 @@ test("ranks are grouped into runs", () => {
 
 test("neighbouring labels of small numbers differ", () => {
   assert.deepEqual([1.05e-4, 1.1e-4, 1e-4, 1e-10].map(figure), ["1.05e-4", "1.1e-4", "1e-4", "1e-10"]);
+});
+
+test("what ranks cost is one kind of unit: GPU-minutes, then GPU-hours", () => {
+  const found = [40, 216, 3600, 1.256 * 3600, 12.34 * 3600, 1234.5 * 3600].map((seconds) => gpuTime(seconds).replaceAll("\u2009", " "));
+  assert.deepEqual(found, ["0.7 GPU-minutes", "3.6 GPU-minutes", "1.00 GPU-hours", "1.26 GPU-hours", "12.3 GPU-hours", "1,235 GPU-hours"]);
 });

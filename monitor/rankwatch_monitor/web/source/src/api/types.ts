@@ -33,6 +33,8 @@ export interface JobSummary {
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
   next_step?: string;
+  /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
+  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; step: number | null; text: string } | null;
   /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
   quiet_host?: QuietHost | null;
   reason: string;
@@ -294,6 +296,8 @@ export interface Incident {
   outcome: string;
   timeline: Timeline;
   steps_lost: number | null;
+  /** The last step that any rank completed in its attempt. Absent with older monitors. */
+  furthest_iteration?: number | null;
 }
 
 export interface Frame {

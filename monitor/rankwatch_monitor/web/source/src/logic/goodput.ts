@@ -1,7 +1,8 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
-import type { Goodput, JobSummary } from "../api/types";
-import { percent, wholeDuration, words } from "./text";
+import type { Goodput, Incident, JobSummary, LedgerEntry, Performance } from "../api/types";
+import { phases, STAGES } from "./phases";
+import { percent, runs, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
 const BUCKETS: Record<string, string> = {
@@ -13,8 +14,15 @@ const BUCKETS: Record<string, string> = {
   recomputed: "recomputed steps",
   stalled: "stalled",
   hang: "hang",
+  Detect: "Detect",
+  Unresolved: "Unresolved",
   handling: "handling incidents",
+  Decide: "Decide",
+  Capture: "Capture",
+  Restart: "Restart",
+  Stop: "Stop",
   restart: "restarts",
+  Recover: "Recover",
   down: "between runs",
   unseen: "not monitored",
   unmeasured: "runs without steps",
@@ -47,6 +55,56 @@ export function slices(buckets: Readonly<Record<string, number>>): Slice[] {
     .sort((a, b) => place(a.bucket) - place(b.bucket));
 }
 
+/** What a stage of an incident has taken. */
+export interface Stage {
+  seconds: number;
+  /** It is going on. */
+  open: boolean;
+}
+
+/** The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known. */
+export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, heard: boolean): Record<string, Stage> {
+  const found: Record<string, Stage> = {};
+  if (incident !== undefined) phases(incident, now, heard).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
+  else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s].forEach((seconds, i) => {
+    if (seconds !== null) found[STAGES[i]!] = { seconds, open: false };
+  });
+  return found;
+}
+
+/** The stages that the monitor counts in one bucket. */
+const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Decide", "Capture", "Restart", "Stop"], restart: ["Recover"] };
+/** Seconds by which a bucket may differ from its stages: the monitor counts about once a second. */
+const SAME_S = 0.5;
+/** Seconds that the answer may be older than what is shown. */
+const LATE_S = 60;
+
+/** The buckets as of now: what has passed since the answer belongs to the stage that is going on. `age`: seconds of the job. */
+export function asOfNow(buckets: Readonly<Record<string, number>>, all: readonly Record<string, Stage>[], age: number): Record<string, number> {
+  const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0];
+  const bucket = Object.keys(STAGES_IN).find((name) => open !== undefined && STAGES_IN[name]!.includes(open));
+  const late = age - totalSeconds(buckets);
+  return bucket === undefined || late <= 0 || late > LATE_S ? { ...buckets } : { ...buckets, [bucket]: (buckets[bucket] ?? 0) + late };
+}
+
+/** Buckets of incidents as their stages, where both are the same seconds; `apart`: the names of those that are not. */
+export function byStage(buckets: Readonly<Record<string, number>>, all: readonly Record<string, Stage>[]): { buckets: Record<string, number>; apart: string[] } {
+  const shown = { ...buckets };
+  const apart: string[] = [];
+  for (const [bucket, names] of Object.entries(STAGES_IN)) {
+    const seconds = buckets[bucket] ?? 0;
+    const parts = names.map((name) => [name, all.reduce((sum, each) => sum + (each[name]?.seconds ?? 0), 0)] as const);
+    const counted = parts.reduce((sum, [, each]) => sum + each, 0);
+    if (Math.abs(counted - seconds) > SAME_S) {
+      if (seconds >= LEAST_S) apart.push(BUCKETS[bucket]!);
+      continue;
+    }
+    delete shown[bucket];
+    parts.forEach(([name, each]) => each > 0 && (shown[name] = each));
+  }
+  return { buckets: shown, apart };
+}
+
 /** The bar as text, for screen readers. */
 export function inWords(found: readonly Slice[]): string {
   return found.map(({ name, share }) => `${name} ${percent(share)}`).join("; ");
@@ -58,6 +116,21 @@ export function wholeRatio(job: Pick<JobSummary, "goodput">, goodput: Pick<Goodp
 }
 
 const HOUR = 3600;
+
+/** Whether a run is so young that its last hour is the whole of it. */
+export function isYoung(job: Pick<JobSummary, "started_at" | "ended_at">, now: number): boolean {
+  return job.started_at !== null && (job.ended_at ?? now) - job.started_at <= HOUR + 60;
+}
+
+/** What goodput does not show of a slow job, whose steps are new ones; empty: nothing. */
+export function uncounted(performance: Pick<Performance, "finding" | "stragglers"> | null): string {
+  const slow = performance?.stragglers.filter(({ share }) => (share ?? 0) > 0) ?? [];
+  const share = Math.max(0, ...slow.map((each) => each.share ?? 0), performance?.finding.share ?? 0);
+  if (share < 0.005) return "";
+  const ranks = slow.map(({ rank }) => rank);
+  const spent = ranks.length === 0 ? "lost to the imbalance of the ranks" : `spent waiting for ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, 3)}`;
+  return `does not count the ${Math.round(100 * share)}\u2009% of each step ${spent}`;
+}
 
 /** Whether the sliding window covers less than the whole run; until then both figures are the same. */
 export function windowDiffers({ buckets, window }: Goodput): boolean {

@@ -220,12 +220,3 @@ const REASONS: Record<string, string> = {
 };
 
 const asked = (decided: boolean) => (decided ? "no launcher answered in time" : "nothing was ordered");
-
-/** Downtime multiplied by the number of ranks: while an incident is open, no rank completes a step. */
-export function rankTime(seconds: number, worldSize: number): string {
-  const total = seconds * worldSize;
-  if (total < 60) return `${total.toFixed(0)} rank-seconds`;
-  if (total < 3600) return `${(total / 60).toFixed(1)} rank-minutes`;
-  const hours = total / 3600;
-  return `${hours < 100 ? hours.toFixed(1) : count(Math.round(hours))} rank-hours`;
-}

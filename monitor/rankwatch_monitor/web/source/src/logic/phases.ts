@@ -1,4 +1,4 @@
-// An incident as consecutive phases, each named for what happened until its end mark.
+// An incident as consecutive phases, each named for what happens until its end mark.
 
 import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
@@ -11,22 +11,27 @@ export interface Phase {
   /** Null while this phase is still going on. */
   to: number | null;
   seconds: number;
+  /** Seconds of the detection in which the configured or learned limit was waited for. */
+  limit?: number;
 }
 
 /** The mark that ends the current phase, by the phase of the incident. */
 const ENDED_BY: Record<string, keyof Timeline> = { capturing: "captured", acting: "restarted", recovering: "first_step" };
 
 const MARKS: readonly [keyof Timeline, string, string][] = [
-  ["detected", "Detecting", "detected"],
-  ["decided", "Deciding", "decided"],
-  ["captured", "Capturing stacks", "captured"],
-  ["restarted", "Restarting", "restarted"],
-  ["first_step", "Recovering", "first new step"],
+  ["detected", "Detect", "detected"],
+  ["decided", "Decide", "decided"],
+  ["captured", "Capture", "captured"],
+  ["restarted", "Restart", "restarted"],
+  ["first_step", "Recover", "first new step"],
 ];
 
+/** The stages of an incident, in the words of the stage bar, the goodput bar and the table. */
+export const STAGES: readonly string[] = MARKS.map(([, name]) => name);
+
 /**
- * The phases that were reached, and while the incident is open the current one. Unreached marks are left out. A suspicion
- * has one phase after its detection: confirming. `heard`: false for a job of which nothing is received.
+ * The phases that were reached, and the current one, or of an incident without a first new step that in which it was closed. Unreached
+ * marks are left out. A suspicion has one phase after its detection: confirming. `heard`: false for a job of which nothing is received.
  */
 export function phases(incident: Incident, now: number, heard = true): Phase[] {
   const { closed_at: closedAt } = incident;
@@ -41,30 +46,34 @@ export function phases(incident: Incident, now: number, heard = true): Phase[] {
     const to = Math.max(at, from!);
     const limit = incident.elapsed === null ? null : incident.limit;
     // Detected before its limit: the record states another cause by now, which was found later.
-    if (key === "detected" && timeline.since !== null && limit !== null && to - from! >= limit) {
-      // Waiting for the limit is as configured or learned: only what comes on top of it is detection.
-      const passed = from! + limit;
-      found.push({ name: "Limit", ends: "passed", from: from!, to: passed, seconds: passed - from! });
-      from = passed;
-    }
-    found.push({ name, ends, from: from!, to, seconds: to - from! });
+    const waited = key === "detected" && timeline.since !== null && limit !== null && to - from! >= limit;
+    found.push({ name, ends, from: from!, to, seconds: to - from!, ...(waited ? { limit } : {}) });
     from = to;
   });
   if (!incident.confirmed) {
     const to = closedAt === null ? null : Math.max(closedAt, from);
-    return [...found, { name: "Confirming", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
+    return [...found, { name: "Confirm", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
     const [name, ends] = heard ? current(incident) : ["Unknown", "closed"] as const;
     found.push({ name, ends, from, to: null, seconds: Math.max(0, now - from) });
+  } else if (timeline.first_step === null && closedAt > from) {
+    const [name, ends] = lastly(incident);
+    found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
   }
   return found;
 }
 
+/** Name and end mark of the phase in which an incident was closed without a first new step. */
+function lastly(incident: Incident): readonly [string, string] {
+  if (!restartsRanks(incident)) return ["Unresolved", "closed"];
+  return incident.timeline.restarted === null ? ["Restart", "given up"] : ["Recover", "closed"];
+}
+
 /** Name and end mark of what is going on: only what was ordered. */
 function current(incident: Incident): readonly [string, string] {
-  if (incident.phase === "detected") return incident.timeline.decided === null ? ["Deciding", "decided"] : ["Unresolved", "closed"];
-  if (incident.phase === "acting" && !restartsRanks(incident)) return ["Stopping", "stopped"];
+  if (incident.phase === "detected") return incident.timeline.decided === null ? ["Decide", "decided"] : ["Unresolved", "closed"];
+  if (incident.phase === "acting" && !restartsRanks(incident)) return ["Stop", "stopped"];
   const mark = MARKS.find(([key]) => key === ENDED_BY[incident.phase]);
   return mark ? [mark[1], mark[2]] : ["Unresolved", "closed"];
 }
@@ -75,6 +84,11 @@ const NOTHING: Timeline = { since: null, detected: null, decided: null, captured
 function withoutStaleCapture({ timeline, phase }: Incident): Timeline {
   const stale = phase === "capturing" && timeline.captured !== null && timeline.captured < (timeline.decided ?? 0);
   return stale ? { ...timeline, captured: null } : timeline;
+}
+
+/** When an incident ceased to cost time: its first new step, else its closing; null: not yet. */
+export function over({ timeline, closed_at: closedAt }: Pick<Incident, "timeline" | "closed_at">): number | null {
+  return closedAt === null ? null : timeline.first_step ?? closedAt;
 }
 
 /**

@@ -86,12 +86,6 @@ const CAUSES: Record<string, string> = {
   data: "input", host: "host-side work", compute: "computation", communication: "communication", unexplained: "unknown",
 };
 
-/** "0.42 GPU-h"; three digits are enough to order by. */
-export function gpuHours(hours: number): string {
-  const digits = hours >= 99.95 ? 0 : hours >= 9.995 ? 1 : 2;
-  return `${hours.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })}\u2009GPU-h`;
-}
-
 /** A score has two decimals everywhere. */
 export function score(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : value.toFixed(2);

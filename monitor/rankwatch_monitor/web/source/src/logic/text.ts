@@ -79,6 +79,14 @@ export function speedText(perSecond: number | null): string {
   return perSecond === null ? value : `${value}${THIN}${unit}`;
 }
 
+/** What ranks cost, one GPU each, from seconds: "3.6 GPU-minutes", "1.25 GPU-hours"; three digits are enough to order by. */
+export function gpuTime(seconds: number): string {
+  if (seconds < 3597) return `${(seconds / 60).toFixed(1)}${THIN}GPU-minutes`;
+  const hours = seconds / 3600;
+  const digits = hours >= 99.95 ? 0 : hours >= 9.995 ? 1 : 2;
+  return `${hours.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })}${THIN}GPU-hours`;
+}
+
 export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
 }

@@ -7,6 +7,8 @@ import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/ty
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
 import { consistsOf, explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withTrendGaps } from "../logic/charts";
+import { outages, withOutages } from "../logic/outages";
+import { isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
 import { clock, duration, figure, listed, percent, plural, speedText } from "../logic/text";
@@ -48,6 +50,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
     incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
   };
+  const speed = useMemo(() => (points === null ? null : withOutages(points.at, points.speed ?? [], outages(incidents, job, to))), [points, incidents, job.ended_at, job.state, to]);
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; broken?: readonly NonFinite[]; label?: (value: number | null) => string } = {}) => (
     <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
@@ -72,7 +75,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <h2 id="speed-time">
             Speed <small>steps per second; 0 while none completes</small>
           </h2>
-          {trend("Speed", speedText, [{ name: "speed", tone: "rank-running", values: points.speed!, fill: "chart-fill" }], { label: figure })}
+          <Plot name="Speed" time={speed!.time} format={speedText} label={figure} height={LOW} lines={[{ name: "speed", tone: "rank-running", values: speed!.values, fill: "chart-fill" }]} {...axis} />
         </section>
       )}
       {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
@@ -94,7 +97,8 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           </h2>
           {trend("Goodput", percent, [
             { name: "whole run", tone: "text", values: points.goodput },
-            { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },
+            // The same figure while the run is younger.
+            ...(isYoung(job, to) ? [] : [{ name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true }]),
           ], { top: 1, fit: true, least: SHORTEST_SHARE })}
         </section>
       )}

@@ -7,6 +7,9 @@ import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
 import { mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
+import { isYoung } from "../logic/goodput";
+import { outages, withOutages } from "../logic/outages";
+import { over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, percent, speedText } from "../logic/text";
 import { Broken } from "./charts";
@@ -30,7 +33,36 @@ export function RateChart({ job, incidents }: Course) {
   );
 }
 
-export function Glance({ job, incidents }: Course) {
+/** The speed around a past incident, with what it was then. */
+export function PastRateChart({ job, incident, incidents }: Course & { incident: Incident }) {
+  const began = incident.timeline.since ?? incident.opened_at;
+  const ended = over(incident) ?? asOf.value;
+  const room = Math.max(60, 2 * (ended - began));
+  const [from, to] = [Math.floor(began - room), Math.ceil(ended + room)];
+  const [trends, take] = useState<Trends | null>(null);
+  useEffect(() => {
+    take(null);
+    return poll(EVERY_MS, async (stopped) => take(withTrendGaps(await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${from - 60}&until=${to + 60}`, stopped))));
+  }, [job.id, from, to]);
+  if (trends === null || !(trends.speed ?? []).some((value) => value !== null)) return null;
+  const { time, values } = withOutages(trends.at, trends.speed!, outages(incidents, job, asOf.value));
+  const middle = (began + ended) / 2;
+  const nearest = time.reduce((best, at, i) => (Math.abs(at - middle) < Math.abs(time[best]! - middle) ? i : best), 0);
+  return (
+    <section class="course">
+      <div>
+        <h2>Speed then <small>steps per second; 0 while none completes</small></h2>
+        <Plot
+          key={incident.id} name="Speed then" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={figure} range={[from, to]} live={false} rest={nearest}
+          lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
+        />
+      </div>
+    </section>
+  );
+}
+
+/** `uncounted`: what goodput does not show of this job. */
+export function Glance({ job, incidents, uncounted }: Course & { uncounted: string }) {
   const trends = useTrends(job);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
@@ -38,6 +70,8 @@ export function Glance({ job, incidents }: Course) {
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
   const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
+  const young = isYoung(job, asOf.value);
+  const goodput = trends === null ? null : withLatest(job, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? job.goodput : null);
   if (!hasSpeed && logged === null && !hasGoodput) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
@@ -49,10 +83,10 @@ export function Glance({ job, incidents }: Course) {
           <Plot name={logged} time={trends.at} format={figure} fit broken={broken} lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
         </div>
       )}
-      {trends !== null && hasGoodput && (
+      {goodput !== null && hasGoodput && (
         <div>
-          <h2>Goodput <small>of the hour before</small></h2>
-          <Plot name="Goodput" time={heard(job, trends.at, trends.at)} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: "last hour", tone: "series-5", values: heard(job, trends.at, trends.goodput_window) }]} {...shared} />
+          <h2>Goodput <small>{young ? "of the run so far" : "of the hour before"}{uncounted && `; ${uncounted}`}</small></h2>
+          <Plot name="Goodput" time={goodput.time} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: young ? "whole run" : "last hour", tone: "series-5", values: goodput.values }]} {...shared} />
         </div>
       )}
     </section>
@@ -62,12 +96,13 @@ export function Glance({ job, incidents }: Course) {
 function Speed({ job, incidents, range }: Course & { range: readonly [number, number] }) {
   void sampled.value; // the samples grow in place
   const samples = samplesOf(job.id);
+  const { time, values } = withOutages(heard(job, samples.time, samples.time), heard(job, samples.time, samples.rate), outages(incidents, job, samples.time.at(-1) ?? asOf.value));
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={HEIGHT} time={heard(job, samples.time, samples.time)} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
-        live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values: heard(job, samples.time, samples.rate) }]}
+        key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
+        live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
   );
@@ -80,6 +115,12 @@ function heard<T>(job: JobSummary, time: readonly number[], samples: T[]): T[] {
   const last = job.state === "lost" ? (job.last_heard ?? null) : null;
   const after = last === null ? -1 : time.findIndex((at) => at > last);
   return after < 0 ? samples : samples.slice(0, after);
+}
+
+/** A line that ends with the figure of now, or of the end of the job. */
+function withLatest(job: JobSummary, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
+  const at = job.ended_at ?? asOf.value;
+  return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
 }
 
 /** First and last second shown. */

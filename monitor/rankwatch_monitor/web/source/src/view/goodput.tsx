@@ -3,22 +3,29 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { inWords, type Slice, slices, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { asOfNow, byStage, inWords, type Slice, slices, type Stage, stages, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { downtime } from "../logic/phases";
-import { clock, count, duration, percent } from "../logic/text";
+import { downtime, STAGES } from "../logic/phases";
+import { clock, count, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
 
-export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[] }) {
+/** `uncounted`: what goodput does not show of this job. */
+export function GoodputSection({ job, goodput, incidents, uncounted }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[]; uncounted: string }) {
   if (goodput === null) return null;
-  const found = slices(goodput.buckets);
+  const heard = job.state !== "lost";
+  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
+  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), asOf.value, heard)]));
+  const all = [...taken.values()];
+  const age = job.ended_at !== null || !heard || job.started_at === null ? 0 : asOf.value - job.started_at;
+  const { buckets, apart } = byStage(asOfNow(goodput.buckets, all, age), all);
+  const found = slices(buckets);
   return (
     <section class="goodput">
       <h2>
-        Goodput <small>share of the time spent on new steps</small>
+        Goodput <small>share of the time spent on new steps{uncounted && `; ${uncounted}`}</small>
       </h2>
       <Facts
         kind="facts"
@@ -28,7 +35,10 @@ export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; g
         ]}
       />
       <Bar found={found} />
-      {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} incidents={incidents} />}
+      {apart.length > 0 && goodput.incidents.length > 0 && (
+        <p class="note">The bar counts each second once and only time without steps, so {listed(apart)} {apart.length === 1 ? "is" : "are"} not the sum of the stages below.</p>
+      )}
+      {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} byId={byId} taken={taken} />}
     </section>
   );
 }
@@ -55,10 +65,16 @@ function Bar({ found }: { found: Slice[] }) {
   );
 }
 
-function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonly LedgerEntry[]; incidents: readonly Incident[] }) {
+interface Entries {
+  job: JobSummary;
+  entries: readonly LedgerEntry[];
+  byId: ReadonlyMap<string, Incident>;
+  taken: ReadonlyMap<string, Record<string, Stage>>;
+}
+
+function Ledger({ job, entries, byId, taken }: Entries) {
   const [all, showAll] = useState(false);
   const visible = all ? entries : entries.slice(0, FEW);
-  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
     const incident = byId.get(entry.id);
@@ -73,11 +89,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
             <tr>
               <th scope="col">Detected</th>
               <th scope="col">What</th>
-              <th scope="col" class="number">Detect</th>
-              <th scope="col" class="number">Decide</th>
-              <th scope="col" class="number">Capture</th>
-              <th scope="col" class="number">Restart</th>
-              <th scope="col" class="number">First new step</th>
+              {STAGES.map((name) => <th key={name} scope="col" class="number">{name}</th>)}
               <th scope="col" class="number">Total</th>
               <th scope="col" class="number">Steps lost</th>
               <th scope="col">Outcome</th>
@@ -90,11 +102,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
-                <td class="number">{duration(entry.detect_s)}</td>
-                <td class="number">{duration(entry.decide_s)}</td>
-                <td class="number">{duration(entry.capture_s)}</td>
-                <td class="number">{duration(entry.restart_s)}</td>
-                <td class="number">{duration(entry.first_step_s)}</td>
+                {STAGES.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
                 <td class="number force">{cost(entry)}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
@@ -110,4 +118,8 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
       )}
     </>
   );
+}
+
+function stageWords(stage: Stage | undefined): string {
+  return stage === undefined ? "–" : `${duration(stage.seconds)}${stage.open ? " so far" : ""}`;
 }

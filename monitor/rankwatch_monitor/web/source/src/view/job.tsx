@@ -8,7 +8,7 @@ import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
-import { wholeRatio } from "../logic/goodput";
+import { uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
@@ -19,7 +19,7 @@ import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
 import { type Fact, Facts } from "./facts";
-import { Glance, RateChart } from "./glance";
+import { Glance, PastRateChart, RateChart } from "./glance";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
 import { Kernels } from "./kernels";
@@ -77,6 +77,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {requested === null && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
@@ -94,11 +95,16 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && !past && stragglers}
-      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} />}
+      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
-            {past ? <RanksThen incident={incident} worldSize={job.world_size} /> : (
+            {past ? (
+              <>
+                <RanksThen incident={incident} worldSize={job.world_size} />
+                <PastRateChart job={job} incident={incident} incidents={incidents} />
+              </>
+            ) : (
               <>
                 <RankGrid watch={watch} incident={incident} />
                 <RankTable watch={watch} incident={incident} />
@@ -108,14 +114,14 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
-            {broken && <RateChart job={job} incidents={incidents} />}
+            {broken && !past && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
             {!past && <Limits timeouts={timeouts.value} folded={incidents.some((each) => each.closed_at === null)} />}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
+          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />
         </div>
       )}
     </article>

@@ -6,19 +6,23 @@ import { clock, duration } from "../logic/text";
 /** Seconds below which a phase that is over took no time. */
 const NO_TIME = 0.0005;
 /** Phases that are left out where they took no time. */
-const AT_ONCE: readonly string[] = ["Detecting", "Deciding"];
+const AT_ONCE: readonly string[] = ["Detect", "Decide"];
 
 export function PhaseBar({ phases: all }: { phases: Phase[] }) {
   const phases = all.filter(({ name, seconds, to }) => to === null || seconds >= NO_TIME || !AT_ONCE.includes(name));
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
-  const kind = (phase: Phase) => phase.name.split(" ")[0]!.toLowerCase();
+  const kind = (phase: Phase) => phase.name.toLowerCase();
+  // Of the detection the limit is as configured or learned: only what comes on top of it is the monitor's own.
+  const pieces = phases.flatMap((phase) => (phase.limit === undefined ? [{ phase, seconds: phase.seconds, kind: kind(phase) }] : [
+    { phase, seconds: phase.limit, kind: "limit" }, { phase, seconds: phase.seconds - phase.limit, kind: kind(phase) },
+  ]));
   return (
     <div class="phases">
       <div class="track" aria-hidden="true">
-        {phases.map((phase) => (
+        {pieces.map(({ phase, seconds, kind: each }) => (
           // A floor of 0.4 % keeps a phase of milliseconds visible next to minutes.
-          <i key={phase.name} data-phase={kind(phase)} class={phase.to === null ? "going-on" : undefined} style={{ flexGrow: Math.max(phase.seconds, total * 0.004) }} />
+          <i key={each} data-phase={each} class={phase.to === null ? "going-on" : undefined} style={{ flexGrow: Math.max(seconds, total * 0.004) }} />
         ))}
       </div>
       <ol>
@@ -27,7 +31,8 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
             <i aria-hidden="true" />
             <span>{phase.name}</span>
             <b>{duration(phase.seconds)}</b>
-            <small>{phase.to === null ? "going on" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
+            {phase.limit !== undefined && <small>{duration(phase.limit)} of it the limit</small>}
+            <small>{phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
           </li>
         ))}
       </ol>

@@ -62,7 +62,7 @@ export interface Plotted {
 }
 
 export function Plot(props: Plotted) {
-  const { name, time, lines, format, height, range, live = true } = props;
+  const { name, time, lines, format, height, range, across, live = true } = props;
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const shown = useRef(props);
@@ -119,6 +119,8 @@ export function Plot(props: Plotted) {
   };
   const figures = lines.map((line) => `${line.name} ${format(line.values[index] ?? null)}`).join(", ");
   const more = props.more?.(index);
+  const cut = props.fit ? axisBegin(props) : 0;
+  const change = props.mark == null || across ? "" : ` Change at ${clock(props.mark, asOf.value)}.`;
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
       <Mark line={line} />
@@ -137,7 +139,7 @@ export function Plot(props: Plotted) {
       <div class="plotted" onMouseMove={pointed} onMouseLeave={() => setUnder(null)}>
         <div
           ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={0} onKeyDown={move}
-          aria-label={`${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.`}
+          aria-label={`${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.${change}`}
         />
         {at !== null && under !== null && (
           <ul class="tip" aria-hidden="true" style={under > width / 2 ? { right: `${width - under + 14}px` } : { left: `${under + 14}px` }}>
@@ -158,6 +160,7 @@ export function Plot(props: Plotted) {
           </li>
         ))}
         {more && <li>{more.name} <b>{more.value}</b></li>}
+        {cut > 0 && <li class="cut">axis begins at {format(cut)}</li>}
       </ul>
     </>
   );
@@ -179,6 +182,13 @@ function zoomKey(event: KeyboardEvent, { range, choose, reset }: Plotted, at?: n
   else return false;
   event.preventDefault();
   return true;
+}
+
+/** Where a fitted value axis begins. */
+function axisBegin({ time, lines, range, least = 0, top }: Plotted): number {
+  const within = (i: number) => !range || (time[i]! >= range[0] && time[i]! <= range[1]);
+  const known = lines.flatMap(({ values }) => values.filter((value, i): value is number => value !== null && within(i)));
+  return known.length === 0 ? 0 : fitted(Math.min(...known), Math.max(...known), least, top)[0];
 }
 
 function data({ time, lines }: Plotted): uPlot.AlignedData {
@@ -324,4 +334,11 @@ function rule(chart: uPlot, at: number | null): void {
   chart.ctx.lineTo(x + size * 1.6, top + size * 0.7);
   chart.ctx.lineTo(x, top + size * 1.4);
   chart.ctx.fill();
+  const right = x > left + width / 2;
+  chart.ctx.save();
+  chart.ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
+  chart.ctx.textAlign = right ? "right" : "left";
+  chart.ctx.textBaseline = "top";
+  chart.ctx.fillText(`change at ${clock(at, asOf.peek())}`, x + (right ? -1 : 2) * size, top);
+  chart.ctx.restore();
 }

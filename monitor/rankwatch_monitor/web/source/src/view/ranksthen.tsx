@@ -9,6 +9,8 @@ import { RankMark } from "./marks";
 import { NodeLink } from "./placelinks";
 
 const FEW = 16;
+/** Kinds that add nothing to the state. */
+const AS_STATED: ReadonlySet<string> = new Set(["", "behind"]);
 
 export function RanksThen({ incident, worldSize }: { incident: Incident; worldSize: number }) {
   const { culprits, waiting, others } = ranksThen(incident, worldSize);
@@ -34,7 +36,7 @@ export function RanksThen({ incident, worldSize }: { incident: Incident; worldSi
               <tr key={rank} class={blame(incident)}>
                 <th scope="row">{rank}</th>
                 <td><NodeLink host={host} /></td>
-                <td><RankMark state={state} /> {state}{kind !== "" && kind !== state && `, ${classWords(kind)}`} <span class="tag">{blame(incident)}</span></td>
+                <td><RankMark state={state} /> {state}{!AS_STATED.has(kind) && kind !== state && `: ${classWords(kind)}`} <span class="tag">{blame(incident)}</span></td>
               </tr>
             ))}
             {was("waiting", waiting, incident.culprits.length > 0 ? "waited" : "made no progress")}

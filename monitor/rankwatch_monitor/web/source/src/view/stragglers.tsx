@@ -5,8 +5,8 @@ import { useState } from "preact/hooks";
 import type { Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
-import { findingFacts, findingWords, foundBy, gpuHours, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
-import { ago, clock, count, duration, percent, roughly, words } from "../logic/text";
+import { findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
+import { ago, clock, count, duration, gpuTime, percent, roughly, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
@@ -41,7 +41,7 @@ export function Stragglers({ job, performance, headline }: { job: string; perfor
       )}
       <p class="note">
         Stragglers are detected {performance.reference === "fastest" ? "by the thresholds of the fastest reference" : "by robust scores and lateness"}.
-        {performance.cost_gpu_hours > 0 && ` Their total cost is ${gpuHours(performance.cost_gpu_hours)}.`}
+        {performance.cost_gpu_hours > 0 && ` Their total cost is ${gpuTime(3600 * performance.cost_gpu_hours)}.`}
       </p>
     </section>
   );
@@ -108,7 +108,7 @@ function Table({ name, rows, total, above = "", over = false }: Rows) {
                 <td class="number">{duration(each.lateness)}</td>
                 <td class="number">{percent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
-                <td class="number">{gpuHours(each.cost_gpu_hours)}</td>
+                <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
                 <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
                 {why && (

@@ -4,12 +4,12 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, rankTime, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
-import { downtime, phases } from "../logic/phases";
+import { downtime, over, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, count, duration, plural, words } from "../logic/text";
+import { ago, clock, count, duration, gpuTime, plural, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -38,11 +38,10 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows }: P
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
       <p class="kicker">
-        <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
+        <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(over(incident), asOf.value)}`}</b>
         {unconfirmed !== null && <span>{unconfirmed}</span>}
         <span>{faultOf(job, incident)}</span>
         <span>attempt {incident.attempt}</span>
-        {incident.closed_at !== null && byAddress && <span>over since {clock(incident.closed_at, asOf.value)}</span>}
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
       {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
@@ -89,18 +88,21 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
   const lost = downtime(incident, job, asOf.value);
+  const ended = over(incident);
+  const again = incident.closed_at !== null && incident.closed_at === job.ended_at ? (job.repeated ?? null) : null;
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
-    { label: "Since", value: clock(since, asOf.value), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
+    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
     where(job, incident, detail),
     action(job, incident),
     {
       label: "Cost",
-      value: `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
+      value: again !== null ? duration(again.cost) : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
       note: [
+        again === null ? null : `${count(again.times)} crashes together, the last ${duration(lost)}`,
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
-        `${rankTime(lost, job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
+        `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
       ].filter(Boolean).join(", "),
     },
   ];
