@@ -32,7 +32,10 @@ MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
 _URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
-_OF_SUMMARY: Final = ("name", "state", "reason", "headline", "trouble_since", "verdict", "open_incidents", "ended_at")
+_OF_SUMMARY: Final = (
+    *("name", "state", "reason", "headline", "trouble_since", "recovering_since", "verdict"),
+    *("open_incidents", "ended_at"),
+)
 """Of a job's summary: what its row in the list of jobs is labelled by."""
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""

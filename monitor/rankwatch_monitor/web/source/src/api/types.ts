@@ -29,6 +29,8 @@ export interface JobSummary {
   headline?: string;
   /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
   trouble_since?: number | null;
+  /** Since when it is being restarted, in unix seconds; null: it is not. */
+  recovering_since?: number | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -474,7 +476,7 @@ export interface PlacedRank extends RankReport {
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 
 /** What a job is labelled by, in the list and on the pages of its nodes. */
-export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "verdict" | "open_incidents" | "trouble_since" | "ended_at">;
+export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "verdict" | "open_incidents" | "trouble_since" | "recovering_since" | "ended_at">;
 
 export interface PlacedLauncher extends Launcher {
   launcher_pid: number;
