@@ -512,8 +512,16 @@ export interface NodeDetail {
     until: number | null;
     headline: string;
     outcome: string;
+    /** Whether the node is its culprit, its suspect, or quiet while it is open. Absent with older monitors. */
+    named_as?: "culprit" | "suspect" | "quiet";
   }[];
   named_by: number;
+  /** Whether anything points to a fault of the node. This and the next two are absent with older monitors. */
+  verdict?: string;
+  /** What to run to check it; empty: nothing points to it. */
+  commands?: string[];
+  /** A job that can be restarted without it. */
+  exclude?: { job: string; name: string; ranks: number[] } | null;
 }
 
 /** One group of the parallel layout. */
