@@ -229,6 +229,12 @@ def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, stag
     expect(page.get_by_role("heading", name="The monitor does not know node elsewhere.")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/one/groups/data/77")
     expect(page.get_by_role("heading", name="There is no group data 77.")).to_be_visible()
+    detail = page.locator(".empty p")
+    expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
+    expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
+    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(
+        ["data 0", "data 1", "pipeline 0", "pipeline 1"]
+    )
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, figure, percent, rate, runs } from "../src/logic/text";
+import { ago, duration, figure, percent, rate, runs, zoned } from "../src/logic/text";
+import { chooseZone } from "../src/logic/zone";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -35,4 +36,14 @@ test("ranks are grouped into runs", () => {
 
 test("neighbouring labels of small numbers differ", () => {
   assert.deepEqual([1.05e-4, 1.1e-4, 1e-4, 1e-10].map(figure), ["1.05e-4", "1.1e-4", "1e-4", "1e-10"]);
+});
+
+test("times of the monitor's sentences are in the chosen time zone", () => {
+  const now = Date.UTC(2026, 10, 26, 14, 2) / 1000;
+  chooseZone("utc");
+  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), "Node n1 not heard since 14:01:15 UTC (limit 60 s)");
+  chooseZone("local");
+  const local = new Date((now - 45) * 1000).toLocaleTimeString("en-GB", { hour12: false });
+  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), `Node n1 not heard since ${local} (limit 60 s)`);
+  assert.equal(zoned("no time", now), "no time");
 });

@@ -4,7 +4,7 @@ import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
 import { alike } from "./alike";
 import { deviceFacts } from "./device";
 import { whyOf } from "./fleet";
-import { clock, duration, percent, range, wholeDuration, words } from "./text";
+import { clock, duration, percent, range, wholeDuration, words, zoned } from "./text";
 
 export type Part = NodeDetail["jobs"][number];
 
@@ -26,7 +26,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
 /** What is wrong with a job, by the clock of the page where that names a silence. */
 export function whyHere(part: Part, now: number): string {
   if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(now - part.trouble_since)}`;
-  return whyOf(part);
+  return zoned(whyOf(part), now);
 }
 
 /** Launchers of which the reason of the job does not state already that they are not heard. */

@@ -10,7 +10,7 @@ import { speed } from "../live/samples";
 import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, percent, rate, roughly } from "../logic/text";
+import { clock, count, percent, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -156,7 +156,7 @@ function JobRow({ job, sparklines, speeds }: { job: Listed; sparklines: Sparklin
         <span class="what">
           <b>{job.name}</b>
           {job.name !== job.id && <small class="id">{job.id}</small>}
-          {why && <span class="why">{why}</span>}
+          {why && <span class="why">{zoned(why, asOf.value)}</span>}
         </span>
         {!isElsewhere(job) && (
           <>

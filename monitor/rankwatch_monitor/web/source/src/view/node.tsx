@@ -1,5 +1,6 @@
 // One node over all jobs: its ranks and devices, launchers, groups, and the incidents that named it.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
@@ -42,11 +43,14 @@ export function NodePage({ host }: { host: string }) {
   );
 }
 
-export function NoPlace({ title, detail }: { title: string; detail: string }) {
+const sentenceOf = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+
+export function NoPlace({ title, detail, children }: { title: string; detail: string; children?: ComponentChildren }) {
   return (
     <section class="empty">
       <h1>{title}</h1>
-      <p>{detail}</p>
+      <p>{sentenceOf(detail)}</p>
+      {children}
       <p><a href="#/">All jobs of this monitor</a></p>
     </section>
   );
