@@ -75,9 +75,7 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     script.suspect("run-1", 2, REASON)
     script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
     page.goto(monitor_url)
-    expect(page.get_by_role("heading", level=1)).to_have_text(
-        "1 job suspected, 1 failed in the last 12 h"
-    )
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 job suspected, 1 failed in the last 12 h")
     rows = page.get_by_role("listitem")
     expect(rows.locator(".id")).to_have_text(["run-2", "run-1", "run-3", "run-0"])
     page.get_by_label("Sort by").select_option("lowest goodput")

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
 
+FITS = "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= each.clientWidth)"
+"""No table is wider than its place."""
+
 
 @pytest.fixture
 def staged(script: Script) -> Script:
@@ -138,7 +141,7 @@ def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, stage
     table = page.locator(".node-jobs .scroll").bounding_box()
     assert table is not None
     assert table["width"] > 1300
-    assert page.evaluate("(() => { const e = document.querySelector('.scroll'); return e.scrollWidth <= e.clientWidth })()")
+    assert page.evaluate(FITS)
 
 
 def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, monitor_url: str, staged: Script) -> None:
@@ -148,7 +151,7 @@ def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, mo
     expect(shown).to_have_text(["Ranks", "State", "Time in it"])
     expect(page.locator(".node-jobs tbody")).to_have_count(2)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.evaluate("(() => { const e = document.querySelector('.scroll'); return e.scrollWidth <= e.clientWidth })()")
+    assert page.evaluate(FITS)
 
 
 def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, script: Script) -> None:
@@ -232,9 +235,7 @@ def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, stag
     detail = page.locator(".empty p")
     expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
     expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
-    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(
-        ["data 0", "data 1", "pipeline 0", "pipeline 1"]
-    )
+    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(["pipeline 0", "pipeline 1"])
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

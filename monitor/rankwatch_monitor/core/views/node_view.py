@@ -121,7 +121,9 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
         "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
-        "incidents": [{**_incident(of_id[each.job_id], each, now), "named_as": how} for each, how in about[:MOST_INCIDENTS]],
+        "incidents": [
+            {**_incident(of_id[each.job_id], each, now), "named_as": how} for each, how in about[:MOST_INCIDENTS]
+        ],
         "named_by": len(about),
     }
 

@@ -39,7 +39,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <div class="sides">
         <section>
           <h2>Ranks <small>worst first</small></h2>
-          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" />
+          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={group.sentences.join(" ")} />
           {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
         </section>
         <div>

@@ -35,6 +35,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
   if (grid === null) return null;
   const rows = wanted.slice(0, limit);
+  const beating = !past && rows.some((rank) => byRank[rank]?.heartbeat_age != null);
   const withReasons = rows.some((rank) => byRank[rank]?.reason);
   return (
     <section class="ranks">
@@ -52,7 +53,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               <th scope="col">{past ? "Last section" : "Section"}</th>
               {!past && <th scope="col" class="number">Time in it</th>}
-              {!past && <th scope="col" class="number wide">Heartbeat age</th>}
+              {beating && <th scope="col" class="number wide">Heartbeat age</th>}
               <th scope="col" class="number wide">Step</th>
               {withReasons && <th scope="col" class="wide">Why</th>}
             </tr>
@@ -75,7 +76,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   {shown?.look === "robust" && <td class="number">{score(report?.scores?.gpu_robust)}</td>}
                   <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
                   {!past && <td class="number">{duration(section?.seconds ?? report?.idle)}</td>}
-                  {!past && <td class="number wide">{duration(report?.heartbeat_age)}</td>}
+                  {beating && <td class="number wide">{duration(report?.heartbeat_age)}</td>}
                   <td class="number wide">{count(report?.iteration)}</td>
                   {withReasons && <td class="wide why">{report?.reason}</td>}
                 </tr>
