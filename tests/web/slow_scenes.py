@@ -38,8 +38,8 @@ def account(job: Job, now: float) -> None:
 
 
 def slow_input(job: str, seconds: int) -> Job:
-    """A job of 32 ranks of which one waits for its data since the middle of its life."""
-    return _slow(job, seconds, LOADS, DATA, {})
+    """A job of 32 ranks in two pipeline stages of which one waits for its data since the middle of its life."""
+    return _slow(job, seconds, LOADS, DATA, {}, stages=2)
 
 
 def throttled(job: str, seconds: int) -> Job:
@@ -47,8 +47,8 @@ def throttled(job: str, seconds: int) -> Job:
     return _slow(job, seconds, HOT, COMPUTE, {HOT: WORK[COMPUTE] / (WORK[COMPUTE] + LATE)})
 
 
-def _slow(job: str, seconds: int, rank: int, part: int, kernels: dict[int, float]) -> Job:
-    ranks = Ranks(32, per_host=8, work=WORK, launchers=True, paced=True)
+def _slow(job: str, seconds: int, rank: int, part: int, kernels: dict[int, float], stages: int = 1) -> Job:
+    ranks = Ranks(32, per_host=8, work=WORK, stages=stages, launchers=True, paced=True)
     ranks.job.id = ranks.job.name = job
     windows = int(seconds / EVERY)
     for window in range(windows):

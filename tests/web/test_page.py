@@ -151,7 +151,7 @@ def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
     table = page.get_by_role("region", name="Limits").get_by_role("table")
-    expect(table.get_by_role("columnheader")).to_have_text(["What", "In force", "Source", "Learned", "Learned earlier"])
+    expect(table.get_by_role("columnheader")).to_have_text(["What", "Limit", "Source", "Learned", "Learned earlier"])
     for name, *cells in (
         ("step", "12.0 s", "mean of learned now and earlier", "10.0 s", "14.0 s"),
         ("forward", "30.0 s", "configured", "12.5 s", "–"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import time
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -74,9 +75,7 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     script.suspect("run-1", 2, REASON)
     script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
     page.goto(monitor_url)
-    expect(page.get_by_role("heading", level=1)).to_have_text(
-        "1 of 3 active jobs with a suspected hang, 1 failed in the last 24 h"
-    )
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 job suspected, 1 failed in the last 12 h")
     rows = page.get_by_role("listitem")
     expect(rows.locator(".id")).to_have_text(["run-2", "run-1", "run-3", "run-0"])
     page.get_by_label("Sort by").select_option("lowest goodput")
@@ -137,3 +136,69 @@ def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         keep(page, f"fleet-sparklines-{width}")
+
+
+SHADES = """
+() => [...document.querySelectorAll(".jobs > li")].map((row) => {
+  const paint = (element) => {
+    const canvas = document.createElement("canvas").getContext("2d");
+    canvas.fillStyle = getComputedStyle(element).backgroundColor;
+    canvas.fillRect(0, 0, 1, 1);
+    const part = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = canvas.getImageData(0, 0, 1, 1).data;
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const [one, other] = [paint(row.querySelector("a")), paint(document.body)];
+  return [row.querySelector(".state").dataset.label, (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
+})
+"""
+"""The contrast of each row with the page."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_needs_a_person_has_the_strongest_colour(
+    page: Page, monitor_url: str, script: Script, theme: Literal["light", "dark"]
+) -> None:
+    for state in ("hung", "lost", "recovering", "failed"):
+        script.add(state, ["running"] * 4)
+        script.jobs[state] |= {"state": state, "ended_at": time.time() - 60 if state == "failed" else None}
+    script.add("doubtful", ["running"] * 4)
+    script.suspect("doubtful", 2, REASON)
+    page.emulate_media(color_scheme=theme)
+    page.goto(monitor_url)
+    expect(page.locator(".jobs > li")).to_have_count(5)
+    shade: dict[str, float] = dict(page.evaluate(SHADES))
+    assert shade["hung"] >= 1.3
+    assert shade["hung"] > max(shade["lost"], shade["failed"])
+    assert min(shade["lost"], shade["failed"]) > max(shade["recovering"], shade["suspected"])
+
+
+def test_the_filters_are_folded_on_a_phone(page: Page, monitor_url: str, script: Script) -> None:
+    for number in range(4):
+        script.add(f"run-{number}", ["running"] * 4)
+    script.jobs["run-1"]["ranks_reporting"] = 3
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(monitor_url)
+    expect(page.get_by_label("Find")).to_be_hidden()
+    first = page.locator(".jobs > li").first.bounding_box()
+    assert first is not None
+    assert first["y"] < 230
+    expect(page.locator(".figure small", has_text="ranks")).to_have_count(4)
+    page.get_by_text("Find, filter, sort").click()
+    page.get_by_label("Find").fill("run-2")
+    expect(page.locator(".jobs > li")).to_have_count(1)
+
+
+def test_a_young_job_has_no_speed_over_hours(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("young", ["running"] * 4, started_at=time.time() - 900)
+    script.answers["/sparklines"] = {
+        "until": 0, "seconds": 300, "unknown": 255, "largest": 254, "jobs": {"young": [3.2, "+vr6+vr6+vr6+vr6"]},
+    }  # fmt: skip
+    with page.expect_response("**/sparklines"):
+        page.goto(monitor_url)
+    expect(page.locator(".heads")).not_to_contain_text("last 4 h")
+    expect(page.locator(".spark path")).to_have_count(0)
+    script.jobs["young"]["started_at"] = time.time() - 7200
+    page.reload()
+    expect(page.locator(".heads")).to_contain_text("last 4 h")
+    expect(page.locator(".spark path")).to_have_count(1)

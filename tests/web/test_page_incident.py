@@ -266,7 +266,7 @@ def test_settings_of_the_policy_are_in_groups_with_the_rare_ones_folded(
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     policy = page.get_by_role("region", name="Policy")
     expect(policy.get_by_role("heading", level=3)).to_have_text(
-        ["Actions", "Hangs", "Stragglers", "Profiling and reports"]
+        ["What the monitor does", "Hangs", "Stragglers", "Profiling and reports"]
     )
     expect(policy.get_by_label("on_hang")).to_be_visible()
     expect(policy.get_by_label("learned_factor")).to_be_hidden()

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
 
+FITS = "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= each.clientWidth)"
+"""No table is wider than its place."""
+
 
 @pytest.fixture
 def staged(script: Script) -> Script:
@@ -46,14 +49,20 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     page.get_by_role("region", name="Ranks, worst first").get_by_role("link", name="host-1").first.click()
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
-    expect(page.get_by_text("Of 2 ranks 1 is hung, 1 is waiting.")).to_be_visible()
+    expect(page.get_by_text("Of 2 ranks, 1 is hung, 1 is waiting.")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(
+        "host-1 was named in 1 of 1 job; one job alone is no sign of a fault of the node."
+    )
     expect(page.locator(".place h2")).to_have_text(
-        [re.compile(r"^hung\d+\u2009s"), re.compile("^Incidents that named it")]
+        [re.compile("^Jobs here now"), re.compile("^Incidents that named it")]
     )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
+    expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u2009s"))
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
-    expect(page.get_by_text("Launcher node-1, process 10, active")).to_be_visible()
+    expect(page.locator(".todo code")).to_have_text("ping -c 3 -- host-1")
+    page.get_by_text("1 launcher here").click()
+    expect(page.get_by_text("Launcher node-1, process 10: active; last message")).to_be_visible()
     incidents = page.get_by_role("region", name="Incidents that named this node")
     incidents.get_by_role("link", name=re.compile("Rank 2")).click()
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
@@ -80,10 +89,10 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*1 slow rank"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("All 2 ranks are running; 1 is slow.")).to_be_visible()
-    expect(page.get_by_text("nothing points to a fault of this node")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(re.compile("^host-1 has a slow rank in 1 of 1 job"))
     for _ in ("node", "group"):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
-        expect(rows.locator("th")).to_have_text(["3", "2"])
+        expect(rows.locator("th:not(.job)")).to_have_text(["3", "2"])
         expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×"])
         expect(rows.first).to_contain_text(re.compile(r"Slow input\. Since .*, for "))
         page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
@@ -103,33 +112,46 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     hung.now = over.now = silent.now
     stage(script, [silent, hung, over])
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    jobs = page.locator(".place .on")
-    expect(jobs.filter(has_text="silent").locator(".gone")).to_have_text(
-        re.compile(r"^Launcher node-1, process 10, active; not heard since .*, for 2\d\u2009s\.$")
+    jobs = page.locator(".node-jobs tbody")
+    expect(page.locator(".node-jobs thead")).to_have_count(1)
+    expect(jobs.filter(has_text="silent").locator(".why p")).to_have_text([re.compile("^Node host-1 not heard since")])
+    page.get_by_text("2 launchers here").click()
+    expect(page.locator(".of-launchers .gone")).to_have_text(
+        re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u2009s \(since .*\)\.$")
     )
-    alike = jobs.filter(has=page.locator(".troubled")).get_by_role("region")
-    expect(alike.locator("tbody th")).to_have_text(["13", "8–12, 14, 15"])
-    expect(alike.locator("tbody tr").last).to_contain_text("60–62 °C, 640 W")
+    alike = jobs.filter(has=page.locator(".troubled .rank-mark")).filter(has_text="show 7")
+    expect(alike.locator("th.ranks")).to_have_text(["13", "8–12, 14, 15"])
+    expect(alike.locator("tr").last).to_contain_text("60–62 °C, 640 W")
     alike.get_by_role("button", name="7 alike: show each").click()
-    expect(alike.locator("tbody th")).to_have_text(["13", "8", "9", "10", "11", "12", "14", "15"])
-    alike.get_by_role("button", name="One line for ranks that are alike").click()
-    expect(alike.locator("tbody th")).to_have_count(2)
+    each = jobs.filter(has_text="One line for ranks")
+    expect(each.locator("th.ranks")).to_have_text(["13", "8", "9", "10", "11", "12", "14", "15"])
+    each.get_by_role("button", name="One line for ranks that are alike").click()
+    expect(alike.locator("th.ranks")).to_have_count(2)
     ended = page.locator(".place .over details")
     expect(ended).to_have_count(1)
     expect(ended.get_by_role("region")).to_be_hidden()
     ended.locator("summary").click(position={"x": 4, "y": 12})
-    expect(ended.get_by_text("Launcher node-1, process 10, active; ended: finished.")).to_be_visible()
+    expect(ended.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
     expect(ended.get_by_role("region")).to_be_visible()
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    left, right = page.locator(".place .on").bounding_box(), page.locator(".place .named").bounding_box()
-    assert left is not None
-    assert right is not None
-    assert right["x"] >= left["x"] + left["width"]
-    assert right["y"] == left["y"]
+    table = page.locator(".node-jobs .scroll").bounding_box()
+    assert table is not None
+    assert table["width"] > 1300
+    assert page.evaluate(FITS)
+
+
+def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, monitor_url: str, staged: Script) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/nodes/host-0")
+    shown = page.locator(".node-jobs thead th:visible")
+    expect(shown).to_have_text(["Ranks", "State", "Time in it"])
+    expect(page.locator(".node-jobs tbody")).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate(FITS)
 
 
 def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, script: Script) -> None:
@@ -210,6 +232,10 @@ def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, stag
     expect(page.get_by_role("heading", name="The monitor does not know node elsewhere.")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/one/groups/data/77")
     expect(page.get_by_role("heading", name="There is no group data 77.")).to_be_visible()
+    detail = page.locator(".empty p")
+    expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
+    expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
+    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(["pipeline 0", "pipeline 1"])
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

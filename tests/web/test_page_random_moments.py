@@ -498,8 +498,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.policy.max_restarts}")
     troubled = sum(state in ("hung", "lost", "recovering") for state in states.values())
-    found = re.search(r"^(\d+) of \d+ active jobs? in trouble", shown["lead"][0])
-    same("jobs in trouble", int(found[1]) if found else 0, troubled)
+    found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|recovers? by)", shown["lead"][0])
+    same("jobs in trouble", sum(map(int, found)), troubled)
 
 
 # The test -------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
-from rankwatch_monitor.core.views.trouble import trouble_since
+from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
@@ -145,6 +145,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
+        "recovering_since": recovering_since(job, state),
         "world_size": job.world_size,
         "ranks_reporting": _reporting(job, now),
         "attempt": job.attempt,

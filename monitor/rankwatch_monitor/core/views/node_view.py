@@ -20,7 +20,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, Floats, Ints
-from rankwatch_monitor.core.views import downtime, job_view, rankings
+from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 
@@ -33,8 +33,8 @@ MOST_RANKS: Final = 256
 MOST_INCIDENTS: Final = 50
 _URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
 _OF_SUMMARY: Final = (
-    *("name", "state", "reason", "headline", "quiet_host"),
-    *("trouble_since", "verdict", "open_incidents", "ended_at"),
+    *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
+    *("open_incidents", "ended_at"),
 )
 """Of a job's summary: what its row in the list of jobs is labelled by."""
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
@@ -109,16 +109,22 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     """One host: what each job runs there, and the incidents of all jobs that named it; None: no job knows it."""
     jobs = list(jobs)
     parts = [part for job in jobs if (part := _of_job(job, host, now)) is not None]
-    named = sorted(incidents_by_host(jobs).get(host, ()), key=lambda incident: -incident.opened_at)
-    if not parts and not named:
+    about = node_verdict.incidents_about(jobs, host, now)
+    if not parts and not about:
         return None
     of_id = {job.id: job for job in jobs}
+    check = node_verdict.suspicious(parts, about)
     return {
         "host": host,
+        "verdict": node_verdict.verdict(host, parts, about),
+        "commands": node_verdict.commands(jobs, host) if check else [],
+        "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
-        "incidents": [_incident(of_id[each.job_id], each, now) for each in named[:MOST_INCIDENTS]],
-        "named_by": len(named),
+        "incidents": [
+            {**_incident(of_id[each.job_id], each, now), "named_as": how} for each, how in about[:MOST_INCIDENTS]
+        ],
+        "named_by": len(about),
     }
 
 
@@ -259,7 +265,7 @@ def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, An
 
 
 def of_states(states: Sequence[str]) -> str:
-    """How many ranks are in each state, the worst first: ``Of 8 ranks 1 is hung, 7 are waiting``."""
+    """How many ranks are in each state, the worst first: ``Of 8 ranks, 1 is hung, 7 are waiting``."""
     counts = Counter(states)
     total = len(states)
     if len(counts) == 1:
@@ -270,7 +276,7 @@ def of_states(states: Sequence[str]) -> str:
         for state in map(str, job_view.WORST_FIRST)
         if counts[state]
     ]
-    return f"Of {total:,} ranks {', '.join(parts)}"
+    return f"Of {total:,} ranks, {', '.join(parts)}"
 
 
 def _word(state: str) -> str:

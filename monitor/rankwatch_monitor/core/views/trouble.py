@@ -7,6 +7,15 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views.job_verdict import finding
 
 
+def recovering_since(job: Job, state: JobState) -> float | None:
+    """Unix seconds since when the job is being restarted, which is after its training stopped; None: it is not."""
+    incident = job.open_incident
+    if state is not JobState.RECOVERING or incident is None:
+        return None
+    decided, captured = incident.timeline.decided, incident.timeline.captured
+    return max((at for at in (decided, captured) if at is not None), default=incident.phase_since)
+
+
 def trouble_since(job: Job, state: JobState, now: float) -> float | None:
     """Unix seconds since when the job is in trouble; None: it is not, or it ended as wanted.
 

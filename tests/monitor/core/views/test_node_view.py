@@ -81,7 +81,7 @@ def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
 def test_a_node_has_its_ranks_devices_launchers_groups_and_incidents(hung: Scene) -> None:
     found = node_view.one_node([hung.job], "host-1", hung.now)
     assert found is not None
-    assert found["summary"] == "Of 2 ranks 1 is hung, 1 is waiting."
+    assert found["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
     [part] = found["jobs"]
     assert [(row["rank"], row["state"]) for row in part["ranks"]] == [(2, "hung"), (3, "waiting")]
     assert part["ranks"][0]["device"]["temperature"] == 81.0
@@ -101,7 +101,7 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
     assert last["states"] == {"hung": 1, "waiting": 1}
     named = f"{headline(hung.incident)}."
-    assert last["sentences"] == [named, "Rank 2 is the culprit.", "Of 2 ranks 1 is hung, 1 is waiting."]
+    assert last["sentences"] == [named, "Rank 2 is the culprit.", "Of 2 ranks, 1 is hung, 1 is waiting."]
     assert first["sentences"][:2] == ["No rank of this group is named by the open incident.", named]
     assert first["numbers"] == [0, 1]
     assert last["beside"] == [
@@ -169,4 +169,4 @@ def test_what_labels_a_job_in_the_list_labels_it_on_its_node(hung: Scene) -> Non
 def test_states_are_counted_worst_first() -> None:
     assert of_states(["running"]) == "Its rank is running"
     assert of_states(["running"] * 1200) == "All 1,200 ranks are running"
-    assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks 1 is dead, 1 is not seen yet, 1 is running"
+    assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks, 1 is dead, 1 is not seen yet, 1 is running"

@@ -44,10 +44,16 @@ def test_a_hang_counts_from_the_last_progress_and_ends_with_the_incident() -> No
 
 def test_a_job_stays_in_trouble_until_its_first_new_step() -> None:
     scene = Scene(on_hang="restart").run(20)
+    assert summary(scene.job, scene.now)["recovering_since"] is None
     scene.hang(2).until_found()
     began = since(scene)
     scene.until(lambda: summary(scene.job, scene.now)["state"] == "recovering", within=60)
     assert since(scene) == began
+    recovering = summary(scene.job, scene.now)["recovering_since"]
+    assert began is not None
+    assert began < recovering <= scene.now
+    scene.tick()
+    assert summary(scene.job, scene.now)["recovering_since"] == recovering
 
 
 def test_a_suspicion_counts_although_the_job_is_running() -> None:

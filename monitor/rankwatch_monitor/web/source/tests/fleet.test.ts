@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { alarm, headline, labelOf, matching, sorted, troubleAge, whyOf } from "../src/logic/fleet";
+import { alarm, headline, labelOf, matching, recoveringSince, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
@@ -29,9 +29,9 @@ test("the list is sorted as chosen", () => {
 });
 
 test("suspicions and recent failures are counted in the headline", () => {
-  assert.equal(headline(fleet, NOW), "1 of 4 active jobs in trouble, 1 suspected, 1 slow, 1 failed in the last 24 h");
-  assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW), "1 of 1 active job with a suspected hang");
-  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW), "One job, no trouble, 1 failed in the last 24 h");
+  assert.equal(headline(fleet, NOW), "1 job needs you (1 hung), 1 suspected, 1 slow, 1 failed in the last 12 h");
+  assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW), "1 job suspected");
+  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW), "One job, no trouble, 1 failed in the last 12 h");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW), "No job is running");
 });
 
@@ -64,4 +64,18 @@ test("a suspicion is marked as one, an order that is carried out is none", () =>
   const ordered = job("a", "running", { open_incidents: 1, reason: "a capture was ordered", headline: "A capture was ordered" });
   assert.deepEqual([whyOf(ordered), alarm(ordered, NOW)], ["A capture was ordered", ""]);
   assert.equal(headline([ordered], NOW), "One job, no trouble");
+});
+
+test("the headline separates what needs a person from what recovers by itself, over the hours of the digest", () => {
+  const ill = [job("a", "hung"), job("b", "hung"), job("c", "lost"), job("d", "recovering"), job("e", "recovering"), job("f", "failed", { ended_at: NOW - 20 * 3600 })];
+  assert.equal(headline(ill, NOW), "3 jobs need you (2 hung, 1 lost), 2 recover by themselves");
+  assert.equal(headline(ill, NOW, 24), "3 jobs need you (2 hung, 1 lost), 2 recover by themselves, 1 failed in the last 24 h");
+  assert.equal(headline([job("d", "recovering")], NOW), "1 job recovers by itself");
+});
+
+test("a recovering job has the age of its recovery, not that of the hang", () => {
+  const each = job("a", "recovering", { trouble_since: NOW - 725, recovering_since: NOW - 2 });
+  assert.equal(troubleAge(each, NOW), "2\u2009s");
+  assert.equal(recoveringSince(each), NOW - 2);
+  assert.equal(recoveringSince(job("a", "hung", { recovering_since: null })), null);
 });

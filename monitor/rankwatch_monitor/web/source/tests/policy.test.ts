@@ -58,6 +58,6 @@ test("settings are grouped, and one that the page does not know comes last", () 
   const settings = ["brand_new", "learned_factor", "on_hang", "detection"].map((name) => setting("text", { name }));
   const names = (rows: Setting[]) => rows.map((each) => each.name);
   assert.deepEqual(grouped(settings).map(({ title, basic, expert }) => [title, names(basic), names(expert)]), [
-    ["Actions", ["on_hang"], []], ["Hangs", ["detection"], ["learned_factor"]], ["Other", ["brand_new"], []],
+    ["What the monitor does", ["on_hang"], []], ["Hangs", ["detection"], ["learned_factor"]], ["Other", ["brand_new"], []],
   ]);
 });

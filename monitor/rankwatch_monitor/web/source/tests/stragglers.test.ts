@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance, Straggler } from "../src/api/types";
-import { findingFacts, findingWords, isLoud, isShown, restOf, score, slowdown, slowTag } from "../src/logic/stragglers";
+import { byWaiting, findingFacts, findingWords, isLoud, isShown, restOf, score, slowdown, slowTag, slowActionWords, slowSentence } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -51,4 +51,19 @@ test("a sentence stands once: what the headline begins with is not repeated", ()
 
 test("scores have two decimals", () => {
   assert.deepEqual([score(0.7), score(null)], ["0.70", "–"]);
+});
+
+test("the slow rank in a sentence: since when, in what, who waits", () => {
+  const slow = { rank: 5, host: "host-0", cause: "data", since: 1_000_000, own: 0.062, peers: 0.002, lateness: 0.06, share: 0.268, action: "log", action_reason: "" } as Straggler;
+  const sentence = slowSentence({ stragglers: [slow], open: 1 }, "Rank 5 on host-0 is slow: 31 ranks wait 60 ms", 1_000_431)!.replaceAll("\u2009", " ");
+  assert.match(sentence, /^Rank 5 on host-0 is slow since [\d:]+ \(7 min\): its input takes 62 ms against 2 ms on its peers; 31 ranks wait 60 ms \(27 %\) of each step\.$/);
+  assert.match(slowSentence({ stragglers: [slow], open: 3 }, "", 1_000_431)!, /the others wait .* 2 more ranks are slow\.$/);
+  assert.equal(slowSentence({ stragglers: [{ ...slow, own: null }], open: 1 }, "", 1_000_431), null);
+  assert.equal(slowActionWords(slow), "none (on_straggler = log)");
+  assert.equal(slowActionWords({ action: "restart_excluding_node", action_reason: "as set" }), "restart excluding node: as set");
+});
+
+test("the ranks that the others wait for longest stand first", () => {
+  const row = (rank: number, lateness: number | null, gpu_robust: number) => ({ rank, lateness, gpu_robust }) as Performance["ranks"][number];
+  assert.deepEqual(byWaiting([row(4, -0.01, 0.97), row(1, 0.003, 1), row(5, 0.06, 1), row(2, null, 0.9)]).map(({ rank }) => rank), [5, 1, 2, 4]);
 });

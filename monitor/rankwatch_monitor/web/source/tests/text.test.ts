@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, figure, gpuTime, percent, rate, runs } from "../src/logic/text";
+import { ago, duration, figure, gpuTime, percent, rate, runs, zoned } from "../src/logic/text";
+import { chooseZone } from "../src/logic/zone";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -40,4 +41,14 @@ test("neighbouring labels of small numbers differ", () => {
 test("what ranks cost is one kind of unit: GPU-minutes, then GPU-hours", () => {
   const found = [40, 216, 3600, 1.256 * 3600, 12.34 * 3600, 1234.5 * 3600].map((seconds) => gpuTime(seconds).replaceAll("\u2009", " "));
   assert.deepEqual(found, ["0.7 GPU-minutes", "3.6 GPU-minutes", "1.00 GPU-hours", "1.26 GPU-hours", "12.3 GPU-hours", "1,235 GPU-hours"]);
+});
+
+test("times of the monitor's sentences are in the chosen time zone", () => {
+  const now = Date.UTC(2026, 10, 26, 14, 2) / 1000;
+  chooseZone("utc");
+  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), "Node n1 not heard since 14:01:15 UTC (limit 60 s)");
+  chooseZone("local");
+  const local = new Date((now - 45) * 1000).toLocaleTimeString("en-GB", { hour12: false });
+  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), `Node n1 not heard since ${local} (limit 60 s)`);
+  assert.equal(zoned("no time", now), "no time");
 });

@@ -29,6 +29,8 @@ export interface JobSummary {
   headline?: string;
   /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
   trouble_since?: number | null;
+  /** Since when it is being restarted, in unix seconds; null: it is not. */
+  recovering_since?: number | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -492,7 +494,7 @@ export interface PlacedRank extends RankReport {
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 
 /** What a job is labelled by, in the list and on the pages of its nodes. */
-export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "ended_at">;
+export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "recovering_since" | "ended_at">;
 
 export interface PlacedLauncher extends Launcher {
   launcher_pid: number;
@@ -528,8 +530,16 @@ export interface NodeDetail {
     until: number | null;
     headline: string;
     outcome: string;
+    /** Whether the node is its culprit, its suspect, or quiet while it is open. Absent with older monitors. */
+    named_as?: "culprit" | "suspect" | "quiet";
   }[];
   named_by: number;
+  /** Whether anything points to a fault of the node. This and the next two are absent with older monitors. */
+  verdict?: string;
+  /** What to run to check it; empty: nothing points to it. */
+  commands?: string[];
+  /** A job that can be restarted without it. */
+  exclude?: { job: string; name: string; ranks: number[] } | null;
 }
 
 /** One group of the parallel layout. */

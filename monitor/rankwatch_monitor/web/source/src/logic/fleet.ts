@@ -16,6 +16,7 @@ export function isElsewhere(job: Labelled | Listed): job is JobElsewhere {
 /** In the order of the list; the first three are trouble, the first five are active. */
 export const STATES: readonly JobState[] = ["hung", "lost", "recovering", "starting", "running", "failed", "stopped", "finished"];
 const DAY = 86_400;
+const HOUR = 3600;
 
 export const isTroubled = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 3;
 const isActive = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 5;
@@ -27,7 +28,7 @@ const isSlow = (job: Labelled | Listed): boolean =>
 export const isSuspected = (job: Labelled | Listed): boolean =>
   !isElsewhere(job) && job.state === "running" && job.open_incidents > 0 && SUSPECTED.test(job.reason);
 const SUSPECTED = /^suspected\b/i;
-const hasFailed = (job: Labelled | Listed, now: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) < DAY;
+const hasFailed = (job: Labelled | Listed, now: number, within = DAY): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) <= within;
 
 /** One word for how a job stands. */
 export function labelOf(job: Labelled | Listed): Label {
@@ -43,8 +44,13 @@ export function whyOf(job: Labelled): string {
 /** How long the job has been as its label states: "12 min"; empty: it is well, or that is not known. */
 export function troubleAge(job: Labelled | Listed, now: number): string {
   if (isElsewhere(job) || job.trouble_since == null) return "";
-  const age = roughly(now - job.trouble_since);
+  const age = roughly(now - (recoveringSince(job) ?? job.trouble_since));
   return job.state === "failed" ? `${age} ago` : age;
+}
+
+/** Since when a recovering job recovers, which is after it stopped training; null: it does not, or an older monitor does not state it. */
+export function recoveringSince(job: Labelled | Listed): number | null {
+  return isElsewhere(job) || job.state !== "recovering" ? null : job.recovering_since ?? null;
 }
 
 /** How urgent a row is, for its colour; empty: it is not. */
@@ -86,15 +92,29 @@ export function matching(jobs: readonly Listed[], text: string, state: string): 
   });
 }
 
-export function headline(jobs: readonly Listed[], now: number): string {
+/** What needs a person, then what recovers by itself, suspicions and slow jobs; failures within the hours of the digest below it. */
+export function headline(jobs: readonly Listed[], now: number, hours = 12): string {
   const number = (which: (job: Listed) => boolean) => jobs.filter(which).length;
-  const [active, troubled, suspected] = [number(isActive), number(isTroubled), number(isSuspected)];
-  const failed = number((job) => hasFailed(job, now));
-  const of = `of ${active} active ${active === 1 ? "job" : "jobs"}`;
-  const lead = troubled > 0 ? `${troubled} ${of} in trouble` : suspected > 0 ? `${suspected} ${of} with a suspected hang` : calm(active, number(hasNoStep), number(isSlow));
-  const slow = number(isSlow);
-  const beside = troubled + suspected > 0 && slow > 0 && `${slow} slow`;
-  return [lead, troubled > 0 && suspected > 0 && `${suspected} suspected`, beside, failed > 0 && `${failed} failed in the last 24 h`].filter(Boolean).join(", ");
+  const inState = (state: JobState) => number((job) => job.state === state);
+  const [hung, lost, recovering, suspected, slow] = [inState("hung"), inState("lost"), inState("recovering"), number(isSuspected), number(isSlow)];
+  const failed = number((job) => hasFailed(job, now, hours * HOUR));
+  const need = hung + lost;
+  const kinds = [hung > 0 && `${hung} hung`, lost > 0 && `${lost} lost`].filter(Boolean).join(", ");
+  const parts = [
+    need > 0 && `${need} ${need === 1 ? "job needs" : "jobs need"} you (${kinds})`,
+    recovering > 0 && `${recovering} ${recovering === 1 ? "recovers by itself" : "recover by themselves"}`,
+    suspected > 0 && `${suspected} suspected`,
+  ].filter((part) => part !== false);
+  if (parts.length > 0 && need === 0) parts[0] = parts[0]!.replace(/^\d+/, (first) => `${first} ${first === "1" ? "job" : "jobs"}`);
+  if (parts.length === 0) parts.push(calm(number(isActive), number(hasNoStep), slow));
+  else if (slow > 0) parts.push(`${slow} slow`);
+  if (failed > 0) parts.push(`${failed} failed in the last ${span(hours)}`);
+  return parts.join(", ");
+}
+
+/** "12 h", "7 days", as the digest is headed. */
+export function span(hours: number): string {
+  return hours >= 72 ? `${hours / 24} days` : hours === 1 ? "hour" : `${hours} h`;
 }
 
 function calm(active: number, unproven: number, slow: number): string {

@@ -8,7 +8,7 @@ const NAMES: Record<string, string> = {
   heartbeat: "between heartbeats",
   initial_heartbeat: "first heartbeat",
   silence: "silence",
-  first_time: "first time",
+  first_time: "first run of a section",
 };
 
 const SOURCES: Record<string, string> = {

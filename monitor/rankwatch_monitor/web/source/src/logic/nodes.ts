@@ -20,7 +20,7 @@ export function byNode(worldSize: number, hostOf: (rank: number) => string | und
 }
 
 /** The coordinate for "not reported". */
-const NOWHERE = 0xffff;
+export const NOWHERE = 0xffff;
 
 /** Ranks by their coordinate in one dimension of the parallel layout, in its order; ranks without one come last. */
 export function byCoordinate(worldSize: number, dimension: string, coordinates: Uint16Array): NodeGroup[] {

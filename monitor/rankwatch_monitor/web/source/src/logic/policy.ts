@@ -65,7 +65,7 @@ export interface Group {
 }
 
 const GROUPS: readonly (readonly [string, readonly string[], readonly string[]])[] = [
-  ["Actions", ["on_hang", "observe_only", "max_restarts", "max_no_progress"], ["capture_deadline", "stop_deadline"]],
+  ["What the monitor does", ["on_hang", "observe_only", "max_restarts", "max_no_progress"], ["capture_deadline", "stop_deadline"]],
   ["Hangs", ["detection", "section_timeouts", "heartbeat_timeout", "initial_heartbeat_timeout", "out_of_section_timeout", "silence_timeout", "confirmation_window"],
     ["learn_timeouts", "calculate_timeouts", "learned_factor", "learned_minimum", "first_time_timeout"]],
   ["Stragglers", ["straggler_detection", "on_straggler", "straggler_slowdown", "straggler_alarms_per_day"],

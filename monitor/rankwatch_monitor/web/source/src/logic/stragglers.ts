@@ -2,7 +2,7 @@
 
 import type { Finding, Performance, Straggler } from "../api/types";
 import { times } from "./kernels";
-import { percent, plural, runs } from "./text";
+import { clock, duration, percent, plural, roughly, runs, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
@@ -101,4 +101,27 @@ export const SCORES = [
 /** How a straggler was detected. */
 export function foundBy(straggler: Straggler): string {
   return straggler.reference === "fastest" ? "by the threshold of the fastest reference" : "by the robust reference";
+}
+
+/**
+ * The costliest slow rank in a sentence: since when, in what, and who waits how long; null: no measurement explains it. `headline`: the
+ * monitor's, which has the number of ranks that wait.
+ */
+export function slowSentence({ stragglers, open }: Pick<Performance, "stragglers" | "open">, headline: string, now: number): string | null {
+  const first = stragglers[0];
+  if (!first || first.own == null || first.peers == null || first.lateness === null || first.share === null) return null;
+  const waiting = /([\d,]+) ranks? waits?\b/.exec(headline)?.[1];
+  const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
+  const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} is slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${Math.round(first.share * 100)}\u2009%) of each step.${more}`;
+}
+
+/** "none (on_straggler = log)": what the monitor does about a slow rank. */
+export function slowActionWords({ action, action_reason }: Pick<Straggler, "action" | "action_reason">): string {
+  return action === "log" ? "none (on_straggler = log)" : `${words(action)}${action_reason && `: ${action_reason}`}`;
+}
+
+/** Ranks as they are listed, those for which the others wait longest first; of equal ones the lower score. */
+export function byWaiting(ranks: Performance["ranks"]): Performance["ranks"] {
+  return [...ranks].sort((a, b) => Math.max(0, b.lateness ?? 0) - Math.max(0, a.lateness ?? 0) || (a.gpu_robust ?? 1) - (b.gpu_robust ?? 1));
 }

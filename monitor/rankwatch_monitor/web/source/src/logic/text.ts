@@ -1,6 +1,6 @@
 // Formatting of numbers, times and names.
 
-import { inZone } from "./zone";
+import { inZone, zone } from "./zone";
 
 const THIN = "\u2009";
 
@@ -51,6 +51,16 @@ export function clock(then: number | null, now: number): string {
   const time = date.toLocaleTimeString("en-GB", { hour12: false, ...inZone() });
   const day = (at: Date) => at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
   return now - then < 86_400 && day(date) === day(new Date(now * 1000)) ? time : `${day(date)} ${time.slice(0, 5)}`;
+}
+
+/** A sentence of the monitor with its times of day, "14:01:15 UTC", in the chosen time zone. */
+export function zoned(sentence: string, now: number): string {
+  return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (text, hours: string, minutes: string, seconds: string) => {
+    const midnight = Math.floor(now / 86_400) * 86_400;
+    const then = midnight + Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
+    const latest = then > now + 60 ? then - 86_400 : then; // it names what has happened
+    return zone.value === "utc" ? text : clock(latest, now);
+  });
 }
 
 /** "a", "a and b", "a, b and c". */

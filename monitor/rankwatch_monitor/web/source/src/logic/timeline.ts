@@ -79,6 +79,12 @@ export interface Lanes {
   missing: { lane: number; step: number }[];
 }
 
+/** The lanes of these ranks first, in their order; the others as they are. */
+export function led(timeline: SectionTimeline, first: readonly number[]): SectionTimeline {
+  const place = (rank: number) => (first.includes(rank) ? first.indexOf(rank) : first.length);
+  return { ...timeline, ranks: [...timeline.ranks].sort((a, b) => place(a.rank) - place(b.rank)) };
+}
+
 /** Columns by step number; each lane starts with the rank's own first span, since hosts' clocks differ. */
 export function lanes(timeline: SectionTimeline, width: number): Lanes {
   const iterations = [...new Set(timeline.ranks.flatMap((lane) => lane.steps.map((step) => step.iteration)))].sort((a, b) => a - b);

@@ -33,7 +33,7 @@ export function Audit({ job, version }: { job: string; version: unknown }) {
   return (
     <section aria-labelledby="audit">
       <h2 id="audit">Orders and changes so far</h2>
-      {entries.length === 0 ? <p class="note">None: nothing was ordered of this job, and no setting of it was changed, since the monitor keeps its audit log.</p> : (
+      {entries.length === 0 ? <p class="note">No order was given to this job, and no setting of it was changed, as far back as the audit log reaches.</p> : (
         <table class="audit">
           <thead><tr><th scope="col">Time</th><th scope="col">What</th><th scope="col">By token</th><th scope="col">From</th></tr></thead>
           <tbody>

@@ -7,6 +7,7 @@ import { get } from "../api/client";
 import type { Digest, DigestLink } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
+import { span } from "../logic/fleet";
 import { fleetAddress, HOURS, incidentAddress, jobAddress, nodeAddress } from "../logic/route";
 import { clock, count } from "../logic/text";
 
@@ -22,12 +23,12 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
   return (
     <details class="digest" open={opened.value ?? hours !== HOURS[0]} onToggle={(event) => (opened.value = event.currentTarget.open)}>
       <summary>
-        <h2>The last {lengthWords(hours)}</h2> <span class="sum">{counts(digest.summary)}</span>
+        <h2>The last {span(hours)}</h2> <span class="sum">{counts(digest.summary)}</span>
       </summary>
       <label class="span">
         Digest of{" "}
         <select value={hours} onChange={(event) => (location.hash = fleetAddress(Number(event.currentTarget.value)))}>
-          {[...HOURS].sort((a, b) => a - b).map((each) => <option key={each} value={each}>the last {lengthWords(each)}</option>)}
+          {[...HOURS].sort((a, b) => a - b).map((each) => <option key={each} value={each}>the last {span(each)}</option>)}
         </select>{" "}
         since {clock(digest.since, asOf.value)}, as of {clock(digest.until, asOf.value)}
       </label>
@@ -57,10 +58,6 @@ function counts(summary: string) {
     const [, figure, rest] = /^(\d[\d,]*)( .*)$/.exec(part) ?? [];
     return <Fragment key={part}> <span class="count">{figure ? <><b>{figure}</b>{rest}</> : part}</span></Fragment>;
   });
-}
-
-function lengthWords(hours: number): string {
-  return hours >= 72 ? `${hours / 24} days` : hours === 1 ? "hour" : `${hours} h`;
 }
 
 function address({ job, incident, host }: DigestLink): string {

@@ -7,21 +7,24 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
-import { incidentAddress, jobAddress } from "../logic/route";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
+import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, percent, rate, roughly } from "../logic/text";
+import { clock, count, percent, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
 import { NodeLink } from "./placelinks";
+import { narrow } from "./preferences";
 import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
 /** Jobs from which on the list can be searched. */
 const MANY = 4;
 const HOSTS_SHOWN = 10;
+/** Seconds. */
+const SHORT_LIFE = 1800;
 
 const text = signal("");
 const state = signal("");
@@ -38,11 +41,14 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
   if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
+  // Of a shorter life a line over hours shows nothing.
+  const speeds = watch.sparklines.value;
+  const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at) : sorted(jobs, "urgency", at);
   return (
-    <section class="fleet">
-      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at)}</h1>
+    <section class={drawn ? "fleet" : "fleet unspeeded"}>
+      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, hours ?? HOURS[0])}</h1>
       <DigestSection hours={hours} />
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
@@ -51,10 +57,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
           <button type="button" onClick={() => ((text.value = ""), (state.value = ""))}>Show all jobs</button>
         </p>
       )}
-      {visible.length > 0 && <Heads speeds={watch.sparklines.value !== null} />}
+      {visible.length > 0 && <Heads speeds={drawn} />}
       <ul class="jobs">
         {visible.map((job) => (
-          <JobRow key={job.id} job={job} sparklines={watch.sparklines.value} />
+          <JobRow key={job.id} job={job} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
         ))}
       </ul>
       {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
@@ -92,7 +98,7 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
 
 function Choices({ jobs }: { jobs: readonly Listed[] }) {
   const present = STATES.filter((each) => each === state.value || jobs.some((job) => job.state === each));
-  return (
+  const form = (
     <form class="choices" role="search" onSubmit={(event) => event.preventDefault()}>
       <label>
         Find <input type="search" value={text} placeholder="name, id or reason" onInput={(event) => (text.value = event.currentTarget.value)} />
@@ -112,6 +118,8 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
       </label>
     </form>
   );
+  if (!narrow.value) return form;
+  return <details class="finding-jobs" open={text.value !== "" || state.value !== "" || sort.value !== "urgency"}><summary>Find, filter, sort</summary>{form}</details>;
 }
 
 function coarse(then: number | null): string {
@@ -122,13 +130,19 @@ function coarse(then: number | null): string {
 function Heads({ speeds }: { speeds: boolean }) {
   return (
     <p class="heads" aria-hidden="true">
-      <span>State, since</span><span>Job</span><span>{speeds && "Speed, last 4 h"}</span>
+      <span>State, since</span><span>Job</span>{speeds && <span>Speed, last 4 h</span>}
       {["Speed now", "Step", "Ranks", "Restarts", "Goodput", "Began"].map((name) => <span key={name} class="figure">{name}</span>)}
     </p>
   );
 }
 
-function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | null }) {
+/** Whether it has lived for long enough that its speed over hours is a line. */
+function isOld(job: Listed, at: number): boolean {
+  return !isElsewhere(job) && job.started_at !== null && (job.ended_at ?? at) - job.started_at >= SHORT_LIFE;
+}
+
+/** `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */
+function JobRow({ job, sparklines, speeds }: { job: Listed; sparklines: Sparklines | null; speeds: boolean }) {
   const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
   const age = stale.value === null ? troubleAge(job, asOf.value) : "";
   return (
@@ -137,16 +151,16 @@ function JobRow({ job, sparklines }: { job: Listed; sparklines: Sparklines | nul
         <span class="standing">
           <JobMark state={job.state} label={labelOf(job)} />
           {age !== "" && <b class="age">{age}</b>}
-          {age !== "" && <small class="since">{job.state === "failed" ? "at" : "since"} {clock((job as JobSummary).trouble_since!, asOf.value)}</small>}
+          {age !== "" && <small class="since">{job.state === "failed" ? "at" : recoveringSince(job) !== null ? "down since" : "since"} {clock((job as JobSummary).trouble_since!, asOf.value)}</small>}
         </span>
         <span class="what">
           <b>{job.name}</b>
           {job.name !== job.id && <small class="id">{job.id}</small>}
-          {why && <span class="why">{why}</span>}
+          {why && <span class="why">{zoned(why, asOf.value)}</span>}
         </span>
         {!isElsewhere(job) && (
           <>
-            <Sparkline job={job.id} of={sparklines} />
+            {speeds && <Sparkline job={job.id} of={sparklines} />}
             <Figures job={job} />
           </>
         )}
@@ -165,7 +179,7 @@ function Figures({ job }: { job: JobSummary }) {
     <>
       <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
       <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration)}</Figure>
-      <Figure label={all ? "ranks" : "report"} name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
+      <Figure label="ranks" name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
       <Figure label="restarts">
         {job.restarts}
         <i>/{job.max_restarts}</i>

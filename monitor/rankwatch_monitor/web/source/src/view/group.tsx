@@ -1,8 +1,9 @@
 // One group of the parallel layout: its ranks, the worst first, what they wait for, and their collectives.
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Dimension, GroupDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
+import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
 import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { clock, count, plural } from "../logic/text";
@@ -13,12 +14,14 @@ import { NoPlace } from "./node";
 import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
 
+const LINKS = 24;
+
 export function GroupPage({ job, dimension, number }: { job: string; dimension: Dimension; number: number }) {
   const watch = useMemo(() => watchPlace<GroupDetail>(`/jobs/${encodeURIComponent(job)}/groups/${dimension}/${number}`), [job, dimension, number]);
   useEffect(() => () => watch.close(), [watch]);
   useEffect(() => showInTab(null, `${dimension} ${number} of ${job}`), [job, dimension, number]);
   const group = watch.answer.value;
-  if (watch.unknown.value !== null) return <NoPlace title={`There is no group ${dimension} ${number}.`} detail={watch.unknown.value.message} />;
+  if (watch.unknown.value !== null) return <NoGroup job={job} dimension={dimension} number={number} detail={watch.unknown.value.message} />;
   if (group === null) return <p class="loading">Loading group {dimension} {number}.</p>;
   const { min, max } = group.iterations;
   const [first, ...others] = group.sentences;
@@ -36,7 +39,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <div class="sides">
         <section>
           <h2>Ranks <small>worst first</small></h2>
-          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" />
+          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={group.sentences.join(" ")} />
           {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
         </section>
         <div>
@@ -55,6 +58,28 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
         </div>
       </div>
     </article>
+  );
+}
+
+/** The groups that the job has instead, as links. */
+function NoGroup({ job, dimension, number, detail }: { job: string; dimension: Dimension; number: number; detail: string }) {
+  const [known, setKnown] = useState<readonly (readonly [Dimension, number])[]>([]);
+  useEffect(() => {
+    const ended = new AbortController();
+    readGroups(job, ended.signal).then(setKnown, () => undefined); // shown by the connection bar
+    return () => ended.abort();
+  }, [job]);
+  const shown = known.slice(0, LINKS);
+  return (
+    <NoPlace title={`There is no group ${dimension} ${number}.`} detail={detail}>
+      {shown.length > 0 && (
+        <p>
+          Its groups: {shown.map(([name, each]) => <span key={`${name} ${each}`}><a href={groupAddress(job, name, each)}>{name} {each}</a> </span>)}
+          {known.length > shown.length && `and ${count(known.length - shown.length)} more`}
+        </p>
+      )}
+      <p><a href={jobAddress(job)}>Job {job}</a></p>
+    </NoPlace>
   );
 }
 

@@ -17,7 +17,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
     return (
       <section class="ledger">
         <h2>Incidents</h2>
-        <p class="note">None in this job so far.</p>
+        <p class="note">{job.ended_at === null ? "None in this job so far." : "No incidents in this run."}</p>
       </section>
     );
   }

@@ -14,7 +14,7 @@ import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, clock, count, percent, plural, rate, wholeDuration } from "../logic/text";
+import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -32,6 +32,7 @@ import { RankTable } from "./ranktable";
 import { RanksThen } from "./ranksthen";
 import { forgetSelection, takeSight } from "./selection";
 import { announcement } from "./shell";
+import { SlowBanner } from "./slowbanner";
 import { Stacks } from "./stacks";
 import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
@@ -67,7 +68,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const past = incident !== null && requested !== null && incident.closed_at !== null;
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
-  const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} />;
+  const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
+  const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} led={slow !== null} />;
   return (
     <article class="job" data-state={job.state}>
       <Head job={job} goodput={goodput.value} />
@@ -76,7 +78,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
+      {slow !== null && <SlowBanner job={job} performance={slow} state={state} todo={tab === "overview"} />}
+      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
       {requested === null && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
@@ -91,7 +94,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         ))}
       </nav>
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
-      {tab === "kernels" && <Kernels id={id} over={over} />}
+      {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && !past && stragglers}
@@ -175,7 +178,8 @@ function endedWith(job: JobSummary, incident: Incident | null): Incident | null 
 
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, last: Incident | null): string {
   // The headline is that of the open incident, also where the job was lost since.
-  const words = (job.state === "lost" ? silence(job) : last?.title) || job.headline || job.reason || sentence(job, grid);
+  const known = (job.state === "lost" ? silence(job) : last?.title) || job.headline || job.reason || sentence(job, grid);
+  const words = zoned(known, asOf.value);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
 }
 

@@ -2,12 +2,12 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
-import type { Kernel, Kernels as Table } from "../api/types";
+import type { Kernel, Kernels as Table, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
 import { inKernels, isUneven, nameAndShape, ratioOfSlowest, slowerFirst, slowRanksOf, slowRankWords, spark, spread, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
-import { score } from "../logic/stragglers";
+import { score, slowIn } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
 import { NodeLink } from "./placelinks";
 
@@ -15,7 +15,8 @@ const EVERY_MS = 10_000;
 /** CSS pixels of a sparkline, without the room for its end. */
 const [WIDTH, HEIGHT, ROOM] = [140, 22, 3];
 
-export function Kernels({ id, over }: { id: string; over: boolean }) {
+/** `slow`: the costliest slow rank of the job; null: there is none. */
+export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: Straggler | null }) {
   const table = useTable(id);
   if (table === null) return <p class="note">Loading the kernels.</p>;
   const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
@@ -26,6 +27,7 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
       </h2>
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
+          {slow !== null && <Acquitted table={table} slow={slow} />}
           <Uneven table={table} />
           <p class="finding">
             {slower.length === 0 ? "Over the median of all ranks, no kernel takes longer than it did before." : (
@@ -64,6 +66,13 @@ export function Kernels({ id, over }: { id: string; over: boolean }) {
       )}
     </section>
   );
+}
+
+/** That the kernels are not why a rank is slow, where they are not. */
+function Acquitted({ table, slow }: { table: Table; slow: Straggler }) {
+  const timed = table.kernels.some(({ ranks }) => ranks > 1);
+  if (!timed || slow.cause === "compute" || slowRanksOf(table.kernels).some(({ rank }) => rank === slow.rank)) return null;
+  return <p class="finding"><b>The kernels of rank {slow.rank} are as fast as those of its peers: the cause is {slow.cause === "unexplained" ? "elsewhere" : `its ${slowIn(slow.cause)}`}.</b></p>;
 }
 
 const NAMED = 2;

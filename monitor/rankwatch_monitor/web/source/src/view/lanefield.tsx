@@ -18,6 +18,8 @@ const WHEEL = 1.0025;
 
 interface Field {
   timeline: SectionTimeline;
+  /** Ranks whose lanes are marked. */
+  blamed: readonly number[];
   /** Null until the width is known. */
   placed: Lanes | null;
   /** Index of the span that is described below the lanes. */
@@ -29,7 +31,7 @@ interface Field {
   resized: (width: number) => void;
 }
 
-export function LaneField({ timeline, placed: whole, at, choose, width, view, show, resized }: Field) {
+export function LaneField({ timeline, blamed, placed: whole, at, choose, width, view, show, resized }: Field) {
   const placed = useMemo(() => whole && viewed(whole, view, width), [whole, view, width]);
   /** Where a drag began and is, in pixels. */
   const [drag, setDrag] = useState<readonly [number, number] | null>(null);
@@ -94,7 +96,7 @@ export function LaneField({ timeline, placed: whole, at, choose, width, view, sh
     <div class="lanes">
       <ol aria-hidden="true" style={{ height: `${placed?.height ?? 0}px` }}>
         {placed?.tops.map((top, lane) => (
-          <li key={lane} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={timeline.ranks[lane]?.host}>
+          <li key={lane} class={blamed.includes(timeline.ranks[lane]?.rank ?? -1) ? "blamed" : undefined} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={timeline.ranks[lane]?.host}>
             {timeline.ranks[lane] && <b>{timeline.ranks[lane].rank}</b>}
             <small>{timeline.ranks[lane]?.host}</small>
           </li>

@@ -21,7 +21,7 @@ export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | nu
           <thead>
             <tr>
               <th scope="col">What</th>
-              <th scope="col" class="number">In force</th>
+              <th scope="col" class="number">Limit</th>
               <th scope="col">Source</th>
               {further.map(([name, title]) => <th key={name} scope="col" class="number">{title}</th>)}
             </tr>
@@ -44,7 +44,8 @@ export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | nu
         </button>
       )}
       <p class="note">
-        Configured limits act at once, others raise a suspicion first. "Learned earlier": in an earlier run of the job.
+        Configured limits act at once, others raise a suspicion first.
+        {visible.some((timeout) => /earlier/.test(origin(timeout))) || further.some(([name]) => name === "loaded") ? ' "Learned earlier": in an earlier run of the job.' : ""}
       </p>
     </>
   );

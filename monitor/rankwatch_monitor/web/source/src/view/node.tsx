@@ -1,13 +1,17 @@
 // One node over all jobs: its ranks and devices, launchers, groups, and the incidents that named it.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
-import { labelOf, troubleAge, whyOf } from "../logic/fleet";
-import { groupAddress, incidentAddress, jobAddress } from "../logic/route";
-import { ago, clock, count, duration, plural, wholeDuration, words } from "../logic/text";
+import { labelOf, whyOf } from "../logic/fleet";
+import { isGone, launcherWords } from "../logic/nodejobs";
+import { incidentAddress, jobAddress } from "../logic/route";
+import { ago, clock, count, duration, plural } from "../logic/text";
 import { JobMark } from "./marks";
+import { NodeAction } from "./nodeaction";
+import { NodeJobs } from "./nodejobs";
 import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
 
@@ -24,53 +28,30 @@ export function NodePage({ host }: { host: string }) {
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.summary}</p>
-      <div class={live.length > 1 ? "many" : "sides"}>
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict ?? node.summary}</p>
+      <NodeAction node={node} />
+      {node.verdict !== undefined && <p class="note">{node.summary}</p>}
+      <NodeJobs parts={live} host={host} />
+      <div class="pair">
+        <Incidents node={node} />
         <div>
-          {live.map((part) => <OfJob key={part.job} part={part} host={host} />)}
           <Ended parts={node.jobs.filter((part) => part.over)} host={host} />
-        </div>
-        <div>
-          <Incidents node={node} />
+          <LaunchersOf parts={live} />
         </div>
       </div>
     </article>
   );
 }
 
-export function NoPlace({ title, detail }: { title: string; detail: string }) {
+const sentenceOf = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+
+export function NoPlace({ title, detail, children }: { title: string; detail: string; children?: ComponentChildren }) {
   return (
     <section class="empty">
       <h1>{title}</h1>
-      <p>{detail}</p>
+      <p>{sentenceOf(detail)}</p>
+      {children}
       <p><a href="#/">All jobs of this monitor</a></p>
-    </section>
-  );
-}
-
-function OfJob({ part, host }: { part: Part; host: string }) {
-  const shared = part.groups.filter(({ ranks }) => ranks > 1); // each rank's own groups are in its row
-  const age = stale.value === null ? troubleAge(part, asOf.value) : "";
-  const why = whyOf(part);
-  return (
-    <section class="on">
-      <h2>
-        <JobMark state={part.state} label={labelOf(part)} />
-        {age !== "" && <b class="age">{age}</b>}
-        <a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>}
-        <small>{part.total_ranks === 0 ? "runs no rank here" : `${plural(part.total_ranks, "rank")} here`}{part.attempt > 0 && `, attempt ${part.attempt}`}</small>
-      </h2>
-      {why !== "" && <p class="because">{why}</p>}
-      <Launchers part={part} />
-      <Ranks part={part} host={host} />
-      {shared.length > 0 && (
-        <p class="links">
-          Shared groups{" "}
-          {shared.map(({ dimension, number, ranks }) => (
-            <span key={`${dimension}${number}`}><a href={groupAddress(part.job, dimension, number)}>{dimension} {number}</a> <small>{plural(ranks, "rank")}</small></span>
-          ))}
-        </p>
-      )}
     </section>
   );
 }
@@ -106,21 +87,20 @@ function Ended({ parts, host }: { parts: readonly Part[]; host: string }) {
   );
 }
 
-function Launchers({ part }: { part: Part }) {
-  if (part.launchers.length === 0) return <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p>;
-  return <>{part.launchers.map((each) => <p key={each.node} class={each.silent || each.lost !== null ? "note gone" : "note"}>{launcherWords(each)}</p>)}</>;
+/** The launchers of all jobs that are not over, folded: one that is silent stands with its job. */
+function LaunchersOf({ parts }: { parts: readonly Part[] }) {
+  const number = parts.reduce((sum, { launchers }) => sum + launchers.length, 0);
+  if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
+  return (
+    <details class="of-launchers">
+      <summary>{plural(number, "launcher")} here</summary>
+      {parts.map((part) => <div key={part.job}><b>{part.name}</b>{part.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
+    </details>
+  );
 }
 
-function launcherWords(launcher: Part["launchers"][number]): string {
-  const { silent, last_seen: seen } = launcher;
-  const contact = silent && seen !== undefined ? `not heard since ${clock(seen, asOf.value)}, for ${wholeDuration(asOf.value - seen)}` : `last message ${duration(launcher.last_seen_age)} ago`;
-  const ended = launcher.ended === null ? "" : `ended: ${launcher.ended_reason || words(launcher.ended)}`;
-  return [
-    `Launcher ${launcher.node}, process ${launcher.launcher_pid}, ${launcher.role}`,
-    launcher.role_reason,
-    launcher.lost === null ? "" : `lost: ${launcher.lost}`,
-    ended || contact,
-  ].filter(Boolean).join("; ") + ".";
+function Launchers({ part }: { part: Part }) {
+  return <>{part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}</>;
 }
 
 function Incidents({ node }: { node: NodeDetail }) {
@@ -128,13 +108,13 @@ function Incidents({ node }: { node: NodeDetail }) {
   return (
     <section class="named" aria-label="Incidents that named this node">
       <h2>Incidents that named it <small>{count(node.named_by)}, over all jobs</small></h2>
-      {node.named_by === 0 && <p class="note">No incident of the jobs that the monitor holds has named it: nothing points to a fault of this node.</p>}
+      {node.named_by === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.opened_at, asOf.value)}</time>
             <a href={incidentAddress(each.job, each.incident)}>{each.headline}</a>
-            <small>{each.closed_at === null ? <b>not over, {duration((each.until ?? asOf.value) - each.since)} so far</b> : each.outcome || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `named as ${each.named_as === "quiet" ? "not heard" : each.named_as}; `}{each.closed_at === null ? <b>not over, {duration((each.until ?? asOf.value) - each.since)} so far</b> : each.outcome || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>

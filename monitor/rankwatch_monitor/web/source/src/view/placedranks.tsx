@@ -8,7 +8,7 @@ import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
-import { score, slowTag } from "../logic/stragglers";
+import { restOf, score, slowTag } from "../logic/stragglers";
 import { clock, count, duration, percent, plural, range, roughly, runs } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
@@ -19,9 +19,11 @@ interface Props {
   name: string;
   /** Leave out what the page itself is about. */
   without: "node" | "groups";
+  /** Text above, of which nothing is repeated. */
+  above?: string;
 }
 
-export function PlacedRanks({ job, ranks, name, without }: Props) {
+export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
   const [each, showEach] = useState(false);
   const lines = alike(ranks);
   const columns = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1));
@@ -41,7 +43,7 @@ export function PlacedRanks({ job, ranks, name, without }: Props) {
             return (
               <tr key={first.rank} class={isTrouble(first.state) ? "troubled" : undefined} data-slow={first.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
                 <th scope="row" class="number">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
-                <td><State rank={first} same={same.length} open={() => showEach(true)} /></td>
+                <td><State rank={first} above={above} same={same.length} open={() => showEach(true)} /></td>
                 {columns.map(({ head, kind, cell }) => <td key={head} class={kind}>{cell(same)}</td>)}
               </tr>
             );
@@ -54,14 +56,14 @@ export function PlacedRanks({ job, ranks, name, without }: Props) {
 }
 
 /** `same`: how many ranks the line stands for. */
-function State({ rank, same, open }: { rank: PlacedRank; same: number; open: () => void }) {
+function State({ rank, above, same, open }: { rank: PlacedRank; above: string; same: number; open: () => void }) {
   const { straggler } = rank;
   return (
     <>
       <RankMark state={rank.state} /> {rank.state}
       {same > 1 && <button type="button" class="quiet" onClick={open}>{same} alike: show each</button>}
       {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
-      {straggler && <small class="why">{straggler.reason.replace(/\.$/, "")}. Since {clock(straggler.since, asOf.value)}, for {roughly(asOf.value - straggler.since)}.</small>}
+      {straggler && <small class="why">{restOf(straggler.reason.replace(/\.$/, ""), above) && `${straggler.reason.replace(/\.$/, "")}. `}Since {clock(straggler.since, asOf.value)}, for {roughly(asOf.value - straggler.since)}.</small>}
       {rank.reason !== "" && <small class="why">{rank.reason}</small>}
     </>
   );

@@ -69,7 +69,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
   return (
     <section class="policy" aria-labelledby="policy">
       <h2 id="policy">
-        Policy <small>in force for this job; changes apply from the next evaluation, within 0.1 s</small>
+        Policy <small>of this job; a change acts at once: the next evaluation, within 0.1 s, uses it, and the ranks have new limits within 2 s</small>
       </h2>
       <div class="narrowing">
         <label class="line">
@@ -130,7 +130,7 @@ function Field({ setting, text, edit }: { setting: Setting; text: string; edit: 
       </select>
     );
   }
-  const hint = setting.kind === "seconds_by_name" ? "step=180, checkpointing=420" : setting.optional ? "off" : undefined;
+  const hint = setting.kind === "seconds_by_name" ? "step=180" : setting.optional ? "off" : undefined;
   return (
     <input
       {...common} value={text} placeholder={hint} autocomplete="off" spellcheck={false}

@@ -97,6 +97,8 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   };
   const counts = grid ? tally(grid.codes, grid.legend) : new Map<Cell, number>();
   const stateCounts: ReadonlyMap<Cell, number> = snapshot && grid?.look === "state" ? counts : new Map<Cell, number>();
+  // Slow ranks run: in the legend each rank is counted once.
+  const slowRunning = grid === null ? 0 : [...slow.keys()].filter((rank) => grid.legend[grid.codes[rank]!] === "running").length;
   const present = (grid?.order ?? []).filter((cell) => (counts.get(cell) ?? 0) > 0);
   const words = (cell: Cell) => cellWords(grid!.look, cell);
   return (
@@ -111,7 +113,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>
             <RankMark state={state} />
-            {words(state)} <b>{count(counts.get(state))}</b>
+            {words(state)} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
           </button>
         ))}
         {slow.size > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />slow <b>{count(performance!.open)}</b></span>}

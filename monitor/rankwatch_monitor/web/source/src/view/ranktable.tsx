@@ -43,7 +43,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const ranksShown = rows.reduce((sum, same) => sum + same.length, 0);
   // Of ranks that have not reported nothing else is known.
   const known = states.some((state) => state !== "unseen");
-  const heads = 3 + (known ? 2 : 0) + (shown?.look === "lateness" ? 1 : 0) + (shown?.look === "robust" ? 1 : 0) + (past || !known ? 0 : 3);
+  const beating = !past && known && rows.some((same) => same.some((one) => one.heartbeat_age != null));
+  const heads = 3 + (known ? 2 : 0) + (shown?.look === "lateness" ? 1 : 0) + (shown?.look === "robust" ? 1 : 0) + (past || !known ? 0 : 2) + (beating ? 1 : 0);
   return (
     <section class="ranks">
       <h2>
@@ -60,7 +61,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               {known && <th scope="col">{past ? "Last section" : "Section"}</th>}
               {!past && known && <th scope="col" class="number">Time in it</th>}
-              {!past && known && <th scope="col" class="number wide" title="Since the training loop last sent a heartbeat or completed a step">Heartbeat age</th>}
+              {beating && <th scope="col" class="number wide" title="Since the training loop last sent a heartbeat or completed a step">Heartbeat age</th>}
               {!past && known && <th scope="col" class="number wide" title="Since anything was received of the rank: a rank that hangs still reports">Report age</th>}
               {known && <th scope="col" class="number wide">Step</th>}
             </tr>
@@ -89,7 +90,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
                   {known && <td class="code">{openSection(report)?.name ?? (report.idle != null ? "outside" : "–")}</td>}
                   {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, duration)}</td>}
-                  {!past && known && <td class="number wide">{figures((one) => one.heartbeat_age, duration)}</td>}
+                  {beating && <td class="number wide">{figures((one) => one.heartbeat_age, duration)}</td>}
                   {!past && known && <td class="number wide">{figures((one) => one.report_age, duration)}</td>}
                   {known && <td class="number wide">{figures((one) => one.iteration, count)}</td>}
                 </tr>,

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { openSession } from "../api/session";
-import { lastContact, now, responding, retryAt, stale, tokenRefused, tokenRejection } from "../api/connection";
+import { asOf, lastContact, now, responding, retryAt, stale, tokenRefused, tokenRejection } from "../api/connection";
 import { retryNow } from "../live/stream";
 import type { Stale } from "../logic/serverclock";
 import { clock, wholeDuration } from "../logic/text";
@@ -62,7 +62,7 @@ function Pulse({ outdated }: { outdated: Stale | null }) {
   return (
     <span class={outdated ? "pulse lost" : "pulse"}>
       <i aria-hidden="true" />
-      {outdated ? `Unknown since ${clock(outdated.since, now.value)}` : "Live"}
+      {outdated ? `Unknown since ${clock(outdated.since, now.value)}` : <><span>Live</span> <time aria-hidden="true">· {clock(asOf.value, asOf.value)}</time></>}
     </span>
   );
 }

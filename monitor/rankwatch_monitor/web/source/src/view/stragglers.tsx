@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
-import { findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
+import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
 import { ago, clock, count, duration, gpuTime, percent, roughly, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
@@ -14,12 +14,13 @@ import { selected } from "./selection";
 const FEW = 8;
 const WORST = 5;
 
-/** `headline`: the text at the top of the page, which is not repeated. */
-export function Stragglers({ job, performance, headline }: { job: string; performance: Performance; headline: string }) {
+/** `headline`: the text at the top of the page, which is not repeated; `led`: what to do stands there too. */
+export function Stragglers({ job, performance, headline, led }: { job: string; performance: Performance; headline: string; led: boolean }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const rest = restOf(sentence, headline);
+  const measured = led && slowSentence(performance, headline, asOf.value) !== null;
+  const rest = measured ? "" : restOf(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">
@@ -31,8 +32,8 @@ export function Stragglers({ job, performance, headline }: { job: string; perfor
           {facts && <small>{facts}{finding.since !== null && ` · since ${clock(finding.since, asOf.value)}, for ${roughly(asOf.value - finding.since)}`}</small>}
         </p>
       )}
-      {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={headline} />}
-      {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} />}
+      {!led && performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={headline} />}
+      {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} acted={led} />}
       {ended.length > 0 && (
         <details>
           <summary>Recently ended ({count(ended.length)})</summary>
@@ -70,13 +71,15 @@ interface Rows {
   /** The text above the table; reasons in it are not repeated. */
   above?: string;
   over?: boolean;
+  /** What the monitor does about the first one stands above. */
+  acted?: boolean;
 }
 
-function Table({ name, rows, total, above = "", over = false }: Rows) {
+function Table({ name, rows, total, above = "", over = false, acted = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
   const known = visible.some((each) => each.own != null);
-  const why = visible.some((each) => !isShown(each.reason, above) || each.action !== "log");
+  const why = visible.some((each) => !isShown(each.reason, above) || (each.action !== "log" && !(acted && rows.length === 1)));
   return (
     <>
       <div class="scroll" role="region" aria-label={name} tabIndex={0}>
@@ -175,13 +178,13 @@ function Distribution({ performance }: { performance: Performance }) {
 }
 
 function Worst({ performance }: { performance: Performance }) {
-  const visible = performance.ranks.slice(0, WORST);
+  const visible = byWaiting(performance.ranks).slice(0, WORST);
   const slow = slowRanks(performance);
   const known = SCORES.filter(([name]) => visible.some((each) => each[name] !== null));
   if (visible.length === 0) return null;
   return (
     <div>
-      <h3>The worst ranks by score and lateness</h3>
+      <h3>The worst ranks, those that the others wait for longest first</h3>
       <div class="scroll" role="region" aria-label="The worst ranks" tabIndex={0}>
         <table>
           <thead>

@@ -5,7 +5,7 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { type Absence, absence, lanes, type Lanes, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
+import { type Absence, absence, lanes, type Lanes, led, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
@@ -28,7 +28,9 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   const [until, setUntil] = useState<number | null>(null);
   /** Only steps whose time in collectives is known. */
   const [profiled, setProfiled] = useState(false);
-  const { timeline, problem } = useTimeline(watch.id, ranks, last, until, profiled);
+  const { timeline: answer, problem } = useTimeline(watch.id, ranks, last, until, profiled);
+  const blamed = blamedRanks(watch, incident);
+  const timeline = useMemo(() => (answer === null ? null : led(answer, blamed)), [answer, blamed.join()]);
   const [width, setWidth] = useState(0);
   const placed = useMemo(() => (timeline && width > 0 ? lanes(timeline, width) : null), [timeline, width]);
   const [at, setAt] = useState<number | null>(null);
@@ -97,7 +99,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length > 0 && (
         <>
           <Key timeline={timeline} />
-          <LaneField timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
+          <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
             {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys. Drag, Ctrl with the wheel, + and − zoom; Shift with the wheel or the arrows moves; 0 shows whole steps.</small>}
           </p>
@@ -114,12 +116,19 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
 }
 
 /** The selected rank, culprits, stragglers, and other ranks for comparison. */
+/** Culprits of the open incident and slow ranks, the costliest first. */
+function blamedRanks(watch: JobWatch, incident: Incident | null): number[] {
+  return [
+    ...(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank).slice(0, 4) : []),
+    ...(watch.performance.value?.stragglers ?? []).map((straggler) => straggler.rank).slice(0, 4),
+  ];
+}
+
 function proposal(watch: JobWatch, incident: Incident | null): string {
   const size = watch.job.value?.world_size ?? 0;
   const wanted = [
     ...(selected.peek() === null ? [] : [selected.peek()!]),
-    ...(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank).slice(0, 4) : []),
-    ...(watch.performance.value?.stragglers ?? []).map((straggler) => straggler.rank).slice(0, 4),
+    ...blamedRanks(watch, incident),
   ];
   const found = new Set(wanted.filter((rank) => rank < size));
   for (let rank = 0; rank < size && found.size < SHOWN_RANKS; rank++) found.add(rank);

@@ -1,0 +1,55 @@
+// The jobs of a node as rows of one table, and its launchers in words.
+
+import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
+import { alike } from "./alike";
+import { deviceFacts } from "./device";
+import { whyOf } from "./fleet";
+import { clock, duration, percent, range, wholeDuration, words, zoned } from "./text";
+
+export type Part = NodeDetail["jobs"][number];
+
+export const isGone = (launcher: PlacedLauncher): boolean => launcher.silent === true || launcher.lost !== null;
+
+/** "Launcher n1, process 10: active; last message 0 s ago." A state that is not heard any more is the last one. */
+export function launcherWords(launcher: PlacedLauncher, now: number): string {
+  const { silent, last_seen: seen } = launcher;
+  const gone = silent === true && seen !== undefined;
+  const ended = launcher.ended === null ? "" : `ended: ${launcher.ended_reason || words(launcher.ended)}`;
+  return `Launcher ${launcher.node}, process ${launcher.launcher_pid}: ${[
+    gone ? `last state ${launcher.role}, not heard for ${wholeDuration(now - seen)} (since ${clock(seen, now)})` : launcher.role,
+    launcher.role_reason,
+    launcher.lost === null ? "" : `lost: ${launcher.lost}`,
+    ended || (gone ? "" : `last message ${duration(launcher.last_seen_age)} ago`),
+  ].filter(Boolean).join("; ")}.`;
+}
+
+/** What is wrong with a job, by the clock of the page where that names a silence. */
+export function whyHere(part: Part, now: number): string {
+  if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(now - part.trouble_since)}`;
+  return zoned(whyOf(part), now);
+}
+
+/** Launchers of which the reason of the job does not state already that they are not heard. */
+export function goneBesides(part: Part, why: string): PlacedLauncher[] {
+  return /not heard|nothing was received/i.test(why) ? [] : part.launchers.filter(isGone);
+}
+
+/** Ranks that are alike as one row; with nothing to show of them, the job is a row by itself. */
+export function linesOf(part: Part, each: boolean): PlacedRank[][] {
+  const lines = alike(part.ranks);
+  return each ? lines.flat().map((rank) => [rank]) : lines;
+}
+
+/** What is known of ranks besides their state: "the others wait 26.8 % of a step, GPU score 1.00, 61 °C". */
+export function factsOf(same: readonly PlacedRank[]): string {
+  const waits = range(same.map((rank) => rank.scores?.lateness_share), (share) => percent(Math.max(0, share)));
+  const notable = same.some((rank) => (rank.scores?.lateness_share ?? 0) >= NOTABLE);
+  const scores = range(same.map((rank) => rank.scores?.gpu_robust), (score) => score.toFixed(2));
+  return [
+    notable && `the others wait for it for ${waits} of a step`,
+    scores !== "" && `GPU score ${scores}`,
+    deviceFacts(...same.map(({ device }) => device)),
+  ].filter(Boolean).join(", ");
+}
+
+const NOTABLE = 0.05;

@@ -1,0 +1,128 @@
+// All jobs of a node in one table: a row for the ranks of a job that are alike.
+
+import { useState } from "preact/hooks";
+import type { PlacedRank } from "../api/types";
+import { asOf, stale } from "../api/connection";
+import { labelOf, troubleAge } from "../logic/fleet";
+import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
+import { jobAddress, rankAddress } from "../logic/route";
+import { isTrouble, openSection } from "../logic/severity";
+import { restOf, slowTag } from "../logic/stragglers";
+import { clock, count, duration, plural, range, roughly, runs } from "../logic/text";
+import { JobMark, RankMark } from "./marks";
+import { GroupLinks } from "./placelinks";
+
+export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
+  if (parts.length === 0) return null;
+  return (
+    <section class="node-jobs">
+      <h2>Jobs here now <small>{count(parts.length)}, those in trouble first</small></h2>
+      <div class="scroll" role="region" aria-label={`Ranks of all jobs on ${host}`} tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Job</th>
+              <th scope="col" class="number">Ranks</th>
+              <th scope="col">State</th>
+              <th scope="col">Section</th>
+              <th scope="col" class="number">Time in it</th>
+              <th scope="col" class="number">Step</th>
+              <th scope="col">Why</th>
+            </tr>
+          </thead>
+          {parts.map((part) => <Rows key={part.job} part={part} />)}
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Rows({ part }: { part: Part }) {
+  const [each, showEach] = useState(false);
+  const lines = linesOf(part, each);
+  const more = part.total_ranks - part.ranks.length;
+  return (
+    <tbody data-state={part.state}>
+      {(lines.length > 0 ? lines : [[]]).map((same, i) => {
+        const first = same[0];
+        return (
+          <tr key={first?.rank ?? "none"} class={first && isTrouble(first.state) ? "troubled" : undefined} data-slow={first?.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
+            {i === 0 && <th scope="rowgroup" rowSpan={Math.max(1, lines.length)} class="job"><JobCell part={part} /></th>}
+            {first === undefined ? <td colSpan={5} class="note">no rank here</td> : <RankCells job={part.job} same={same} open={() => showEach(true)} />}
+            <td class="why">
+              {i === 0 && <JobWhy part={part} />}
+              {first !== undefined && <RankWhy job={part.job} same={same} above={whyHere(part, asOf.value)} />}
+              {i === lines.length - 1 && more > 0 && <small>{plural(more, "more rank")} not shown</small>}
+              {i === 0 && each && <button type="button" class="quiet" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
+            </td>
+          </tr>
+        );
+      })}
+    </tbody>
+  );
+}
+
+function JobCell({ part }: { part: Part }) {
+  const age = stale.value === null ? troubleAge(part, asOf.value) : "";
+  return (
+    <>
+      <JobMark state={part.state} label={labelOf(part)} />
+      {age !== "" && <b class="age">{age}</b>}
+      <span class="of"><a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>}</span>
+    </>
+  );
+}
+
+function RankCells({ job, same, open }: { job: string; same: readonly PlacedRank[]; open: () => void }) {
+  const first = same[0]!;
+  const { straggler } = first;
+  return (
+    <>
+      <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
+      <td class="of-rank">
+        <RankMark state={first.state} /> {first.state}
+        {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
+        {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
+      </td>
+      <td class="code section">{openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
+      <td class="number time">{range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), duration) || "–"}</td>
+      <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
+    </>
+  );
+}
+
+function JobWhy({ part }: { part: Part }) {
+  const why = whyHere(part, asOf.value);
+  return (
+    <>
+      {why !== "" && <p>{why}</p>}
+      {goneBesides(part, why).map((each) => <p key={each.node} class="gone">{launcherWords(each, asOf.value)}</p>)}
+    </>
+  );
+}
+
+/** `above`: what is wrong with the job, which is not repeated. */
+function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[]; above: string }) {
+  const first = same[0]!;
+  const { straggler } = first;
+  const notes = [
+    straggler && `${restOf(straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
+    first.reason,
+    factsOf(same),
+  ].filter(Boolean);
+  const grouped = same.length === 1 && Object.keys(first.groups).length > 0;
+  return (
+    <>
+      {notes.map((note) => <small key={note}>{note}</small>)}
+      {grouped && <small>groups <GroupLinks job={job} groups={first.groups} /></small>}
+      {!grouped && <SharedGroups job={job} same={same} />}
+    </>
+  );
+}
+
+/** The groups that all of these ranks are in. */
+function SharedGroups({ job, same }: { job: string; same: readonly PlacedRank[] }) {
+  const shared = Object.fromEntries(Object.entries(same[0]!.groups).filter(([name, number]) => same.every(({ groups }) => Object.entries(groups).some(([other, its]) => other === name && its === number))));
+  if (Object.keys(shared).length === 0) return null;
+  return <small>groups <GroupLinks job={job} groups={shared} /></small>;
+}
