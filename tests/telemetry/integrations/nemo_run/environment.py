@@ -125,7 +125,7 @@ class Nemo:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
