@@ -23,6 +23,7 @@ from rankwatch_monitor.core.ranks import SILENT_INTERVALS, Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
@@ -121,9 +122,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
         "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
-        "incidents": [
-            {**_incident(of_id[each.job_id], each, now), "named_as": how} for each, how in about[:MOST_INCIDENTS]
-        ],
+        "incidents": [_incident(of_id[each.job_id], each, now, named_as=how) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(about),
     }
 
@@ -240,7 +239,8 @@ def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[d
     ]
 
 
-def _incident(job: Job, incident: Incident, now: float) -> dict[str, Any]:
+def _incident(job: Job, incident: Incident, now: float, *, named_as: str) -> dict[str, Any]:
+    quiet = quiet_host(job, now) if named_as == node_verdict.QUIET else None
     return {
         "job": incident.job_id,
         "incident": incident.id,
@@ -249,8 +249,9 @@ def _incident(job: Job, incident: Incident, now: float) -> dict[str, Any]:
         "closed_at": incident.closed_at,
         "since": downtime.began(incident),
         "until": downtime.known_until(job, incident, now),
-        "headline": headline(incident),
+        "headline": headline(incident) if quiet is None else quiet.headline,
         "outcome": incident.outcome,
+        "named_as": named_as,
     }
 
 

@@ -34,6 +34,11 @@ test("the line goes on between outages that follow one another", () => {
   assert.deepEqual(values, [1, 1, 0, 0, 1.1, 1.1, 1.1, 0, 0, 1.2, 1.2]);
 });
 
+test("an outage that goes on is the end of the line", () => {
+  const { time, values } = withOutages([60, 75, 90], [1, 1, 0], [{ from: 80, to: 90 }]);
+  assert.deepEqual([time.at(-1), values.at(-1)], [90, 0]);
+});
+
 test("a line without outages is the same, and one without points remains empty", () => {
   const [time, values] = [[1, 2], [3, 4]];
   assert.equal(withOutages(time, values, [{ from: -5, to: 0 }]).time, time);

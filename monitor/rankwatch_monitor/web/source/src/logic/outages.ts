@@ -54,11 +54,11 @@ export function withOutages(time: readonly number[], values: readonly (number | 
       points.splice(0, points.indexOf(first));
       rows.push([before.to + EDGE, first[1]]);
     }
-    if (before && known.length === 0) {
+    if (before && after && known.length === 0) {
       // No point, or none with a speed: the steps of the attempt by those that the incidents name.
-      const steps = after && before.after != null && after.before != null ? after.before - before.after : 0;
-      const mean = after && steps > 0 ? steps / (after.from - before.to) : null;
-      rows.push([before.to + EDGE, mean], ...(after && mean !== null ? [[after.from - EDGE, mean] as [number, number]] : []));
+      const steps = before.after != null && after.before != null ? after.before - before.after : 0;
+      const mean = steps > 0 ? steps / (after.from - before.to) : null;
+      rows.push([before.to + EDGE, mean], ...(mean !== null ? [[after.from - EDGE, mean] as [number, number]] : []));
       points.length = 0;
     }
     rows.push(...points.filter(([at]) => before === undefined || at > before.to + EDGE));

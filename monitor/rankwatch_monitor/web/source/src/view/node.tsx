@@ -8,7 +8,7 @@ import { watchPlace } from "../live/place";
 import { labelOf, whyOf } from "../logic/fleet";
 import { isGone, launcherWords } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { ago, clock, count, duration, plural } from "../logic/text";
+import { ago, clock, count, duration, plural, zoned } from "../logic/text";
 import { JobMark } from "./marks";
 import { NodeAction } from "./nodeaction";
 import { NodeJobs } from "./nodejobs";
@@ -113,7 +113,7 @@ function Incidents({ node }: { node: NodeDetail }) {
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.opened_at, asOf.value)}</time>
-            <a href={incidentAddress(each.job, each.incident)}>{each.headline}</a>
+            <a href={incidentAddress(each.job, each.incident)}>{zoned(each.headline, asOf.value)}</a>
             <small>{each.named_as !== undefined && each.named_as !== "culprit" && `named as ${each.named_as === "quiet" ? "not heard" : each.named_as}; `}{each.closed_at === null ? <b>not over, {duration((each.until ?? asOf.value) - each.since)} so far</b> : each.outcome || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
