@@ -265,7 +265,7 @@ def test_a_crash_is_reported_by_the_launcher_and_restarted_by_it(api: Api, job: 
     assert [(c["rank"], c["class"]) for c in incident["culprits"]] == [(3, "dead")]
     assert "was killed by SIGKILL" in incident["reason"]
     assert incident["timeline"]["since"] == pytest.approx(incident["opened_at"] - 0.2, abs=0.05)
-    assert [r["state"] for r in api.ranks(job)] == ["running", "running", "running", "dead"]
+    assert [r["state"] for r in api.ranks(job)] == ["waiting", "waiting", "waiting", "dead"]
     launcher.events({"kind": "restarting", "reason": incident["reason"]})
     launcher.start(2)
     send(api, job, 2, resumed_at=8)

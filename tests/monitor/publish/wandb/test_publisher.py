@@ -130,8 +130,7 @@ def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(
     job = scored(4)
     job.last_heard = NOW
     written(publisher, job, NOW, NOW + 100.0)  # nothing was received from it for longer than its silence timeout
-    (lost,) = written_runs(tmp_path)
-    assert (lost.finished, lost.exit_code) == (True, 1)
+    wait_for(lambda: [run.exit_code for run in written_runs(tmp_path)] == [1], "W&B's service has written the end")
     job.last_heard = NOW + 2000.0
     written(publisher, job, NOW + 2000.0)
     publisher.close(10.0)
