@@ -113,7 +113,7 @@ export function slowSentence({ stragglers, open }: Pick<Performance, "stragglers
   const waiting = /([\d,]+) ranks? waits?\b/.exec(headline)?.[1];
   const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
   const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} is slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${Math.round(first.share * 100)}\u2009%) of each step.${more}`;
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${Math.round(first.share * 100)}\u2009%) of each step.${more}`;
 }
 
 /** "none (on_straggler = log)": what the monitor does about a slow rank. */

@@ -16,7 +16,7 @@ export function NodeAction({ node: { host, commands = [], exclude = null, verdic
   return (
     <section class="todo" aria-label="What to do about this node">
       {commands.map((command) => <Command key={command} command={command} />)}
-      {exclude !== null && <p class="ways"><button type="button" onClick={leaveOut}>Restart {exclude.name} without {host} …</button></p>}
+      {exclude !== null && <p class="ways"><button type="button" onClick={leaveOut}>Restart {exclude.name}{exclude.name !== exclude.job && ` (${exclude.job})`} without {host} …</button></p>}
     </section>
   );
 }

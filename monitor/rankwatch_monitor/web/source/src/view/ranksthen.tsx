@@ -17,8 +17,8 @@ export function RanksThen({ incident, worldSize }: { incident: Incident; worldSi
   const was = (state: RankState, ranks: readonly number[], words: string) => ranks.length > 0 && (
     <tr>
       <th scope="row">{runs(ranks)}</th>
-      <td>{plural(ranks.length, "rank")}</td>
-      <td><RankMark state={state} /> {words}</td>
+      <td />
+      <td><RankMark state={state} /> {words} <small>{plural(ranks.length, "rank")}</small></td>
     </tr>
   );
   return (

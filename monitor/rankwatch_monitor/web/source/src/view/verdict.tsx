@@ -108,12 +108,15 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   ];
 }
 
+/** The monitor's reason where the policy records a hang and does nothing, which the advice states already. */
+const RECORDS = "the policy only records";
+
 function action(job: JobSummary, incident: Incident): Fact {
   // When a suspicion is acted on is stated above.
   const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
   if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
   const over = incident.closed_at !== null;
-  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : undefined };
+  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : why === RECORDS ? "on_hang = log" : why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
   const not = !taken && over ? "not taken; " : "";
