@@ -231,8 +231,10 @@ def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
     opened(page, f"{monitor_url}/#/jobs/j")
     course = page.get_by_role("region", name="The last hour")
     expect(course.get_by_role("heading")).to_have_text(
-        [re.compile("^Speed"), re.compile("^train_loss"), "Goodput of the hour before"]
+        [re.compile("^Speed"), re.compile("^train_loss"), "Goodput of the run so far"]
     )
+    script.jobs["j"]["started_at"] -= 3600
+    expect(course.get_by_role("heading").last).to_have_text("Goodput of the hour before")
     charts = course.get_by_role("img")
     expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
     top = [page.locator(each).first.bounding_box() for each in (".course", ".grid, .rank-grid, table")]
@@ -267,6 +269,11 @@ def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, 
     expect(steps.locator(".key [aria-pressed=false]")).to_have_count(1)
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(6)
+    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).press("Enter")
+    expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
+    line = steps.locator(".u-cursor-x").bounding_box()
+    assert line is not None
+    assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2
     page.mouse.move(0, 0)
     expect(page.locator(".tip")).to_have_count(0)
 

@@ -55,6 +55,16 @@ test("the time of incidents has the names and the seconds of their stages", () =
   assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["new steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
 });
 
+test("an entry that is over has its stages, although the incident was read while it was open", () => {
+  const open = incident({ phase: "capturing", timeline: { ...hung, captured: null, restarted: null, first_step: null }, closed_at: null });
+  assert.deepEqual(stages({ ...entry, capture_s: 1.1 }, open, 500, true), {
+    Detect: { seconds: 11, open: false }, Decide: { seconds: 0, open: false }, Capture: { seconds: 1.1, open: false },
+    Restart: { seconds: 1, open: false }, Recover: { seconds: 1.5, open: false },
+  });
+  const going = stages({ ...entry, capture_s: null, restart_s: null, first_step_s: null, total_s: null }, open, 114, true);
+  assert.deepEqual(going.Capture, { seconds: 3, open: true });
+});
+
 test("time that is not that of the stages has a name of its own", () => {
   const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500, true)]);
   assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["new steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
@@ -62,7 +72,7 @@ test("time that is not that of the stages has a name of its own", () => {
 
 test("what has passed since the answer belongs to the stage that goes on", () => {
   const crash = incident({ kind: "process_exited", phase: "acting", timeline: { ...hung, since: 100, detected: 100, decided: 100, captured: null, restarted: null, first_step: null } });
-  const taken = stages(entry, crash, 108.5, true);
+  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, crash, 108.5, true);
   assert.deepEqual(taken.Restart, { seconds: 8.5, open: true });
   const now = asOfNow({ productive: 100, handling: 8 }, [taken], 108.5);
   assert.deepEqual(byStage(now, [taken]), { buckets: { productive: 100, Restart: 8.5 }, apart: [] });

@@ -62,10 +62,14 @@ export interface Stage {
   open: boolean;
 }
 
-/** The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known. */
+/**
+ * The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known, or where the
+ * entry is newer: over, as its total states.
+ */
 export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, heard: boolean): Record<string, Stage> {
   const found: Record<string, Stage> = {};
-  if (incident !== undefined) phases(incident, now, heard).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
+  const newer = entry.total_s !== null && incident?.closed_at === null;
+  if (incident !== undefined && !newer) phases(incident, now, heard).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
   else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s].forEach((seconds, i) => {
     if (seconds !== null) found[STAGES[i]!] = { seconds, open: false };
   });

@@ -44,22 +44,29 @@ export function ago(then: number | null, now: number): string {
   return now - then < 1 ? "just now" : `${wholeDuration(now - then)} ago`;
 }
 
+function timeOfDay(at: Date): string {
+  return at.toLocaleTimeString("en-GB", { hour12: false, ...inZone() });
+}
+
 /** Wall-clock time in the chosen time zone; with the date if it is not today. */
 export function clock(then: number | null, now: number): string {
   if (then === null) return "–";
   const date = new Date(then * 1000);
-  const time = date.toLocaleTimeString("en-GB", { hour12: false, ...inZone() });
+  const time = timeOfDay(date);
   const day = (at: Date) => at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
   return now - then < 86_400 && day(date) === day(new Date(now * 1000)) ? time : `${day(date)} ${time.slice(0, 5)}`;
 }
 
-/** A sentence of the monitor with its times of day, "14:01:15 UTC", in the chosen time zone. */
+/**
+ * A sentence of the monitor with its times of day, "14:01:15 UTC", in the chosen time zone. They stay times of day: the sentence has no
+ * date, and what it names may be older than a day.
+ */
 export function zoned(sentence: string, now: number): string {
   return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (text, hours: string, minutes: string, seconds: string) => {
     const midnight = Math.floor(now / 86_400) * 86_400;
     const then = midnight + Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
     const latest = then > now + 60 ? then - 86_400 : then; // it names what has happened
-    return zone.value === "utc" ? text : clock(latest, now);
+    return zone.value === "utc" ? text : timeOfDay(new Date(latest * 1000));
   });
 }
 

@@ -72,6 +72,8 @@ export function Plot(props: Plotted) {
   const [at, setAt] = useState<number | null>(null);
   /** Pixels from the left at which the mouse is over this chart itself; null: it is not. */
   const [under, setUnder] = useState<number | null>(null);
+  const mouse = useRef(under);
+  mouse.current = under;
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const seen = useMemo(() => lines.filter((line) => !hidden.has(line.name)).sort((a, b) => Number(b.behind ?? false) - Number(a.behind ?? false)), [lines, hidden]);
   shown.current = { ...props, lines: seen };
@@ -86,7 +88,7 @@ export function Plot(props: Plotted) {
     import("uplot").then(
       ({ default: Chart }) => {
         if (gone) return;
-        chart.current = new Chart(options(element.clientWidth, shown, setAt), data(shown.current), element);
+        chart.current = new Chart(options(element.clientWidth, shown, mouse, setAt), data(shown.current), element);
         resized.observe(element);
       },
       // The monitor is unreachable, which the connection bar shows: retry.
@@ -195,7 +197,7 @@ function data({ time, lines }: Plotted): uPlot.AlignedData {
   return [time as number[], ...stacked(lines)];
 }
 
-function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
+function options(width: number, shown: { current: Plotted }, mouse: { current: number | null }, moved: (index: number | null) => void): uPlot.Options {
   const { lines, height, top, format, label = format, together, fit, least = 0, across, tick = across, apart } = shown.current;
   const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
   const areas = lines.filter((line) => line.stack).length;
@@ -236,6 +238,8 @@ function options(width: number, shown: { current: Plotted }, moved: (index: numb
     // An area reaches down to the one below it, and the lowest to the axis.
     bands: Array.from({ length: Math.max(0, areas - 1) }, (_, i) => ({ series: [i + 1, i + 2] as [number, number] })),
     hooks: {
+      // The mouse rests where it was, and a new chart notices it only once it moves.
+      ready: [(chart) => mouse.current !== null && chart.setCursor({ left: mouse.current - chart.over.offsetLeft, top: 0 })],
       drawClear: [(chart) => shade(chart, shown.current.incidents)],
       draw: [
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
