@@ -71,7 +71,7 @@ def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    show(page, monitor_url, script, "#/nodes/node-0", ".place table")
+    show(page, monitor_url, script, "#/jobs/j/groups/pipeline/1", ".place table")
     table = page.locator(".place .scroll").first
     assert table.evaluate("each => each.scrollWidth > each.clientWidth")
     kinds = table.evaluate("each => getComputedStyle(each).backgroundAttachment")

@@ -44,10 +44,32 @@ PATIENCE: Final = 30.0
 ONWARD: Final = 12.0
 """Seconds by which the page's clock may be ahead of the monitor's, which stands still."""
 TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?)+$")
+OF_INCIDENTS: Final = {Bucket.HANG, Bucket.HANDLING, Bucket.RESTART}
+BUCKETS: Final = {
+    "new steps": Bucket.PRODUCTIVE,
+    "evaluation": Bucket.EVALUATION,
+    "checkpoints": Bucket.CHECKPOINTING,
+    "start-up": Bucket.STARTUP,
+    "shutdown": Bucket.SHUTDOWN,
+    "recomputed steps": Bucket.RECOMPUTED,
+    "stalled": Bucket.STALLED,
+    "between runs": Bucket.DOWN,
+    "not monitored": Bucket.UNSEEN,
+    "runs without steps": Bucket.UNMEASURED,
+    **dict.fromkeys(("hang", "Detect", "Unresolved"), Bucket.HANG),
+    **dict.fromkeys(("handling incidents", "Decide", "Capture", "Restart", "Stop"), Bucket.HANDLING),
+    **dict.fromkeys(("restarts", "Recover"), Bucket.RESTART),
+}
+"""What the page calls them, or the stages of incidents that it shows instead."""
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
-UNFOLD: Final = "() => document.querySelector('.ranks [data-alike] button')?.click()"
-"""Shows each rank that is alike with others in a line of its own."""
+UNFOLD: Final = """(each) => {
+  const elided = [...document.querySelectorAll('.ranks tbody th')].some((head) => head.innerText.includes('…'));
+  if (each || elided) document.querySelector('.ranks [data-alike] button')?.click();
+}"""
+"""Shows each rank in a line of its own if asked to, or if the line of those that are alike leaves out numbers."""
+STATE: Final = re.compile(r"([a-z]+?)(?: ?(\d+) alike)?(?:rank ([\d–, ]+): (?:culprit|suspect) of attempt \d+)?")
+"""The state of a row, how many ranks are alike, and which of those were named in an attempt before."""
 READ: Final = """() => {
   const words = (node) => (node?.innerText ?? '').replace(/\\s+/g, ' ').trim();
   const all = (css, read) => [...document.querySelectorAll(css)].map(read);
@@ -61,8 +83,9 @@ READ: Final = """() => {
     facts: pairs('.head dl.facts'), now: all('p.now', words), verdict: all('.verdict h2', words),
     kicker: all('.verdict .kicker b', words), sequel: all('.verdict .sequel', words),
     answers: pairs('.verdict dl.answers'),
-    legend: all('.grid .legend button', words),
+    legend: all('.grid .legend button', words), ringed: all('.grid .ringed', words),
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
+    heads: all('.ranks thead th', words),
     rows: all('.ranks tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
     incidents: all('.ledger li', (li) => [words(li.querySelector('.why')), words(li.querySelector('small'))]),
     counted: all('.ledger h2 small', words), goodput: pairs('.goodput dl.facts'),
@@ -297,6 +320,46 @@ def about(what: str, text: str, expected: float, *, most: float = ONWARD) -> Non
     holds(f"{what} {text} about {expected:.1f} s", expected - 1.0 <= seconds(text) <= expected + most)
 
 
+def from_to(what: str, text: str, expected: list[float]) -> None:
+    """The smallest and the largest of some ages, ``3 s–5 s``, or one that is that of all; a dash: none is known."""
+    known = [each for each in expected if each == each]
+    if not known:
+        return same(what, text, "–")
+    holds(f"{what} is known", text != "–", text, known)
+    least, _, most = text.partition("–")
+    about(f"least {what}", least, min(known), most=1.0)
+    about(f"most {what}", most or least, max(known), most=1.0)
+    return None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table of ranks, for one rank or for those that are alike."""
+
+    ranks: list[int]
+    state: str
+    former: set[int]
+    """Those that were named in an attempt before."""
+    cells: list[str]
+
+
+def table_of(rows: list[list[str]]) -> list[Line]:
+    return [line_of(row) for row in rows]
+
+
+def line_of(row: list[str]) -> Line:
+    holds("the numbers of a line are complete", "…" not in row[1], row)
+    ranks = sorted(ranks_in(row[1]))
+    alone = TAGS.sub("", row[3]) if len(ranks) == 1 else row[3]
+    made = STATE.fullmatch(alone)
+    if made is None:
+        raise Differs(f"state of a line: {row}")
+    same("ranks that are alike", int(made[2] or 1), len(ranks))
+    former = ranks_in(made[3] or "") if len(ranks) > 1 else set(ranks if " of attempt " in row[3] else ())
+    holds("ranks named in an attempt before are in their line", former <= set(ranks), row)
+    return Line(ranks, made[1], former, row)
+
+
 def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun) -> None:
     """One job's overview with the core, and its parts with each other."""
     state, ranks = state_of(job, now), rank_states(job, now)
@@ -327,7 +390,11 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     compare_speed(shown, job, now, run)
 
     # The grid's legend, the text of the grid for screen readers, and the table.
-    same("legend", {w.rsplit(" ", 1)[0]: int(w.rsplit(" ", 1)[1]) for w in shown["legend"]}, dict(counts))
+    slow = {s.rank for s in job.performance.open_stragglers}
+    calm = {**counts, "running": counts["running"] - sum(ranks[rank] == "running" for rank in slow)}
+    expected = {name: calm[name] for name in counts if counts[name]}
+    same("legend", {w.rsplit(" ", 1)[0]: int(w.rsplit(" ", 1)[1]) for w in shown["legend"]}, expected)
+    same("slow ranks of the legend", shown["ringed"], [f"slow {len(slow)}"] if slow else [])
     same(
         "grid",
         Counter({w.split(" ", 1)[1]: int(w.split(" ", 1)[0]) for w in shown["field"].split(": ")[1].split(", ")}),
@@ -336,19 +403,17 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     culprits = {c.rank for c in incident.culprits} if incident else set()
     former = incident is not None and incident.attempt < job.attempt
     quiet = quiet_host(job, now)
-    table = {int(row[1]): row for row in shown["rows"]}
-    same(
-        "table",
-        {rank: TAGS.sub("", row[3]) for rank, row in table.items()},
-        dict(enumerate(ranks)),
-    )
-    same("named in the table", {rank for rank, row in table.items() if row[0]}, set() if former else culprits)
-    tagged = {rank for rank, row in table.items() if " of attempt " in row[3]}
+    table = table_of(shown["rows"])
+    same("lines of the table", sorted(rank for line in table for rank in line.ranks), list(range(len(ranks))))
+    same("table", {rank: line.state for line in table for rank in line.ranks}, dict(enumerate(ranks)))
+    named = {rank for line in table for rank in line.ranks if line.cells[0]}
+    same("named in the table", named, set() if former else culprits)
+    tagged = {rank for line in table for rank in line.former}
     same("culprits of an attempt before", tagged, culprits if former else set())
     seen = any(each != "unseen" for each in ranks)
-    for rank, row in table.items():
+    for line in table:
         if seen and not over and state != "lost":
-            compare_ages(rank, row, job, now)
+            compare_ages(line.ranks, dict(zip(shown["heads"], line.cells[1:], strict=True)), job, now)
 
     # Incidents: the list, the panel, the sentences.
     known = sorted(job.incidents, key=lambda each: -each.opened_at)
@@ -401,15 +466,25 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
 
     if shown["goodput"]:
         same_share("goodput of the run", shown["goodput"]["Whole run"][0], ratio(job))
-    spent = {bucket: s for bucket, s in goodput_accounting.spent(job).items() if s >= 0.05}
-    same("buckets", len(shown["buckets"]), len(spent))
-    total = sum(seconds(text) for _, text in shown["buckets"])
-    holds("buckets add up", abs(total - sum(spent.values())) <= len(spent), total, spent)
+    compare_buckets(shown["buckets"], job, going_on=incident is not None)
 
-    slow = {s.rank for s in job.performance.open_stragglers}
     same("stragglers", {int(rank) for rank in shown["slow"]}, slow)
     if shown["stragglers"]:
         same("number of stragglers", shown["stragglers"][0].split()[0], str(len(slow)) if slow else "none")
+
+
+def compare_buckets(shown: list[tuple[str, str]], job: Job, *, going_on: bool) -> None:
+    """The seconds of each bucket, of incidents as their stages; that of a stage that goes on has those until now."""
+    spent = {bucket: s for bucket, s in goodput_accounting.spent(job).items() if s >= 0.05}
+    found: dict[Bucket, float] = {}
+    for name, text in shown:
+        found[BUCKETS[name]] = found.get(BUCKETS[name], 0.0) + seconds(text)
+    same("names of buckets", len({name for name, _ in shown}), len(shown))
+    ahead = {bucket: found.get(bucket, 0.0) - spent.get(bucket, 0.0) for bucket in found.keys() | spent.keys()}
+    late = [bucket for bucket, s in ahead.items() if s > 1.0]
+    holds("buckets", all(s >= -1.0 for s in ahead.values()), shown, spent)
+    holds("one bucket grows", len(late) <= going_on and set(late) <= OF_INCIDENTS, shown, spent)
+    holds("it grows by the time since the answer", all(ahead[each] <= ONWARD for each in late), shown, spent)
 
 
 def compare_speed(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun) -> None:
@@ -460,26 +535,30 @@ def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) 
     holds("a failed job has a reason", state != "failed" or sentence, sentence)
 
 
-def compare_ages(rank: int, row: list[str], job: Job, now: float) -> None:
+def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float) -> None:
     """Section, time in it, heartbeat age and step of one row, as they were when the row was read."""
     columns = job.columns
-    opened = {
-        name: float(at) for name, at in zip(columns.sections, columns.open_since_RS[rank], strict=False) if at == at
-    }
-    _, _, _, _, section, inside, heartbeat, report, step = row[:9]
-    same(f"step of rank {rank}", step, "–" if columns.iteration_R[rank] < 0 else f"{columns.iteration_R[rank]:,}")
-    if columns.last_heartbeat_R[rank] == columns.last_heartbeat_R[rank]:
-        about(f"heartbeat of rank {rank}", heartbeat, now - columns.last_heartbeat_R[rank], most=1.0)
-    else:
-        same(f"heartbeat of rank {rank}", heartbeat, "–")
-    if columns.last_heard_R[rank] == columns.last_heard_R[rank]:
-        about(f"report of rank {rank}", report, now - columns.last_heard_R[rank], most=1.0)
-    if opened:
-        first = min(opened, key=lambda name: opened[name])
-        same(f"section of rank {rank}", section, first)
-        about(f"time of rank {rank} in it", inside, now - opened[first], most=1.0)
-    else:
-        holds(f"rank {rank} is in no section", section in ("outside", "–"), section)
+    section, inside, report, step = (row[each] for each in ("Section", "Time in it", "Report age", "Step"))
+    beats = columns.last_heartbeat_R
+    same("a column of heartbeats", "Heartbeat age" in row, bool((beats == beats).any()))
+    steps = sorted({int(each) for each in columns.iteration_R[ranks] if each >= 0})
+    same(f"steps of ranks {ranks}", step, "–".join(f"{each:,}" for each in (steps[:1] + steps[1:][-1:])) or "–")
+    from_to(f"heartbeat of ranks {ranks}", row.get("Heartbeat age", "–"), (now - beats[ranks]).tolist())
+    if (heard := [now - at for at in columns.last_heard_R[ranks].tolist() if at == at]) != []:
+        from_to(f"report of ranks {ranks}", report, heard)
+    entered = []
+    for rank in ranks:
+        opened = {
+            name: float(at) for name, at in zip(columns.sections, columns.open_since_RS[rank], strict=False) if at == at
+        }
+        if opened:
+            first = min(opened, key=lambda name: opened[name])
+            same(f"section of rank {rank}", section, first)
+            entered.append(now - opened[first])
+        else:
+            holds(f"rank {rank} is in no section", section in ("outside", "–"), section)
+    if entered:
+        from_to(f"time of ranks {ranks} in {section}", inside, entered)
 
 
 def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) -> None:
@@ -512,12 +591,12 @@ def end(scenes: list[Run]) -> float:
     return scenes[0].scene.now
 
 
-def settled(page: Page, compare: Callable[[dict[str, Any]], None]) -> str:
+def settled(page: Page, compare: Callable[[dict[str, Any]], None], *, each: bool = False) -> str:
     """Empty once the page shows what is expected; what still differs after :data:`PATIENCE`."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            page.evaluate(UNFOLD)
+            page.evaluate(UNFOLD, each)
             compare(page.evaluate(READ))
         except (Differs, KeyError, IndexError, AttributeError, AssertionError) as found:  # incomplete, or other
             if time.monotonic() > until:
@@ -580,6 +659,6 @@ def look(
                 shown = chance.choice(runs)
                 page.goto(f"{monitor.url}/#/jobs/{shown.job.id}")
             page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-            found = settled(page, partial(compare_job, job=shown.job, now=now, run=shown))
+            found = settled(page, partial(compare_job, job=shown.job, now=now, run=shown), each=chance.random() < 0.2)
         where = shown.job.id if shown else "the list of jobs"
         assert not found, f"{seed}: moment {moment} at {now:.0f} of {where}: {found}"

@@ -119,6 +119,8 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     script.score("j", slow=(5, 3), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
     rows = page.get_by_role("region", name="Ranks, worst first").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["5", "3", "0–2, 4, 6, 7"])
+    rows.get_by_role("button", name="6 alike").click()
     expect(rows.locator("th")).to_have_text(["5", "3", "0", "1", "2", "4", "6", "7"])
     expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×", "slow 1.25×"])
     expect(page.locator(".grid .ringed")).to_have_text("slow 2")
@@ -131,7 +133,9 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
 
     script.speed_up("j")
     expect(rings).to_have_count(0)
-    expect(rows.locator("th").first).to_have_text("0")
+    expect(rows.locator("th")).to_have_text([str(rank) for rank in range(8)])
+    page.get_by_role("button", name="One line for ranks that are alike").click()
+    expect(rows.locator(".tag.slow")).to_have_count(0)
 
 
 def test_scores_that_no_rank_has_are_left_out(page: Page, monitor_url: str, script: Script) -> None:

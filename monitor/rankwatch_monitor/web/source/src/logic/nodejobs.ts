@@ -31,7 +31,7 @@ export function whyHere(part: Part, now: number): string {
 
 /** Launchers of which the reason of the job does not state already that they are not heard. */
 export function goneBesides(part: Part, why: string): PlacedLauncher[] {
-  return /not heard|nothing was received/i.test(why) ? [] : part.launchers.filter(isGone);
+  return /not (been )?heard|nothing was received/i.test(why) ? [] : part.launchers.filter(isGone);
 }
 
 /** Ranks that are alike as one row; with nothing to show of them, the job is a row by itself. */

@@ -115,7 +115,6 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   );
 }
 
-/** The selected rank, culprits, stragglers, and other ranks for comparison. */
 /** Culprits of the open incident and slow ranks, the costliest first. */
 function blamedRanks(watch: JobWatch, incident: Incident | null): number[] {
   return [
@@ -124,6 +123,7 @@ function blamedRanks(watch: JobWatch, incident: Incident | null): number[] {
   ];
 }
 
+/** The selected rank, culprits, stragglers, and other ranks for comparison. */
 function proposal(watch: JobWatch, incident: Incident | null): string {
   const size = watch.job.value?.world_size ?? 0;
   const wanted = [
