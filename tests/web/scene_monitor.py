@@ -14,6 +14,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.http import stream
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.service.monitor import Clock, Monitor
+from support.served import served
 from support.waiting import wait_for
 
 
@@ -59,7 +60,7 @@ def serving_scenes(*jobs: Job, now: float, spans: Sequence[SpanRecord] = ()) -> 
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        await server.serve()
+        await served(server)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     usual, stream.INTERVAL = stream.INTERVAL, 0.1  # type: ignore[misc]

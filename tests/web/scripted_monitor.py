@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from rankwatch.contract.enums import RankState
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import mount
+from support.served import served
 from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
 from web.scripted_tabs import COOKIE, add_tabs
 
@@ -205,7 +206,7 @@ def serving(script: Script, port: int | None = None) -> Iterator[str]:
     listener.bind(("127.0.0.1", port or 0))
     listener.listen()  # from here on a caller waits instead of being refused
     server = uvicorn.Server(uvicorn.Config(_app(script), log_level="error", timeout_graceful_shutdown=1, ws="none"))
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(server, listener)))
+    thread = threading.Thread(target=lambda: asyncio.run(served(server, listener)))
     script.open = True
     thread.start()
     try:
@@ -215,15 +216,6 @@ def serving(script: Script, port: int | None = None) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         listener.close()
-
-
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    await server.serve(sockets=[listener])
-    # A page that comes back in the very moment of the end is accepted after the others were instructed to leave.
-    while left := list(server.server_state.connections):
-        for connection in left:
-            connection.transport.abort()
-        await asyncio.sleep(0)
 
 
 class Login(BaseModel):

@@ -317,7 +317,8 @@ class Repository:
     def _note_unloaded(self, connection: Connection, loaded: Iterable[Job]) -> None:
         if not self.shared:
             known = self._loaded | {job.id for job in loaded}
-            self._unloaded = {job_id for (job_id,) in connection.execute(select(schema.jobs.c.id))} - known
+            # Jobs may have been evicted before the database was read, and are not stored yet.
+            self._unloaded |= {job_id for (job_id,) in connection.execute(select(schema.jobs.c.id))} - known
 
 
 # Queries --------------------------------------------------------------------------------------------------------------

@@ -281,3 +281,13 @@ def test_a_postgresql_database_without_an_encoding_is_refused_in_one_line(
         (line,) = capsys.readouterr().err.splitlines()
         assert "its encoding is SQL_ASCII" in line
         assert "ENCODING 'UTF8'" in line
+
+
+def test_a_job_that_was_evicted_before_the_database_was_read_keeps_its_past(tmp_path: Path) -> None:
+    repository = Repository(str(tmp_path / "rankwatch.db"))
+    try:
+        repository.evicted("first")  # its rows are queued: they are written after the database was read
+        repository._load_pending_jobs()
+        assert repository.recall("first")
+    finally:
+        repository.close()
