@@ -19,6 +19,8 @@ from support.waiting import wait_for
 
 WORLD = 3
 JOB = "killed"
+PREPARED = 0.08
+"""Seconds until a launcher has registered and started, on a quiet machine."""
 
 
 class Reported:
@@ -39,6 +41,7 @@ class Reported:
 
 def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> None:
     """Orders and hangs as fast as they go, until the kill comes; the client must not notice anything but the kill."""
+    began = time.monotonic()
     with Api(monitor.url) as api:
         shown = {incident["id"] for incident in api.incidents(JOB)} if reported.directives else set()
         assert reported.incidents <= shown, "an incident that was reported is gone"
@@ -48,7 +51,8 @@ def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> No
         )
         assert last["last_directive"] >= max(reported.directives, default=0), "the count of directives fell back"
         launcher.start(reported.attempt, WORLD)
-    killing = threading.Timer(dice.uniform(0.02, 0.6), monitor.process.kill)
+    slowness = max(1.0, (time.monotonic() - began) / PREPARED)  # on a busy machine a life takes longer to get as far
+    killing = threading.Timer(slowness * dice.uniform(0.02, 0.6), monitor.process.kill)
     killing.start()
     try:
         with Api(monitor.url) as api:
@@ -100,9 +104,8 @@ def lives(folder: Path, number: int, seed: int) -> Reported:
 @pytest.mark.timeout(600)
 def test_killed_thirty_times_in_the_middle_of_its_work(tmp_path: Path) -> None:
     reported = lives(tmp_path, 30, 2)
-    # On a busy machine a life gets less far before its kill.
-    assert len(reported.directives) > 5
-    assert len(reported.incidents) > 1
+    assert len(reported.directives) > 20
+    assert len(reported.incidents) > 3
 
 
 @pytest.mark.long

@@ -5,7 +5,8 @@ of         is silent when
 =========  ==========================================================================================================
 a rank     nothing was received for longer than ``silence_timeout`` and than three of its own report intervals:
            other emitters may export once a minute
-a node     its launcher is behind the newest message of the job by more than ``silence_timeout``
+a node     its launcher is behind the newest message of the job by more than ``silence_timeout``; before that, from
+           three missing heartbeats on, it is *quiet*: shown, and nothing follows from it
 the job    nothing was received of any rank or launcher for longer than both (median interval); then it is *lost*
 =========  ==========================================================================================================
 
@@ -32,6 +33,15 @@ REGISTRATION_SECONDS: Final = 60.0
 """Seconds in which launchers register after the first report of a rank."""
 COMPACT_AFTER: Final = 300.0
 """Seconds of silence after which a job in a terminal state drops what only a running one needs."""
+
+
+QUIET_AFTER: Final = SILENT_INTERVALS * LAUNCHER_HEARTBEAT_SECONDS
+"""Seconds without a message after which a launcher is quiet."""
+
+
+def node_quiet(node: Node, at: float) -> bool:
+    """Whether several messages of a launcher were missing at a time, unix seconds."""
+    return at - node.seen > QUIET_AFTER
 
 
 def node_silent(job: Job, node: Node) -> bool:

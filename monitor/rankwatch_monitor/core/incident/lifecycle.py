@@ -48,6 +48,7 @@ WATCH_SECONDS: Final = 120.0
 """Seconds for which launchers are asked to look at suspected ranks; then they are asked again."""
 RESTATE_AFTER: Final = 30.0
 """Seconds after which the sentence about a busy rank is made again, with its duration."""
+BY_THEMSELVES: Final = "at once and by themselves, within their budget"
 STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
 
@@ -237,7 +238,7 @@ def _left_to_launchers(
         decided_at = incident.timeline.decided or now
         return machine.LeftToLaunchers(Action.STOP, f"the launchers end the job: {end}", decided_at, diagnosis)
     what = "restart the ranks without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
-    why = f"launchers {what} at once and by themselves, within their budget"
+    why = f"launchers {what} {BY_THEMSELVES}"
     return machine.LeftToLaunchers(Action.RESTART, why, incident.timeline.decided or now, diagnosis)
 
 
@@ -469,7 +470,7 @@ def _take_late_exits(job: Job, incident: Incident | None, now: float, effects: l
     same_attempt = [i for i in job.incidents if (i.attempt, i.launch) == (before.attempt, job.launches)]
     if not same_attempt and incident is None:
         incident = _new_incident(job, diagnosis.kind, now, attempt=before.attempt)
-        why = "launchers restarted crashed ranks at once and by themselves, within their budget"
+        why = f"launchers restarted crashed ranks {BY_THEMSELVES}"
         _send(job, incident, machine.LeftToLaunchers(Action.RESTART, why, now, diagnosis), now, effects)
         _send(job, incident, machine.AttemptBegan(job.attempt, job.attempt_since), now, effects)
     elif incident in same_attempt and late_exits.blames_consequences(incident, before.columns):

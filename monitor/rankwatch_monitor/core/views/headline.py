@@ -13,7 +13,6 @@ detail        what ``reason`` states and ``title`` does not; empty: nothing
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
+from rankwatch_monitor.core.views.host_commands import reach
 
 LONGEST: Final = 90
 """Characters of a headline."""
@@ -196,12 +196,6 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
     if ranks:
         return NextAction(Action.RESTART, "Restart the ranks: nothing restarts them by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
-
-
-def reach(host: str, *, slurm: bool = False) -> str:
-    """A shell command that shows whether a host is up."""
-    name = shlex.quote(host)
-    return f"ping -c 3 {name}; sinfo -n {name}" if slurm else f"ping -c 3 {name}"
 
 
 def _in_tense(incident: Incident, longest: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
@@ -65,10 +65,7 @@ def suspicious(parts: Sequence[Mapping[str, Any]], about: Sequence[tuple[Inciden
 
 
 def commands(jobs: Iterable[Job], host: str) -> list[str]:
-    """What to run to check the host, and, where its jobs run under Slurm, to give it no further jobs.
-
-    Both names are those that launchers reported: quoted, since a person pastes them into a shell.
-    """
+    """What to run to check the host, and, where its jobs run under Slurm, to give it no further jobs."""
     names = (
         node.registration.facts.get(SLURM_NAME)
         for job in jobs
@@ -76,8 +73,7 @@ def commands(jobs: Iterable[Job], host: str) -> list[str]:
         if node.registration.host == host
     )
     slurm = next(filter(None, names), None)
-    drain = [] if slurm is None else [f"scontrol update nodename={shlex.quote(slurm)} state=drain reason=rankwatch"]
-    return [f"ping -c 3 -- {shlex.quote(host)}", *drain]
+    return [host_commands.reach(host), *([] if slurm is None else [host_commands.drain(slurm)])]
 
 
 def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.contract.enums import JobState, RankState
-from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import SILENT_INTERVALS, Floats, Ints
+from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
@@ -153,8 +152,7 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
 
 def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
     """A launcher, with the time of its last message, and whether those that are due since are missing."""
-    running = job.ended is None and node.ended is None
-    silent = running and now - node.seen > SILENT_INTERVALS * LAUNCHER_HEARTBEAT_SECONDS
+    silent = job.ended is None and node.ended is None and liveness.node_quiet(node, now)
     return {**job_view.launcher(name, node, now), "last_seen": node.seen, "silent": silent}
 
 

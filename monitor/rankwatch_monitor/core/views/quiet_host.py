@@ -1,28 +1,24 @@
 """Hosts of which nothing is received while the ranks of the others wait: they may be down, which is not certain yet.
 
 A limit of a section is passed sooner than silence is certain, so the ranks that wait are found first. Such a host is
-then the likely cause, from :data:`QUIET_AFTER` on until its ranks are silent by the policy, which names them. No action
-follows from here: only the detector's verdicts lead to one. Shapes: R ranks.
+then the likely cause, from :data:`.liveness.QUIET_AFTER` on until its ranks are silent by the policy, which names them.
+No action follows from here: only the detector's verdicts lead to one. Shapes: R ranks.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass
-from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
-from rankwatch_monitor.core.views.headline import reach
+from rankwatch_monitor.core.views.host_commands import reach
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.slow_action import can_exclude
-
-QUIET_AFTER: Final = 2.0 * LAUNCHER_HEARTBEAT_SECONDS
-"""Seconds without a message of a host, while others arrive."""
 
 
 class QuietHost(NamedTuple):
@@ -45,15 +41,15 @@ class QuietHost(NamedTuple):
     def headline(self) -> str:
         """In one line, without an age that grows."""
         first, more = self.hosts[0], len(self.hosts) - 1
-        subject, its = (f"Node {first} and {more} more", "their") if more else (f"Node {first}", "its")
+        subject, its = (f"Node {first} and {more} more have", "their") if more else (f"Node {first} has", "its")
         ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
         launchers = f" and {its} {'launcher' if self.launchers == 1 else 'launchers'}" if self.launchers else ""
         verb = "is" if len(self.ranks) == 1 and not self.launchers else "are"
-        return f"{subject} not heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
+        return f"{subject} not been heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "hosts": list(self.hosts), "ranks": list(self.ranks)}
+        return {**self._asdict(), "hosts": list(self.hosts), "ranks": list(self.ranks), "headline": self.headline}
 
 
 def quiet_host(job: Job, now: float) -> QuietHost | None:
@@ -70,12 +66,12 @@ def quiet_host(job: Job, now: float) -> QuietHost | None:
     heard_R = np.fmax(columns.last_heard_R, job.silence_since)
     live_R = live_ranks(columns)
     # Compared with the newest message of the job: a monitor that receives nothing at all has no quiet host.
-    threshold_R = np.fmax(QUIET_AFTER, SILENT_INTERVALS * report_intervals(columns))
+    threshold_R = np.fmax(liveness.QUIET_AFTER, SILENT_INTERVALS * report_intervals(columns))
     quiet_R = live_R & (min(now, job.last_heard) - heard_R > threshold_R)
     if not quiet_R.any() or quiet_R[live_R].all():
         return None
     loud = {columns.hosts[rank] for rank in np.flatnonzero(live_R & ~quiet_R)}
-    loud |= {n.registration.host for n in job.nodes.values() if job.last_heard - n.seen <= QUIET_AFTER}
+    loud |= {n.registration.host for n in job.nodes.values() if not liveness.node_quiet(n, job.last_heard)}
     ranks = [
         rank for rank in np.flatnonzero(quiet_R).tolist() if columns.hosts[rank] and columns.hosts[rank] not in loud
     ]

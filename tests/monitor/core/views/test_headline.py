@@ -15,7 +15,8 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, reach, shown, title
+from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, shown, title
+from rankwatch_monitor.core.views.host_commands import reach
 
 HOST = "gpu-0123"
 SILENT = CulpritClass.HOST_SILENT
@@ -287,5 +288,5 @@ def test_a_hang_that_is_recorded_or_suspected_offers_capture_and_restart_side_by
 def test_of_a_silent_host_a_command_shows_whether_it_is_up() -> None:
     scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(70)
     found = next_action(scene.incident)
-    assert (found.action, found.command) == (Action.RESTART_EXCLUDING_NODE, "ping -c 3 host-1")
-    assert reach("a b", slurm=True) == "ping -c 3 'a b'; sinfo -n 'a b'"
+    assert (found.action, found.command) == (Action.RESTART_EXCLUDING_NODE, "ping -c 3 -- host-1")
+    assert reach("a b", slurm=True) == "ping -c 3 -- 'a b'; sinfo -n 'a b'"

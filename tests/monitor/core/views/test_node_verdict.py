@@ -26,7 +26,7 @@ def test_culprits_suspects_and_quiet_hosts_are_all_named() -> None:
     quiet_alone = one_node([quiet.job], "host-1", quiet.now)
     assert quiet_alone is not None
     assert [each["named_as"] for each in quiet_alone["incidents"]] == ["quiet"]
-    assert quiet_alone["incidents"][0]["headline"].startswith("Node host-1 not heard since ")
+    assert quiet_alone["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
     assert quiet_alone["verdict"] == "host-1 was named in 1 of 1 job, is silent in 1: check it before anything else."
     found = one_node([hung.job, doubtful.job], "host-1", min(hung.now, doubtful.now))
     assert found is not None

@@ -50,12 +50,12 @@ export interface QuietHost {
   ranks: number[];
   since: number;
   limit: number | null;
-  /** How many launchers of these hosts are silent too. These three are absent with older monitors. */
-  launchers?: number;
   /** A restart without these hosts is permitted and can be carried out. */
-  excludable?: boolean;
+  excludable: boolean;
   /** Shows whether the first of them is up. */
-  command?: string;
+  command: string;
+  /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
+  headline: string;
 }
 
 /** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */

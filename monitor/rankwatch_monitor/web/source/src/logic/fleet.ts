@@ -1,7 +1,6 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
 import type { JobElsewhere, JobState, JobSummary, Labelled } from "../api/types";
-import { quietWords } from "./incidents";
 import { roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
@@ -37,7 +36,7 @@ export function labelOf(job: Labelled | Listed): Label {
 
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. */
 export function whyOf(job: Labelled): string {
-  const text = job.quiet_host ? quietWords(job.quiet_host, null) : job.headline || job.reason;
+  const text = job.headline || job.reason;
   return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
 }
 

@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
 import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState } from "../api/types";
-import { clock, count, plural, runs, wholeDuration, words } from "./text";
+import { clock, count, plural, runs, wholeDuration, words, zoned } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -63,18 +63,10 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
   return closed_at === null ? (job.quiet_host ?? null) : null;
 }
 
-/** What may have caused the incident before it is certain: a host that is not heard. `now`: with its age. */
-export function quietWords({ hosts, ranks, since, launchers = 1 }: QuietHost, now: number | null): string {
-  const several = hosts.length > 1;
-  const subject = several ? `Nodes ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""} have` : `Node ${hosts[0]} has`;
-  const age = now === null ? "" : ` (${wholeDuration(now - since)})`;
-  return `${subject} not been heard since ${clock(since, now ?? since)}${age}; ${silent(several, ranks.length, launchers)}`;
-}
-
-function silent(several: boolean, ranks: number, launchers: number): string {
-  const its = several ? "their" : "its";
-  const both = launchers > 0 ? ` and ${its} ${launchers === 1 ? "launcher" : "launchers"}` : "";
-  return `${its} ${ranks === 1 ? "rank" : plural(ranks, "rank")}${both} ${ranks === 1 && launchers === 0 ? "is" : "are"} silent`;
+/** The monitor's sentence about hosts that are not heard, in the chosen time zone. `now`: with their age. */
+export function quietWords({ headline, since }: QuietHost, now: number | null): string {
+  const words = zoned(headline, now ?? since);
+  return now === null ? words : words.replace("; ", ` (${wholeDuration(now - since)}); `);
 }
 
 /** What to check first where a host is not heard. */

@@ -29,9 +29,9 @@ export function whyHere(part: Part, now: number): string {
   return zoned(whyOf(part), now);
 }
 
-/** Launchers of which the reason of the job does not state already that they are not heard. */
-export function goneBesides(part: Part, why: string): PlacedLauncher[] {
-  return /not (been )?heard|nothing was received/i.test(why) ? [] : part.launchers.filter(isGone);
+/** Launchers that are not heard, unless what is wrong with the job states that already. */
+export function goneBesides(part: Part): PlacedLauncher[] {
+  return part.quiet_host != null || part.state === "lost" ? [] : part.launchers.filter(isGone);
 }
 
 /** Ranks that are alike as one row; with nothing to show of them, the job is a row by itself. */

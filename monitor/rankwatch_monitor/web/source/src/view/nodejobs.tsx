@@ -96,7 +96,7 @@ function JobWhy({ part }: { part: Part }) {
   return (
     <>
       {why !== "" && <p>{why}</p>}
-      {goneBesides(part, why).map((each) => <p key={each.node} class="gone">{launcherWords(each, asOf.value)}</p>)}
+      {goneBesides(part).map((each) => <p key={each.node} class="gone">{launcherWords(each, asOf.value)}</p>)}
     </>
   );
 }
