@@ -10,9 +10,11 @@ synchronised around the blocks only, so a source that makes the host wait shows.
 First table, milliseconds: step (a block's time by its steps, median over the rounds), window (what one sampled step
 adds to a block), start, stop, read (what those calls take) and, in percent, a window every 10 s, the default.
 
-Then the kernels that take most of the time, by CUPTI, or by Kineto where CUPTI cannot be had. Last, a second process
-loads the same GPU and nothing else changes: the scores that the rank gets against itself without the neighbour
-(reference / median, weighed by time, as nvidia-resiliency-ext defines it; 1 is best, below 0.7 a straggler).
+Then the kernels that take most of the time, by CUPTI, or by Kineto where CUPTI cannot be had. Last, the score of the
+rank against itself alone (reference / median, weighed by time, as nvidia-resiliency-ext defines it; 1 is best, below
+0.7 a straggler), and how long its step takes: alone again, with a second process that loads the same GPU, which the
+driver gives to one process at a time, and with a second stream of the same process, which takes part of the
+multiprocessors while the rank's kernels run.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,35 +129,45 @@ def overhead(torch: Any, step: Step, made: dict[str, Source | None], asked: Any)
     return rows, usable[0] if usable else ""
 
 
-def durations(torch: Any, step: Step, source: Source, asked: Any) -> dict[str, list[int]]:
-    """Nanoseconds of every call of every kernel, over as many sampled steps as there are rounds."""
-    found: dict[str, list[int]] = {}
-    for _ in range(asked.rounds):
-        step()
-        source.start()
-        step()
-        raw = source.stop()
-        torch.cuda.synchronize()
-        for kernel in source.read(raw, MAX_EVENTS).kernels:
-            found.setdefault(kernel.key, []).append(kernel.self_ns)
-    return found
+class Durations:
+    """Nanoseconds of every call of every kernel, and seconds of every step, over as many sampled steps as rounds."""
+
+    def __init__(self, torch: Any, step: Step, source: Source, rounds: int) -> None:
+        self.kernels: dict[str, list[int]] = {}
+        self.steps = []
+        for _ in range(rounds):
+            step()
+            torch.cuda.current_stream().synchronize()
+            began = time.perf_counter()
+            source.start()
+            step()
+            raw = source.stop()
+            torch.cuda.current_stream().synchronize()
+            self.steps.append(time.perf_counter() - began)
+            for kernel in source.read(raw, MAX_EVENTS).kernels:
+                self.kernels.setdefault(kernel.key, []).append(kernel.self_ns)
 
 
-def neighbour(ready: Any) -> None:
-    """Load the GPU with large products until it is ended: the second process."""
-    import torch
-
+def load(torch: Any, ended: Callable[[], bool], ready: Any) -> None:
+    """Keep the GPU busy with large products until the end."""
     left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    while True:
+    while not ended():
         for _ in range(20):
             left @ left
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         ready.set()
 
 
-def straggler(torch: Any, step: Step, source: Source, asked: Any) -> tuple[dict[str, list[int]], float, float]:
-    """Kernels without a neighbour, the score without one (twice the same), and with one."""
-    alone, again = durations(torch, step, source, asked), durations(torch, step, source, asked)
+def neighbour(ready: Any) -> None:
+    """Load the GPU until this process is ended."""
+    import torch
+
+    load(torch, lambda: False, ready)
+
+
+@contextmanager
+def loading_process() -> Iterator[None]:
+    """A process that loads the GPU."""
     context = multiprocessing.get_context("spawn")  # a fork cannot use the GPU
     ready = context.Event()
     process = context.Process(target=neighbour, args=(ready,), daemon=True)
@@ -161,11 +175,45 @@ def straggler(torch: Any, step: Step, source: Source, asked: Any) -> tuple[dict[
     try:
         if not ready.wait(120):
             raise SystemExit("The second process did not begin to load the GPU within 120 s.")
-        shared = durations(torch, step, source, asked)
+        yield
     finally:
         process.kill()
         process.join(10)
-    return alone, score(alone, again), score(alone, shared)
+
+
+@contextmanager
+def loading_stream(torch: Any) -> Iterator[None]:
+    """A thread that loads the GPU on a stream of its own."""
+    ready, ended = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            load(torch, ended.is_set, ready)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        if not ready.wait(60):
+            raise SystemExit("The second stream did not begin to load the GPU within 60 s.")
+        yield
+    finally:
+        ended.set()
+        thread.join(10)
+
+
+def straggler(torch: Any, step: Step, source: Source, rounds: int) -> tuple[Durations, dict[str, dict[str, float]]]:
+    """Kernels of the rank alone; by situation its score against them, and its step's time by that of the rank alone."""
+    alone = Durations(torch, step, source, rounds)
+    situations = {"alone": Durations(torch, step, source, rounds)}
+    with loading_process():
+        situations["another process"] = Durations(torch, step, source, rounds)
+    with loading_stream(torch):
+        situations["another stream"] = Durations(torch, step, source, rounds)
+    usual = statistics.median(alone.steps)
+    return alone, {
+        name: {"score": score(alone.kernels, each.kernels), "step ratio": statistics.median(each.steps) / usual}
+        for name, each in situations.items()
+    }
 
 
 def score(reference: dict[str, list[int]], measured: dict[str, list[int]]) -> float:
@@ -199,14 +247,17 @@ def main() -> None:
     if source is None:
         print("No source gave kernels: neither the top kernels nor a straggler were measured.")
     else:
-        alone, same, loaded = straggler(torch, step, source, asked)
+        durations, situations = straggler(torch, step, source, asked.rounds)
+        alone = durations.kernels
         total = sum(map(sum, alone.values()))
         top = {key: sum(calls) / total for key, calls in sorted(alone.items(), key=lambda item: -sum(item[1]))[:10]}
         print(f"\nby {best}, part of all kernel time:")
         for key, part in top.items():
             print(f"{part:>7.1%}  {statistics.median(alone[key]) / 1e3:>9.1f} us  {key}")
-        print(f"\nscore alone, measured twice: {same:.3f}; with a second process on the GPU: {loaded:.3f}")
-        figures |= {"top_kernels": top, "score_alone": same, "score_with_neighbour": loaded}
+        print("\nscore of the rank, and its step's time by that of the rank alone:")
+        for name, found in situations.items():
+            print(f"{name:<16} {found['score']:>6.3f} {found['step ratio']:>6.2f}")
+        figures |= {"top_kernels": top, "straggler": situations}
     for each in made.values():
         if each is not None:
             each.close()

@@ -13,6 +13,18 @@ trap 'rm -rf "$site"' EXIT
 if compgen -G 'wheels/*.whl' >/dev/null && ! "$python" -c 'import rankwatch_monitor.app, rankwatch_launcher.agent' 2>/dev/null; then
   "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --target "$site" wheels/*.whl
 fi
+# The sources are not installed there; their commands are found by the entry points of a distribution.
+"$python" - "$site" <<'ENTRY_POINTS'
+import pathlib, sys, tomllib
+
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
+folder = pathlib.Path(sys.argv[1], f"{project['name']}-{project['version']}.dist-info")
+folder.mkdir()
+(folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+lines = [f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in names.items()) for group, names in groups.items()]
+(folder / "entry_points.txt").write_text("\n".join(lines))
+ENTRY_POINTS
 PYTHONPATH="$PWD/tests:$PWD/telemetry:$PWD/monitor:$PWD/launcher:$site${PYTHONPATH:+:$PYTHONPATH}"
 PATH="$site/bin:$PATH"
 export PYTHONPATH PATH

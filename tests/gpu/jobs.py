@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,9 @@ from gpu.part import Context, Figures, part, require
 
 ROOT = Path(__file__).resolve().parents[2]
 RANK = str(Path(__file__).with_name("rank.py"))
+PLAIN = str(Path(__file__).with_name("plain.py"))
+SAMPLED = {"RANKWATCH_PROFILING_INTERVAL": "16", "RANKWATCH_REPORT_INTERVAL": "5", "RANKWATCH_KERNEL_TIMINGS": "cupti"}
+"""A profiled step in 16, a report each 5 s."""
 LIMIT = 5
 """Seconds a step may take."""
 NO_JOBS = "the command was checked; --jobs also runs the job on the CPU"
@@ -35,7 +40,7 @@ def command(context: Context, *flags: str, ranks: int = 1, script: Sequence[str]
 
 
 @contextmanager
-def job(context: Context, words: Sequence[str]) -> Iterator[Any]:
+def job(context: Context, words: Sequence[str], **variables: str) -> Iterator[Any]:
     """The job, running; the monitor and everything that it started end with the block."""
     from e2e.training import Training
     from support.monitor_process import running_monitor
@@ -44,7 +49,9 @@ def job(context: Context, words: Sequence[str]) -> Iterator[Any]:
         training = Training(context.folder, "gpu-kit")
         training.follow(monitor.url)
         try:
-            training.start(["-m", "rankwatch", "run", "--monitor", monitor.url, "--job-id", "gpu-kit", *words])
+            training.start(
+                ["-m", "rankwatch", "run", "--monitor", monitor.url, "--job-id", "gpu-kit", *words], **variables
+            )
             yield training
         finally:
             training.close()
@@ -97,8 +104,8 @@ def own_fault(context: Context, fault: str) -> Figures:
 @part(
     "hang-in-kernel",
     limit=90,
-    proves="a rank in a kernel that does not end is found, named, its native stack taken, restarted; NCCL's watchdog"
-    " beside our verdict",
+    proves="a rank in a kernel that does not end is found, named, its stack taken, restarted; NCCL's watchdog beside"
+    " our verdict",
 )
 def hang_in_kernel(context: Context) -> Figures:
     found = injected(context, "gpu_sleep", "hang")
@@ -109,7 +116,7 @@ def hang_in_kernel(context: Context) -> Figures:
 @part(
     "hang-in-synchronize",
     limit=90,
-    proves="a rank in cudaStreamSynchronize is found, named, its native stack taken, restarted",
+    proves="a rank in cudaStreamSynchronize is found, named, its stack taken, restarted",
 )
 def hang_in_synchronize(context: Context) -> Figures:
     found = own_fault(context, "synchronize")
@@ -123,12 +130,16 @@ def hang_in_synchronize(context: Context) -> Figures:
     proves="a device-side assertion ends the rank, is in the incident's words, and the job restarts",
 )
 def cuda_error(context: Context) -> Figures:
-    return injected(context, "gpu_error", "exception")
+    found = injected(context, "gpu_error", "exception")
+    assert not context.cuda or "device-side assert triggered" in found["reason"], found
+    return found
 
 
 @part("out-of-memory", limit=60, proves="a rank out of device memory ends with that reason, and the job restarts")
 def out_of_memory(context: Context) -> Figures:
-    return own_fault(context, "out-of-memory")
+    found = own_fault(context, "out-of-memory")
+    assert not context.cuda or "OutOfMemoryError" in found["reason"], found
+    return found
 
 
 @part(
@@ -137,7 +148,9 @@ def out_of_memory(context: Context) -> Figures:
     proves="an illegal access of device memory ends the rank with that reason, and the job restarts",
 )
 def illegal_access(context: Context) -> Figures:
-    return own_fault(context, "illegal-access")
+    found = own_fault(context, "illegal-access")
+    assert not context.cuda or "illegal memory access" in found["reason"], found
+    return found
 
 
 @part(
@@ -156,7 +169,8 @@ def shared_device(context: Context) -> Figures:
 
 @part("standby", limit=90, proves="--standby makes no CUDA context before its time, and memory returns after a kill")
 def standby(context: Context) -> Figures:
-    words = command(context, "--standby", "--inject", "rank=0,step=100,kind=kill", script=["--steps", "150"])
+    # The kill comes after some 12 s, when the prewarmed worker is ready.
+    words = command(context, "--standby", "--inject", "rank=0,step=500,kind=kill", script=["--steps", "540"])
     if not (context.cuda or context.jobs):
         return {"dry": NO_JOBS}
     before = int(smi("memory.used")[0][0]) if context.cuda else 0
@@ -171,8 +185,9 @@ def standby(context: Context) -> Figures:
                 largest = max(largest, int(smi("memory.used")[0][0]))
             time.sleep(0.5)
         assert launcher.process.returncode == 0, launcher.printed()[-3000:]
-        warm = launcher.printed().count("starts from the standby")
-    figures: Figures = {"ranks from the standby": warm, "processes with a context, at most": holders}
+        warm = launcher.printed().count("starts from a prewarmed worker")
+        assert warm == 1, launcher.printed()[-3000:]
+    figures: Figures = {"ranks from prewarmed workers": warm, "processes with a context, at most": holders}
     if context.cuda:
         time.sleep(2)
         after = int(smi("memory.used")[0][0])
@@ -205,6 +220,63 @@ def example(context: Context) -> Figures:
     fault = f"rank=0,step=52,kind={'gpu_sleep' if context.cuda else 'hang'}"
     words = command(context, "--inject", fault, script=own)
     return recovered(context, words) if context.cuda or context.jobs else {"dry": NO_JOBS}
+
+
+@part(
+    "telemetry",
+    limit=90,
+    proves="the kernels of a job by CUPTI and the readings of its device reach the monitor from the rank",
+)
+def telemetry(context: Context) -> Figures:
+    words = command(context, script=["--steps", "1200"], backend="nccl" if context.cuda else "gloo")
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    variables = SAMPLED if context.cuda else SAMPLED | {"RANKWATCH_KERNEL_TIMINGS": "kineto"}
+    with job(context, words, **variables) as training:
+        training.until_running(1)
+        found: dict[str, Any] = {}
+
+        def seen() -> bool:
+            found.update(training.api.read("/jobs/gpu-kit/kernels"))
+            (host,) = {rank["host"] for rank in training.api.read("/jobs/gpu-kit/ranks")["ranks"]}
+            node = training.api.read(f"/nodes/{host}")
+            ranks = (rank for part in node["jobs"] for rank in part["ranks"])
+            found["device"] = next((rank["device"] for rank in ranks if rank["device"]), None)
+            return bool(found["kernels"]) and (found["device"] is not None or not context.cuda)
+
+        training.until("kernels and the device are known", seen)
+        training.until("the trend has a point", lambda: seen() and found["points"])
+        timeline = training.api.read("/jobs/gpu-kit/timeline")
+        summary = training.summary()
+    return {
+        "sources": found["sources"],
+        "kernels": [{key: each[key] for key in ("name", "share", "median", "tail")} for each in found["kernels"][:6]],
+        "points": len(found["points"]),
+        "device": found["device"],
+        "seconds a step": summary.get("step_seconds"),
+        "timeline": str(timeline)[:600],
+        "incidents": summary.get("incidents"),
+    }
+
+
+@part("auto", limit=90, proves="--auto finds the steps of a plain CUDA script with loader processes, and its hang")
+def automatic(context: Context) -> Figures:
+    words = ["--standalone", "--nproc-per-node", "1", "--auto", PLAIN]
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    found = recovered(context, words)
+    assert found["culprits"] == [0], found
+    return found
+
+
+@part("doctor", limit=60, proves="rankwatch doctor finds the GPU, NVML and CUPTI in order")
+def doctor(context: Context) -> Figures:
+    done = subprocess.run(
+        [sys.executable, "-m", "rankwatch", "doctor", "--json"],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stderr
+    return {"exit code": done.returncode, "printed": done.stdout[:4000]}
 
 
 @part("hugging-face", limit=60, proves="the Trainer's callback records steps on CUDA")

@@ -43,17 +43,13 @@ def exhaust_memory(cuda: bool) -> None:
 
 
 def access_illegally(cuda: bool) -> None:
-    """Read unmapped memory of the device."""
+    """Write to unmapped memory of the device."""
     if not cuda:
         raise RuntimeError("stand-in for: CUDA error: an illegal memory access was encountered")
-    base = torch.zeros(16, device="cuda")
-
-    class Beyond:  # nothing checks how much memory there is behind the address
-        def __init__(self) -> None:
-            data = (base.data_ptr(), False)
-            self.__cuda_array_interface__ = {"shape": (1 << 40,), "typestr": "<f4", "data": data, "version": 3}
-
-    torch.as_tensor(Beyond(), device="cuda")[1 << 39].item()
+    code = 'extern "C" __global__ void beyond(float* start) { start[1ull << 40] = 1; }'
+    kernel = torch.cuda._compile_kernel(code, "beyond")  # torch 2.9 and later
+    kernel((1, 1, 1), (1, 1, 1), (torch.zeros(16, device="cuda"),))
+    torch.cuda.synchronize()
 
 
 FAULTS = {"synchronize": wait_in_synchronize, "out-of-memory": exhaust_memory, "illegal-access": access_illegally}

@@ -136,6 +136,9 @@ def exit_code(pid: int) -> int | None:
 
 # Exits ----------------------------------------------------------------------------------------------------------------
 
+_SENTENCES: Final = 200
+"""Characters of an explanation that a sentence can hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
@@ -174,10 +177,16 @@ class RankExit:
 
     @property
     def first_line(self) -> str:
-        """The first line of the message, at most 400 characters."""
+        """The first line of the message: its whole sentences within 200 characters, else 400 characters at most.
+
+        CUDA's "out of memory" goes on for 500 characters; the incident keeps all of them with the traceback.
+        """
         lines = self.message.strip().splitlines()
+        line = lines[0] if lines else ""
+        if len(line) > _SENTENCES:
+            line = line[: line.rfind(". ", 0, _SENTENCES) + 1] or line[:400]
         # A path in an error message may hold bytes that are not valid text.
-        return lines[0][:400].encode("utf-8", "backslashreplace").decode() if lines else ""
+        return line.encode("utf-8", "backslashreplace").decode()
 
 
 class RankExits:
@@ -217,7 +226,10 @@ class RankExits:
             self.failures[process.rank] = _failure(process, process.code, context if recorded else None)
             message = notice or (error.message if error is not None else "")
         others = [rank for rank in self._ranks if rank is not process]
-        finished = self._had_shut_down(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
+        # A script that ends by an exception shuts Rankwatch down, too.
+        finished = error is None and (
+            self._had_shut_down(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
+        )
         known = process.rank, process.local_rank, process.pid, process.code
         exit_ = RankExit(*known, message, finished, expected, error)
         self._all.append(exit_)

@@ -6,6 +6,7 @@ Launchers and the monitor share these words, so that console, status, incident a
 from __future__ import annotations
 
 import re
+import signal as signals
 from typing import Final
 
 LEFT_EARLY: Final = " while other ranks still needed it"
@@ -29,11 +30,15 @@ def is_consequence(message: str) -> bool:
 def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
     """``exited with code 1: ValueError: no data`` or ``was killed by SIGKILL``.
 
+    A rank that raises can still die by SIGABRT as its interpreter ends: NCCL's watchdog aborts a process whose CUDA
+    context is broken. Its exception is the cause then.
+
     Args:
         code: the exit code, or minus the signal that killed the process.
         message: the first line of its exception, or its own explanation.
         signal: the signal's name.
     """
     if code < 0:
-        return f"was killed by {signal or f'signal {-code}'}"
+        after = f" after {message}" if message and code == -signals.SIGABRT else ""
+        return f"was killed by {signal or f'signal {-code}'}{after}"
     return f"exited with code {code}" + (f": {message}" if message else "")

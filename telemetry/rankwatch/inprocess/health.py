@@ -34,9 +34,15 @@ class CudaHealthCheck:
         cuda: Any = importlib.import_module("torch.cuda")
         if not cuda.is_available() or not cuda.is_initialized():
             return
-        index = int(os.environ.get("LOCAL_RANK", cuda.current_device()))
+        index = _device_of_rank(cuda)
         seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
         call_with_timeout(seconds, lambda: cuda.synchronize(index), f"device {index}")
+
+
+def _device_of_rank(cuda: Any) -> int:
+    """The device that the script has chosen, else the local rank's; ranks that share a device have no such one."""
+    current, local_rank = cuda.current_device(), int(os.environ.get("LOCAL_RANK", 0))
+    return current if current or local_rank >= cuda.device_count() else local_rank
 
 
 @dataclass(frozen=True, slots=True)

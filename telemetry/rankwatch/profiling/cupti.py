@@ -12,6 +12,10 @@ The device runs asynchronously, so at :meth:`stop` the last kernels of the windo
 seconds have passed by then). If they are still missing, the trace is marked as truncated: its kernels count, its
 parts are unknown. Kernels that arrive later are dropped by the next :meth:`read`.
 
+CUPTI's clock counts nanoseconds until torch's profiler has run once in the process: it registers the CPU's time stamp
+counter with CUPTI for good. Beside an H100 every kernel then seemed to take 2.10 times as long, which would make a
+straggler of a rank that profiled itself. So each window measures the clock against the host's (:func:`ticks_per_ns`).
+
 CUPTI's callbacks and switches are global to the process, and torch's profiler uses the same. So nothing is recorded
 while the user's profiler is prepared or runs, and a window that is open then is ended first
 (:class:`~rankwatch.profiling.profiler_lock.ProfilerGuard`): CUPTI's buffers are flushed, the window is truncated.
@@ -54,7 +58,15 @@ _NAMES: Final = 8192
 
 _NO_FORCE, _FORCE = 0, 1
 _SLACK: Final = 100_000
-"""Nanoseconds by which a kernel may appear to start before its window: device time is fitted to the host's clock."""
+"""Ticks by which a kernel may appear to start before its window: device time is fitted to the host's clock."""
+_STAMPS: Final = 3
+"""Attempts to read both clocks at one moment."""
+_STAMP_SPREAD: Final = 20_000
+"""Nanoseconds within which they count as read at one moment."""
+_MEASURABLE: Final = 1_000_000
+"""Nanoseconds of a window that is long enough to measure CUPTI's clock by."""
+_UNCERTAINTY: Final = 0.02
+"""Relative error of a measured clock: one that is this close to nanoseconds counts them."""
 
 _BUSY: Final = ("ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", "ERROR_MAX_LIMIT_REACHED", "ERROR_HARDWARE_BUSY")
 _REMEDIES: Final = {
@@ -74,7 +86,7 @@ _REMEDIES: Final = {
 
 
 class _Record(NamedTuple):
-    """The fields kept of one kernel; times on CUPTI's clock."""
+    """The fields kept of one kernel; times are ticks of CUPTI's clock."""
 
     name: str
     shape: tuple[int, int, int, int, int, int]
@@ -83,17 +95,47 @@ class _Record(NamedTuple):
     end: int
 
 
+class Stamp(NamedTuple):
+    """One moment on three clocks."""
+
+    ticks: int
+    """Of CUPTI's clock."""
+    monotonic: int
+    """Nanoseconds of the host's monotonic clock."""
+    unix: int
+    """Nanoseconds of Unix time."""
+    spread: int = 0
+    """Nanoseconds that reading them took: the error of their relation."""
+
+
 @dataclass(slots=True)
 class Recording:
-    """One recorded window, as :meth:`CuptiSource.read` needs it. Times on CUPTI's clock."""
+    """One recorded window, as :meth:`CuptiSource.read` needs it."""
 
-    begun: int
-    to_unix: int
-    """Nanoseconds to add to convert to Unix time."""
+    began: Stamp
+    rate: float = 1.0
+    """Ticks of CUPTI's clock in a nanosecond."""
     until: int | None = None
-    """When the next window began."""
+    """When the next window began, on CUPTI's clock."""
     cut_short: bool = False
     """The user's profiler was started; kernels not recorded by then are lost."""
+
+    def unix(self, ticks: int) -> int:
+        """A time of CUPTI's clock in nanoseconds of Unix time."""
+        return self.began.unix + self.nanoseconds(ticks - self.began.ticks)
+
+    def nanoseconds(self, ticks: int) -> int:
+        """A duration."""
+        return ticks if self.rate == 1.0 else round(ticks / self.rate)
+
+
+def ticks_per_ns(began: Stamp, ended: Stamp, usual: float) -> float:
+    """Ticks of CUPTI's clock in a nanosecond between two moments; ``usual`` where that cannot be measured."""
+    elapsed = ended.monotonic - began.monotonic
+    if elapsed < _MEASURABLE or began.spread + ended.spread > elapsed * _UNCERTAINTY / 2:
+        return usual
+    rate = (ended.ticks - began.ticks) / elapsed
+    return 1.0 if abs(rate - 1.0) <= _UNCERTAINTY else rate if rate > 0 else usual
 
 
 class CuptiSource:
@@ -118,6 +160,7 @@ class CuptiSource:
         self._pending: deque[_Record] = deque()
         self._names: dict[str, str] = {}
         self._lost = 0
+        self._rate = 1.0
         self._recording: Recording | None = None
         self._running = False
         self._closed = False
@@ -140,7 +183,7 @@ class CuptiSource:
             raise SourceBusy("another profiler is running, and CUPTI serves one at a time")
         before, self._recording = self._recording, self._begin()
         if before is not None:
-            before.until = self._recording.begun
+            before.until = self._recording.began.ticks
         try:
             self._switch(on=True)
         except SourceUnavailable as error:
@@ -153,13 +196,14 @@ class CuptiSource:
         if self._running:
             self._running = False
             self._switch(on=False)
+            self._rate = self._recording.rate = ticks_per_ns(self._recording.began, self._stamp(), self._rate)
         return self._recording
 
     def read(self, raw: Any, limit: int) -> Trace:
         """Collect the records of a window, waiting 0.2 s at most for kernels that have not ended."""
         assert isinstance(raw, Recording)
         complete = not raw.cut_short and not self._user_profiler_active() and self._drain(raw)
-        earliest = raw.begun - _SLACK
+        earliest = raw.began.ticks - _SLACK
         records: list[_Record] = []
         later: list[_Record] = []
         for record in self._take_pending():
@@ -170,8 +214,8 @@ class CuptiSource:
         lost, self._lost = self._lost, 0
         if not self._user_profiler_active():
             lost += self._dropped()
-        kernels = [_kernel(record, raw.to_unix) for record in records[:limit] if not is_collective(record.name)]
-        collectives = [_collective(record, raw.to_unix) for record in records[:limit] if is_collective(record.name)]
+        kernels = [_kernel(record, raw) for record in records[:limit] if not is_collective(record.name)]
+        collectives = [_collective(record, raw) for record in records[:limit] if is_collective(record.name)]
         truncated = lost + max(0, len(records) - limit)
         return Trace(kernels, collectives, truncated=truncated or int(not complete), on_device=True)
 
@@ -231,8 +275,19 @@ class CuptiSource:
     def _begin(self) -> Recording:
         # Registered each time, because torch's profiler replaces the callbacks whenever it runs.
         self._call("activity_register_callbacks", self._requested, self._completed)
-        begun = self._call("get_timestamp")
-        return Recording(begun=begun, to_unix=time.time_ns() - begun)
+        return Recording(self._stamp(), self._rate)
+
+    def _stamp(self) -> Stamp:
+        """The closest of a few readings of the clocks: the thread may lose its CPU between two of them."""
+        stamps = []
+        for _ in range(_STAMPS):
+            before = time.monotonic_ns()
+            ticks = self._call("get_timestamp")
+            unix, after = time.time_ns(), time.monotonic_ns()
+            stamps.append(Stamp(ticks, (before + after) // 2, unix, after - before))
+            if after - before <= _STAMP_SPREAD:
+                break
+        return min(stamps, key=lambda stamp: stamp.spread)
 
     def _switch(self, *, on: bool) -> None:
         kind = self._cupti.ActivityKind.CONCURRENT_KERNEL  # ActivityKind.KERNEL would serialise the kernels
@@ -247,7 +302,7 @@ class CuptiSource:
         before = 0
         while True:
             self._call("activity_flush_all", _NO_FORCE)
-            arrived = sum(record.start >= raw.begun - _SLACK for record in tuple(self._pending))
+            arrived = sum(record.start >= raw.began.ticks - _SLACK for record in tuple(self._pending))
             if arrived and (arrived == before or raw.until is not None):  # a whole window later, nothing is missing
                 return True
             if time.monotonic() >= deadline:
@@ -305,11 +360,10 @@ def _describe(cupti: Any, error: Exception) -> str:
     return f"CUPTI cannot record ({result}): {_REMEDIES.get(result, 'set kernel_timings=kineto or off')}."
 
 
-def _kernel(record: _Record, to_unix: int) -> Kernel:
-    key = kernel_key(record.name, record.shape)
-    return Kernel(key, record.start + to_unix, record.end + to_unix, record.end - record.start)
+def _kernel(record: _Record, of: Recording) -> Kernel:
+    key, took = kernel_key(record.name, record.shape), of.nanoseconds(record.end - record.start)
+    return Kernel(key, of.unix(record.start), of.unix(record.end), took)
 
 
-def _collective(record: _Record, to_unix: int) -> Collective:
-    name = short_name(record.name)
-    return Collective(f"stream {record.stream}", name, record.start + to_unix, record.end + to_unix)
+def _collective(record: _Record, of: Recording) -> Collective:
+    return Collective(f"stream {record.stream}", short_name(record.name), of.unix(record.start), of.unix(record.end))

@@ -2,7 +2,8 @@
 
 A kernel's linker name is mangled and often thousands of characters long, mostly namespaces and types. The key that is
 sent is the C++ name without return type, parameters and namespaces, with the launch shape. A longer one is truncated
-and ends with a checksum of the whole name, so that different kernels keep different keys.
+and ends with a checksum of the whole demangled name, so that different kernels keep different keys and every source of
+timings gives the same one.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ def is_collective(name: str) -> bool:
 def kernel_key(name: str, shape: tuple[int, int, int, int, int, int]) -> str:
     """Return the short name with grid and block: ``name<<<gx,gy,gz bx,by,bz>>>``, of 128 characters at most."""
     launch = f"<<<{_comma_separated(shape[:3])} {_comma_separated(shape[3:])}>>>"
-    return _truncated(short_name(name), name, MAX_KERNEL_NAME - len(launch)) + launch
+    return _truncated(short_name(name), demangled(name), MAX_KERNEL_NAME - len(launch)) + launch
 
 
 @lru_cache(8192)
 def short_name(name: str) -> str:
     """Return a kernel's C++ name without return type, parameters and namespaces; 128 characters at most."""
-    full = demangled(name).replace(_ANONYMOUS, "")
+    whole = demangled(name)
+    full = whole.replace(_ANONYMOUS, "")
     begin, end = _bare_name(full)
-    return _truncated(_NAMESPACES.sub("", full[begin:end]).replace("> >", ">>") or name, name, MAX_KERNEL_NAME)
+    return _truncated(_NAMESPACES.sub("", full[begin:end]).replace("> >", ">>") or name, whole, MAX_KERNEL_NAME)
 
 
 def demangled(name: str) -> str:

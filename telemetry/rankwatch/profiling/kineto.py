@@ -56,7 +56,17 @@ _CALL: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_func
 _DATA_LOADER: Final = "enumerate(DataLoader)"
 _WRAPPERS: Final = ("autograd::engine::", "torch::autograd::", "torch::jit::", "torch.distributed.")
 _NCCL_KERNEL: Final = "ncclDev"
-_DEVICE_ACTIVITIES: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+_OF_EVENTS: Final = (
+    "name",
+    "start_ns",
+    "duration_ns",
+    "start_thread_id",
+    "shapes",
+    "is_user_annotation",
+    "device_type",
+    "device_resource_id",
+)
+"""Methods of torch's events that are called; ``activity_type`` is not among them, since torch 2.11 lacks it."""
 
 _Operator = tuple[int, int, int, str, str]
 """Thread, start, -end, key, name: this order sorts an operator before those nested in it."""
@@ -75,6 +85,9 @@ class _Torch:
         self.disable: Callable[[], Any] = autograd._disable_profiler
         self.enabled: Callable[[], bool] = autograd._profiler_enabled
         self.backward: Callable[[], int] = torch._C._current_graph_task_id
+        for name in _OF_EVENTS:
+            getattr(autograd._KinetoEvent, name)
+        self.host: Any = autograd.DeviceType.CPU
         self.cpu, self.cuda = profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA
         state, details = profiler.ProfilerState.KINETO, profiler._ExperimentalConfig
         # Record shapes (or not); never memory, stacks, flops or modules.
@@ -157,7 +170,7 @@ class KinetoSource:
         events = raw.events()
         truncated = max(0, len(events) - limit)
         del events[limit:]
-        trace = _of_device(events, truncated) if self._on_device else self._of_host(events, truncated)
+        trace = self._of_device(events, truncated) if self._on_device else self._of_host(events, truncated)
         _drop(events)
         return trace
 
@@ -187,6 +200,23 @@ class KinetoSource:
         kernels = _self_times(operator for operator in operators if operator[0] not in threads_of_collectives)
         return Trace(kernels, self._with_groups(collectives), data, waits, truncated)
 
+    def _of_device(self, events: list[Any], truncated: int) -> Trace:
+        kernels: list[Kernel] = []
+        collectives, data = [], []
+        for event in _in_batches(events):
+            name, start = event.name(), event.start_ns()
+            end = start + event.duration_ns()
+            if event.device_type() != self._torch.host:
+                if event.is_user_annotation():  # a record_function of the script, drawn over its kernels
+                    continue
+                if _NCCL_KERNEL in name:
+                    collectives.append(Collective(f"stream {event.device_resource_id()}", name, start, end))
+                else:
+                    kernels.append(Kernel(short_name(name), start, end, end - start))
+            elif name.startswith(_DATA_LOADER):
+                data.append((start, end))
+        return Trace(kernels, collectives, data, (), truncated, on_device=True)
+
     def _with_groups(self, collectives: list[tuple[str, int, int]]) -> list[Collective]:
         """Assign process groups: the n-th collective of a name is the flight recorder's n-th entry of that name."""
         if not collectives:
@@ -209,23 +239,6 @@ class KinetoSource:
                 for group, interval in zip(groups, of_name, strict=True)
             ]
         return found
-
-
-def _of_device(events: list[Any], truncated: int) -> Trace:
-    kernels: list[Kernel] = []
-    collectives, data = [], []
-    for event in _in_batches(events):
-        name, activity = event.name(), event.activity_type()
-        start = event.start_ns()
-        end = start + event.duration_ns()
-        if activity in _DEVICE_ACTIVITIES:
-            if _NCCL_KERNEL in name:
-                collectives.append(Collective(f"stream {event.device_resource_id()}", name, start, end))
-            else:
-                kernels.append(Kernel(short_name(name), start, end, end - start))
-        elif name.startswith(_DATA_LOADER):
-            data.append((start, end))
-    return Trace(kernels, collectives, data, (), truncated, on_device=True)
 
 
 def _in_batches(events: list[Any]) -> Iterable[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.agent import agent as module
 from rankwatch_launcher.agent.agent import Agent
+from rankwatch_launcher.agent.attempt_end import describe_exit
 from rankwatch_launcher.agent.processes import RankExits
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
@@ -66,6 +69,18 @@ class Ranks:
 
     def close(self) -> None:
         self.done.append("close")
+
+
+def test_a_rank_that_raised_and_then_aborted_had_not_finished(tmp_path: Path) -> None:
+    # Its interpreter shut Rankwatch down as it ended, and NCCL's watchdog aborted it.
+    file = tmp_path / "error.json"
+    file.write_text(json.dumps({"message": {"message": "AcceleratorError: CUDA error", "rankwatch": {"at": 7.0}}}))
+    context: Any = SimpleNamespace(error_files={0: str(file)}, stderrs={})
+    rank = RankProcess(0, 0, 1000)
+    rank.code = -signal.SIGABRT
+    recorded = RankExits((rank,), lambda local_rank: True).record(rank, context)
+    assert (recorded.had_finished, recorded.consequence) == (False, False)
+    assert describe_exit(recorded, "h") == "rank 0 on h was killed by SIGABRT after AcceleratorError: CUDA error"
 
 
 class Scene:

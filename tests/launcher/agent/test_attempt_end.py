@@ -82,6 +82,14 @@ def test_an_exit_is_described_with_its_code_and_the_first_line_of_its_message() 
     assert describe_exit(exit_of(1, message="ValueError: bad\nmore"), "h1").endswith("code 1: ValueError: bad")
 
 
+def test_a_long_message_ends_with_a_whole_sentence() -> None:
+    text = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. " + "GPU 0 has a capacity of 79.18 GiB. " * 9
+    )
+    assert exit_of(1, message=text).first_line == text[: text.rindex(". ", 0, 200) + 1]
+    assert exit_of(1, message="x" * 900).first_line == "x" * 400
+
+
 def test_a_signal_has_its_name() -> None:
     assert [exit_of(code).signal for code in (-9, -11, -60, 0)] == ["SIGKILL", "SIGSEGV", "signal 60", None]
     assert describe_exit(exit_of(-9), "h1").endswith("was killed by SIGKILL")

@@ -54,9 +54,15 @@ class EmulatedCupti:
         self.buffer: list[SimpleNamespace] | None = None
         self.dropped = 0
         self.flushes: list[int] = []
+        self.rate = 1.0
+        """Ticks of its clock in a nanosecond; about 2 after torch's profiler has run, the CPU's time stamp counter."""
+        self.reading = 0.0
+        """Seconds for which the reading thread loses its CPU."""
 
     def get_timestamp(self) -> int:
-        return time.time_ns() - CLOCK_OFFSET
+        if self.reading:
+            time.sleep(self.reading)
+        return int((time.time_ns() - CLOCK_OFFSET) * self.rate)
 
     def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
         self.callbacks = (requested, completed)
@@ -85,8 +91,9 @@ class EmulatedCupti:
     def launch(self, name: str = MANGLED, *, took: int | None = 1000, stream: int = 7, grid: int = 64) -> Any:
         """Launch a kernel; one that took ``None`` has not ended yet. It is recorded while CUPTI is enabled."""
         start = self.get_timestamp()
+        end = 0 if took is None else start + int(took * self.rate)
         kernel = SimpleNamespace(
-            name=name, start=start, end=0 if took is None else start + took, stream_id=stream, device_id=0,
+            name=name, start=start, end=end, stream_id=stream, device_id=0,
             grid_x=grid, grid_y=2, grid_z=1, block_x=128, block_y=1, block_z=1,
         )  # fmt: skip
         if self.enabled:
@@ -146,6 +153,35 @@ def test_a_window_gives_its_kernels_with_name_shape_and_unix_time(source: CuptiS
     assert [kernel.end_ns - kernel.start_ns for kernel in trace.kernels] == [1500, 500]
     assert all(begun - 10**6 <= kernel.start_ns <= time.time_ns() for kernel in trace.kernels)
     assert (trace.truncated, trace.on_device, source.name) == (0, True, "cupti")
+
+
+@pytest.mark.parametrize("rate", [2.1, 3.0, 0.999])
+def test_times_are_nanoseconds_whatever_clock_torchs_profiler_left_behind(
+    source: CuptiSource, device: EmulatedCupti, rate: float
+) -> None:
+    device.rate = rate
+    source.start()
+    began = time.time_ns()
+    device.launch(took=100_000)
+    time.sleep(0.05)
+    ended = time.time_ns()
+    (kernel,) = source.read(source.stop(), MAX_EVENTS).kernels
+    assert kernel.self_ns == pytest.approx(100_000, rel=0.02)
+    assert began - 10**6 <= kernel.start_ns <= ended
+    source.start()
+    device.launch(took=100_000)  # a window too short to measure the clock by
+    (kernel,) = source.read(source.stop(), MAX_EVENTS).kernels
+    assert kernel.self_ns == pytest.approx(100_000, rel=0.02)
+
+
+def test_a_clock_that_could_not_be_read_at_one_moment_is_not_measured(
+    source: CuptiSource, device: EmulatedCupti
+) -> None:
+    source.start()
+    device.launch(took=100_000)
+    device.reading = 0.004
+    (kernel,) = source.read(source.stop(), MAX_EVENTS).kernels
+    assert kernel.self_ns == 100_000
 
 
 def test_kernels_of_nccl_are_collectives_of_their_stream(source: CuptiSource, device: EmulatedCupti) -> None:

@@ -45,6 +45,13 @@ def test_long_names_are_cut_and_stay_apart_and_the_same_everywhere() -> None:
     assert all(key.endswith("<<<1024,1,1 128,1,1>>>") for key in keys)
 
 
+def test_a_long_name_has_one_key_whether_a_source_demangles_it_or_not() -> None:
+    mangled = f"_Z4gemmI{'3abc' * 60}EvPT_"
+    assert kernel_name.demangled(mangled) != mangled
+    assert short_name(kernel_name.demangled(mangled)) == short_name(mangled)
+    assert kernel_key(kernel_name.demangled(mangled), SHAPE) == kernel_key(mangled, SHAPE)
+
+
 def test_only_kernels_of_nccl_are_collectives() -> None:
     assert is_collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     assert not is_collective("vectorized_elementwise_kernel")

@@ -272,3 +272,44 @@ def next_sample(sampler: Sampler) -> Sample | None:
         if (recording := sampler.collect()) is not None:
             return sampler.read(recording)
     return None
+
+
+class _Event:
+    """What torch 2.11 has of an event, and no more."""
+
+    def __init__(self, name: str, device: object, start: int, *, annotation: bool = False) -> None:
+        self.name, self.device_type, self.start_ns = (lambda: name), (lambda: device), (lambda: start)
+        self.duration_ns, self.device_resource_id = (lambda: 10), (lambda: 7)
+        self.is_user_annotation = lambda: annotation
+
+
+class _Recorded:
+    def __init__(self, *events: _Event) -> None:
+        self._events = list(events)
+
+    def events(self) -> list[_Event]:
+        return self._events
+
+
+def test_kernels_of_a_device_are_told_from_calls_and_annotations() -> None:
+    host, device = torch._C._autograd.DeviceType.CPU, torch._C._autograd.DeviceType.CUDA
+    source = KinetoSource(torch, on_device=True, end_window=lambda: None)
+    try:
+        recorded = _Recorded(
+            _Event("cudaLaunchKernel", host, 0),
+            _Event("void gemm<float>(float*)", device, 1),
+            _Event("Optimizer.step#SGD.step", device, 1, annotation=True),
+            _Event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", device, 2),
+            _Event("enumerate(DataLoader)#_SingleProcessDataLoaderIter", host, 3),
+        )
+        trace = source.read(recorded, 100)
+    finally:
+        source.close()
+    assert [(kernel.key, kernel.self_ns) for kernel in trace.kernels] == [("gemm<float>", 10)]
+    assert [each.group for each in trace.collectives] == ["stream 7"]
+    assert (len(trace.data), trace.on_device) == (1, True)
+
+
+def test_every_method_of_an_event_that_is_called_exists_in_this_torch() -> None:
+    for name in kineto._OF_EVENTS:
+        assert callable(getattr(torch._C._autograd._KinetoEvent, name))

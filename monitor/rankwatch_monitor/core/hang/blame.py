@@ -47,6 +47,7 @@ from rankwatch_monitor.core.hang.messages import (
     other_call,
     other_site,
     several_calls,
+    signal_number,
     waits_instead,
 )
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
@@ -121,7 +122,8 @@ def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequen
 
 def follows_from_another(columns: RankColumns, rank: int) -> bool:
     """Whether the exception of a rank that crashed is about its connection to others, which one of them ended."""
-    return bool(columns.exit_code_R[rank] > 0) and is_consequence(columns.exit_messages.get(rank, ""))
+    raised = columns.exit_code_R[rank] > 0 or columns.exit_code_R[rank] == -signal_number("SIGABRT")
+    return bool(raised) and is_consequence(columns.exit_messages.get(rank, ""))
 
 
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:

@@ -252,6 +252,10 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
     match decision.proof:
         case Proof.STOPPED:
             return f"Proof: the process of rank {rank}{more} stays stopped (state T)."
+        case Proof.WAITING if len(decision.ranks) == 1:
+            return (
+                f"Proof: rank {rank} waits for its device{place(rank, groups)}, and in repeated samples did not move."
+            )
         case Proof.WAITING:
             return "Proof: every rank waits for its peers, and in repeated samples none has moved."
         case _:

@@ -17,6 +17,10 @@ STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
 BUSY = replace(STILL, main_cpu=6.0)
 BACKWARD = (Frame("_engine_run_backward", "/venv/lib/python3.12/site-packages/torch/autograd/graph.py", 800),)
 PENDING = (Collective("default_pg", "all_reduce", 9, 8),)
+SYNCHRONIZING = (
+    Frame("Stream.synchronize", "/venv/lib/python3.12/site-packages/torch/cuda/streams.py", 105),
+    Frame("main", "/u/train.py", 9),
+)
 EVALUATE = (
     Frame("norm", "/venv/lib/python3.12/site-packages/numpy/linalg.py", 7),
     Frame("evaluate", "/u/train.py", 70),
@@ -146,6 +150,16 @@ def test_a_rank_that_stands_still_is_proven_and_restarted_before_the_window() ->
     assert (incident["proof"], [c["rank"] for c in incident["culprits"]]) == ("still", [2])
     assert "does not move in load_batch() (train.py:41)" in incident["proof_reason"]
     assert incident["reason"].endswith(incident["proof_reason"])
+
+
+def test_the_only_rank_of_a_job_waits_for_its_device_and_not_for_peers() -> None:
+    scene = trained(ranks=1).hang(0).until_found().run(2)
+    scene.ranks[0].frames = SYNCHRONIZING
+    watched(scene, {0: replace(BUSY, gpu=True)}, 30)
+    assert scene.incident.confirmed
+    assert scene.incident.proof_reason == (
+        "Proof: rank 0 waits for its device in main() (train.py:9), and in repeated samples did not move."
+    )
 
 
 def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:

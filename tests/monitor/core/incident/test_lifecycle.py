@@ -510,6 +510,15 @@ def test_an_abort_without_evidence_is_blamed_on_the_process_that_was_aborted(rec
     assert scene.incident.reason == "Rank 0 on host-0 was killed by SIGABRT."
 
 
+def test_an_exception_before_an_abort_names_the_rank_at_once() -> None:
+    # NCCL's watchdog aborts a process whose CUDA context is broken, while its interpreter ends after the exception.
+    text = "AcceleratorError: CUDA error: device-side assert triggered"
+    lost = "DistBackendError: NCCL communicator was aborted: connection closed by peer"
+    scene = Scene().run(10).die(1, signal="SIGABRT", message=lost).die(0, signal="SIGABRT", message=text).run(1)
+    assert (scene.blamed, scene.incident.provisional) == ({0: "dead"}, False)
+    assert scene.incident.culprits[0].reason == f"its process was killed by SIGABRT after {text}"
+
+
 def _entered(values: int) -> Collective:
     return Collective("default_pg", "all_reduce", 133, 132, (), 133, (f"all_reduce of {values} Float",))
 
