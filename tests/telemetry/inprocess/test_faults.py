@@ -28,7 +28,7 @@ def test_an_exception_restarts_all_ranks_in_the_same_processes(job: Job) -> None
 def test_all_that_a_process_survives_one_after_the_other(job: Job) -> None:
     kinds = ["async_exception", "sleep", "absent", "swallow"]
     # No process is killed here, however long a busy machine takes to wake one.
-    job.start(2, [[1, iteration, 2, kind] for iteration, kind in enumerate(kinds)], options={"hard_timeout": 60.0})
+    job.start(2, [[1, iteration, 2, kind] for iteration, kind in enumerate(kinds)], options={"hard_timeout": 25.0})
     assert job.ends() == [0, 0], job.logs()
     assert job.results() == {0: "0 of 2 in iteration 4", 1: "1 of 2 in iteration 4"}
     assert [line["kind"] for line in job.printed(1, "fault")] == kinds
