@@ -112,6 +112,11 @@ def test_make_has_the_promised_targets_and_explains_each() -> None:
     assert described == set(TARGETS)
 
 
+def test_long_tests_are_marked_where_make_looks_for_them() -> None:
+    marked = [path for path in named(".py") if re.search(r"mark\.long\b", text(path))]
+    assert all(path.name.startswith("test_") for path in marked), marked
+
+
 def test_continuous_integration_runs_the_contributors_own_commands() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)

@@ -65,4 +65,6 @@ def test_training_does_not_need_the_monitor(training: Training, closed_port: str
     assert training.steps("start") == {0: [(1, 0), (2, RESUMED)], 1: [(1, 0), (2, RESUMED)]}
     assert training.steps("end") == {0: [(2, STEPS)], 1: [(2, STEPS)]}
     assert launcher.printed().count("does not answer") == 1, "it reports it once"
-    assert "exited with code 7 (restart 1 of 3)" in launcher.printed()
+    # On a busy machine the other rank may have lost its connection, and ended, by the time the launcher looks.
+    named = r"rank 1 on \S+ exited with code 7( \(1 more at the same moment\))? \(restart 1 of 3\)"
+    assert re.search(named, launcher.printed()), launcher.printed()

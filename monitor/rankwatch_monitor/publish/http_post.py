@@ -59,6 +59,10 @@ class Target:
             self._own = {"Authorization": basic_authorization(parts.username, parts.password or "")}
         self._connection = HttpConnection(url, tls=_tls_context, connect_timeout=CONNECT_TIMEOUT)
 
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._connection.close()
+
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post a body; errors of the receiver or the network become an :class:`Answer`, never an exception."""
         connection, headers = self._connection, {**self._own, **headers}

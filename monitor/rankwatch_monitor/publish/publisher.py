@@ -55,6 +55,17 @@ class Watcher(Protocol):
 
 
 @runtime_checkable
+class Announcing(Protocol):
+    """A watcher that announces each change of a job once, whichever monitor has the job."""
+
+    def merge(self, job: Job, past: Job, now: float) -> None:
+        """Note that ``past``, as it was stored, is merged into ``job`` next: what it holds was announced."""
+
+    def release(self, job_id: str) -> None:
+        """Leave a job's undelivered announcements to the monitor that has the job from now on. Thread-safe."""
+
+
+@runtime_checkable
 class Counting(Protocol):
     """A publisher or watcher with metrics of its own on ``/metrics``."""
 
@@ -114,6 +125,18 @@ class Publishing:
         """Take over a job that was loaded from the store at ``now`` (unix seconds)."""
         for watcher in self.watchers:
             watcher.adopt(job, now)
+
+    def merge(self, job: Job, past: Job, now: float) -> None:
+        """Note that ``past``, as it was stored, is merged into ``job`` next."""
+        for watcher in self.watchers:
+            if isinstance(watcher, Announcing):
+                watcher.merge(job, past, now)
+
+    def release(self, job_id: str) -> None:
+        """Leave a job to the monitor that has it from now on. Thread-safe."""
+        for watcher in self.watchers:
+            if isinstance(watcher, Announcing):
+                watcher.release(job_id)
 
     def close(self, jobs: Iterable[Job], now: float) -> None:
         """Publish the last state of every published job, and close all publishers."""

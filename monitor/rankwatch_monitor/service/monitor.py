@@ -289,6 +289,16 @@ class Monitor:
         if self.publishing is not None:
             self.publishing.adopt(job, self.clock.now())
 
+    def _before_merge(self, job: Job, past: Job) -> None:
+        if self.publishing is not None:
+            self.publishing.merge(job, past, self.clock.now())
+
+    def lose(self, job_id: str) -> None:
+        """Drop a job that another monitor owns."""
+        self.drop(job_id)
+        if self.publishing is not None:
+            self.publishing.release(job_id)
+
     def drop(self, job_id: str) -> None:
         """Remove a job from memory and answer its waiters; its rows stay."""
         self.jobs.pop(job_id, None)
@@ -312,7 +322,13 @@ class Monitor:
         last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
         if self._leases is None or now - last_contact < self._leases.duration:
             return False
-        self.persistence.save_all(job, now, on_saved)
+
+        def saved() -> None:
+            if self.publishing is not None:
+                self.publishing.release(job_id)  # its last messages were queued for delivery by the same commit
+            on_saved()
+
+        self.persistence.save_all(job, now, saved)
         self.drop(job_id)
         return True
 
@@ -356,7 +372,7 @@ class Monitor:
             self.last_tick = now
             return
         with self._contained("merge the stored jobs", now):
-            for job in self.persistence.merge_pending(self.jobs, self.policy, now):
+            for job in self.persistence.merge_pending(self.jobs, self.policy, now, self._before_merge):
                 self.adopt(job)
         with self._contained("record the tick", now):
             if self.recorder is not None:
@@ -486,7 +502,7 @@ class Monitor:
         """Save every job and close recorder, publishers, leases and database."""
         now = self.clock.now()
         with self._contained("merge the stored jobs", now):
-            self.persistence.merge_pending(self.jobs, self.policy, now)
+            self.persistence.merge_pending(self.jobs, self.policy, now, self._before_merge)
         for job in () if self.read_only else self.jobs.values():
             with self._contained(f"save job {job.id}", now):
                 self.persistence.save_all(job, now)

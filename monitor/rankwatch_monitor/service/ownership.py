@@ -33,8 +33,8 @@ class JobRegistry(Protocol):
     def adopt(self, job: Job) -> None:
         """Take over a job that was loaded from the database."""
 
-    def drop(self, job_id: str) -> None:
-        """Remove a job from memory and answer its waiters."""
+    def lose(self, job_id: str) -> None:
+        """Drop a job that another monitor owns."""
 
     def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
         """Save and drop a job that no longer reports here; False when it still does."""
@@ -184,7 +184,7 @@ class Ownership:
 
     def _drop(self, job_id: str) -> None:
         self._adopted.pop(job_id, None)
-        self._registry.drop(job_id)
+        self._registry.lose(job_id)
 
     def _hand_over(self, job_id: str, by: str) -> None:
         if job_id not in self._adopted or self._loop.time() - self._adopted[job_id] < self.leases.duration:

@@ -92,24 +92,35 @@ class Persistence:
                 self.save_all(job, now)
             self.repository.evicted(job.id)
 
-    def merge_pending(self, jobs: Mapping[str, Job], default_policy: Policy, now: float) -> list[Job]:
+    def merge_pending(
+        self, jobs: Mapping[str, Job], default_policy: Policy, now: float, before: Callable[[Job, Job], None]
+    ) -> list[Job]:
         """Merge jobs in memory with their stored past once it was read: it was unreachable, or they had been evicted.
 
-        Returns the jobs with a stored past. ``default_policy`` is the policy of new jobs.
+        Args:
+            jobs: those in memory, by ID.
+            default_policy: of new jobs.
+            now: unix seconds.
+            before: called with a job and its past before they are merged.
+
+        Returns:
+            The jobs with a stored past.
         """
         if self.repository is None:
             return []
-        merged = self._merge_recalled(jobs, default_policy, now)
+        merged = self._merge_recalled(jobs, default_policy, now, before)
         if (stored := self.repository.take_pending()) is None:
             return merged
         for past in stored:
             if (job := jobs.get(past.id)) is not None:
-                self._merge(job, past, default_policy, now)
+                self._merge(job, past, default_policy, now, before)
         log.info("the database is available: %d stored jobs were loaded", len(stored))
         self.repository.confirm_loaded()
         return merged + [jobs.get(past.id, past) for past in stored]
 
-    def _merge_recalled(self, jobs: Mapping[str, Job], default_policy: Policy, now: float) -> list[Job]:
+    def _merge_recalled(
+        self, jobs: Mapping[str, Job], default_policy: Policy, now: float, before: Callable[[Job, Job], None]
+    ) -> list[Job]:
         """Merge jobs that were not in memory when they reported again with their stored past."""
         assert self.repository is not None
         merged = []
@@ -118,12 +129,15 @@ class Persistence:
             if (job := jobs.get(job_id)) is None:
                 self.repository.evicted(job_id)  # again, before its past was read: that is still what is stored
             elif past is not None:
-                self._merge(job, past, default_policy, now)
+                self._merge(job, past, default_policy, now, before)
                 merged.append(job)
         return merged
 
-    def _merge(self, job: Job, past: Job, default_policy: Policy, now: float) -> None:
+    def _merge(
+        self, job: Job, past: Job, default_policy: Policy, now: float, before: Callable[[Job, Job], None]
+    ) -> None:
         try:
+            before(job, past)
             for closed in merge_stored.join(job, past, default_policy):
                 self.save_incident(closed)
             self.save_all(job, now)

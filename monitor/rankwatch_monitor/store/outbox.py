@@ -6,14 +6,19 @@ of its job or incident, so that a killed monitor has stored either both or neith
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, select
+from sqlalchemy import Connection, Select, Table, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.store import schema
+from rankwatch_monitor.store.db_errors import classify
 from rankwatch_monitor.store.repository import Repository
 from rankwatch_monitor.store.writer import Companion
+
+log = logging.getLogger("rankwatch.store")
 
 
 class Outbox:
@@ -21,22 +26,31 @@ class Outbox:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
+        self._loaded: dict[str, list[dict[str, Any]]] = {}
+        """Messages that were read with their job."""
+        repository.on_job_loaded = self._load_with
 
     def load(self) -> list[dict[str, Any]]:
         """All undelivered messages in order; waits for the database, so for the start only.
 
-        Empty for a shared database, whose messages are loaded with their job by :meth:`load_of`.
+        Empty where they are read with their jobs: in a shared database, and in one that cannot be read yet.
         """
-        return [] if self._repository.shared else self._load(select(schema.messages))
+        if self._repository.shared or self._repository.db_error:
+            return []
+        try:
+            with self._repository.engine.connect() as connection:
+                return _rows(connection, select(schema.messages))
+        except SQLAlchemyError as error:
+            why = classify(error, self._repository.engine.url)
+            log.error("undelivered webhook messages cannot be read (%s); they wait for the next start", why)
+            return []
 
-    def load_of(self, job_id: str) -> list[dict[str, Any]]:
-        """The undelivered messages about one job in order; waits for the database."""
-        return self._load(select(schema.messages).where(schema.messages.c.job_id == job_id))
+    def take_loaded(self, job_id: str) -> list[dict[str, Any]]:
+        """The undelivered messages that were read with a job, in order, once."""
+        return self._loaded.pop(job_id, [])
 
-    def _load(self, query: Select[Any]) -> list[dict[str, Any]]:
-        with self._repository.engine.connect() as connection:
-            ordered = query.order_by(schema.messages.c.number)
-            return [dict(row) for row in connection.execute(ordered).mappings()]
+    def _load_with(self, connection: Connection, job_id: str) -> None:
+        self._loaded[job_id] = _rows(connection, select(schema.messages).where(schema.messages.c.job_id == job_id))
 
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
         """Store messages without a row they belong to, each with the callback for its commit."""
@@ -57,3 +71,7 @@ class Outbox:
             return [(schema.messages, *message) for message in about(job_id)] if job_id is not None else ()
 
         self._repository.companions = companions
+
+
+def _rows(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(query.order_by(schema.messages.c.number)).mappings()]

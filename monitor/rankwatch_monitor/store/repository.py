@@ -79,6 +79,9 @@ class Repository:
         self.shared = shared
         self.companions: Companions | None = None
         """Called at every :meth:`save`."""
+        self.on_job_loaded: Callable[[Connection, str], None] = lambda _connection, _job: None
+        """Called for each job that is loaded after the start by a monitor that did not have it before, on any thread,
+        to read what else is stored of it."""
         session = WriteSession(self.engine, shared=shared)
         error = self._open(session)
         self._loaded: set[str] = set()
@@ -205,10 +208,13 @@ class Repository:
             if row is None:
                 return None
             try:
-                return _job(connection, row, now)
+                job = _job(connection, row, now)
             except (ValueError, KeyError, TypeError) as error:
                 log.warning("the stored job %s is unreadable and starts without its past: %r", job_id, error)
                 return None
+            if self.shared:
+                self.on_job_loaded(connection, job_id)
+            return job
 
     def summaries(self, limit: int) -> list[JobSummary]:
         """The ``limit`` most recently active jobs. Waits for the database.
@@ -306,6 +312,8 @@ class Repository:
             if error is not None:
                 raise error
             self._note_unloaded(connection, jobs)
+            for job in jobs:
+                self.on_job_loaded(connection, job.id)
         with self._pending_lock:
             self._pending = [job for job in jobs if job.id not in self._loaded]
 

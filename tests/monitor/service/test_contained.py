@@ -78,7 +78,7 @@ def test_one_job_that_cannot_be_merged_leaves_the_others_their_past(
     join = merge_stored.join
     monkeypatch.setattr(merge_stored, "join", lambda job, *more: broken() if job.id == "first" else join(job, *more))
     persistence = Persistence(Stored())  # type: ignore[arg-type]
-    merged = persistence.merge_pending(monitor.jobs, monitor.policy, monitor.clock.now())
+    merged = persistence.merge_pending(monitor.jobs, monitor.policy, monitor.clock.now(), monitor._before_merge)
     assert [job.id for job in merged] == ["first", "second"]
     assert monitor.jobs["second"].restarts == 3
 

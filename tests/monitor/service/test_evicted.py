@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankRepor
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks
 from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.store.outbox import Outbox
 from rankwatch_monitor.store.repository import Repository
+from support.http_receiver import http_receiver
 from support.waiting import wait_for
 
 
@@ -89,6 +94,45 @@ def test_a_stored_job_for_which_there_was_no_room_at_the_start_keeps_its_past_to
         merged(monitor, lambda: job.restarts == 3)
     finally:
         monitor.close()
+
+
+def test_incidents_that_were_announced_before_a_job_was_evicted_are_not_announced_again(database: str) -> None:
+    clock = Moved()
+    clock.at = time.time()  # messages of long ago are given up
+    monitor = Monitor(repository=Repository(database), limits=Limits(jobs=1), clock=clock)
+    assert monitor.repository is not None
+    with http_receiver() as receiver:
+        outbox = Outbox(monitor.repository)
+        webhooks = Webhooks([Receiver(receiver.url, "json")], monitor.jobs, clock.now, outbox=outbox)
+        outbox.attach(webhooks.rows_about)
+        monitor.publishing = Publishing((), (webhooks,))
+
+        def announced(event: str, job: str) -> bool:
+            return any(each.json["event"] == event and each.json["job"]["id"] == job for each in receiver.taken)
+
+        try:
+            job = receive(monitor, "first")
+            monitor.submit("first", PolicyChanged(job.policy.changed({"section_timeouts": {"step": 2.0}})))
+            overdue = RankIdentity("first", 0, world_size=2, instance="first", job_name="first")
+            monitor.ingest([RankReport(overdue, iteration=7, open_sections={"step": 9.0})])
+            clock.at += 1.0
+            merged(monitor, lambda: announced("incident_opened", "first"))
+            clock.at += 2000.0
+            monitor.tick()
+            assert job_view.job_state(job, clock.now())[0] == "lost"
+            receive(monitor, "second", ended=True)
+            assert set(monitor.jobs) == {"second"}
+            merged(monitor, lambda: announced("job_finished", "second"))
+            before = len(receiver.taken)
+            clock.at += 500.0
+            again = receive(monitor, "first")
+            merged(monitor, lambda: len(again.incidents) == 1)
+            receive(monitor, "first", ended=True)
+            merged(monitor, lambda: announced("job_finished", "first"))
+            assert [each.json["event"] for each in receiver.taken[before:]] == ["incident_closed", "job_finished"]
+        finally:
+            monitor.close()
+            webhooks.close(60)
 
 
 def test_a_job_that_was_never_stored_begins_at_once(database: str) -> None:

@@ -231,13 +231,11 @@ def test_what_a_killed_monitor_could_not_deliver_comes_from_the_next(pair: Pair,
     pair.monitors["c"].kill()
     receiver.back()
     second = pair.start("d", *reported)
-    assert receiver.posted == [], "another monitor's job is no business of its"
     taken(second, "j")
-    wait_for(lambda: receiver.taken, "it is delivered")
-    wait_for(lambda: pair.count("messages") == 0, "nothing waits any more")
-    first_reported, *later = (each.json["event"] for each in receiver.taken)
-    assert first_reported == "incident_opened"
-    assert later in ([], ["incident_closed"]), "once; on a slow machine the next holder may have closed it already"
+    wait_for(lambda: receiver.taken and pair.count("messages") == 0, "it is delivered, and nothing waits any more")
+    send(second, "j")  # the ranks go on
+    wait_for(lambda: len(receiver.taken) >= 2, "its end is delivered")
+    assert [each.json["event"] for each in receiver.taken] == ["incident_opened", "incident_closed"]
 
 
 def test_a_monitor_that_shares_nothing_is_not_let_in(pair: Pair) -> None:

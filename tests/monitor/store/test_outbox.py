@@ -29,6 +29,19 @@ def test_what_was_kept_is_there_after_a_restart_in_its_order(place: Place, opene
     assert Outbox(second).load() == [row(1), row(2), row(3)]
 
 
+def test_messages_of_a_shared_database_are_read_with_their_job_only(place: Place, opened: Open) -> None:
+    scene = Scene(hosts=2).run(10)
+    store = opened(place, shared=True)
+    messages = Outbox(store)
+    store.save(schema.jobs, job_row(scene.job))
+    messages.keep([(row(2, job=scene.job.id), lambda: None), (row(1, job="another"), lambda: None)])
+    assert store.flush()
+    assert messages.load() == []
+    assert store.load_job(scene.job.id, scene.now) is not None
+    assert messages.take_loaded(scene.job.id) == [row(2, job=scene.job.id)]
+    assert messages.take_loaded("another") == []
+
+
 def test_one_that_is_removed_is_gone_even_from_the_same_batch(store: Repository) -> None:
     messages = Outbox(store)
     messages.keep([(row(1), lambda: None), (row(2), lambda: None), (row(1, "other"), lambda: None)])
@@ -73,3 +86,21 @@ def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(st
     assert store.flush()
     assert reported == ["message", "row"]
     assert store.errors > 0
+
+
+def test_messages_that_cannot_be_read_yet_do_not_end_the_start_and_come_with_their_jobs(
+    place: Place, opened: Open
+) -> None:
+    scene = Scene(hosts=2).run(10)
+    first = opened(place)
+    first.save(schema.jobs, job_row(scene.job))
+    Outbox(first).keep([(row(number, job=scene.job.id), lambda: None) for number in (2, 1)])
+    first.close()
+    place.ask("alter table messages rename to elsewhere")
+    second = opened(place)
+    messages = Outbox(second)
+    assert messages.load() == []
+    place.ask("alter table elsewhere rename to messages")
+    second._load_pending_jobs()
+    assert messages.take_loaded(scene.job.id) == [row(1, job=scene.job.id), row(2, job=scene.job.id)]
+    assert messages.take_loaded(scene.job.id) == []

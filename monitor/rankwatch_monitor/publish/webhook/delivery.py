@@ -87,17 +87,24 @@ class Delivery:
     ``delivered``, ``given_up`` (refused or too old) and ``dropped`` (too many waited) count messages.
     """
 
-    def __init__(self, name: str, send: Callable[[Message], Answer], removed: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        send: Callable[[Message], Answer],
+        removed: Callable[[Message], None],
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the thread.
 
         Args:
             name: of the receiver, for the log.
             send: posts one message; called on the thread.
             removed: called, on any thread, with each message that needs no more delivery.
+            ended: called on the thread at its end.
         """
         self.name = name
         self.delivered = self.given_up = self.dropped = 0
-        self._send, self._removed = send, removed
+        self._send, self._removed, self._ended = send, removed, ended
         self._queues: dict[str, _JobQueue] = {}
         self._pause = _Pause()
         self._sending: Message | None = None
@@ -125,6 +132,11 @@ class Delivery:
             self._changed.notify()
         if gone is not None:
             self._removed(gone)
+
+    def forget(self, job_id: str) -> None:
+        """Drop the messages of a job, except for one that is being sent, without calling ``removed``."""
+        with self._changed:
+            self._queues.pop(job_id, None)
 
     def close(self, timeout: float) -> None:
         """Try each waiting message once; ends within ``timeout`` seconds. What is left stays in the outbox."""
@@ -158,6 +170,7 @@ class Delivery:
             except Exception as error:  # noqa: BLE001 - the thread boundary; a message that cannot be rendered is given up
                 answer = Answer(400, f"cannot be sent this message ({type(error).__name__})")
             self._settle(message, answer)
+        self._ended()
 
     def _next(self) -> Message | None:
         """Wait for the oldest message that is due; None at the end."""
@@ -182,7 +195,8 @@ class Delivery:
         elif answer.status in (None, 429, 503):
             self._later(answer, self._pause)
         elif answer.status is not None and (answer.status == 408 or answer.status >= 500):
-            self._later(answer, self._queues[message.job_id].pause)
+            queue = self._queues.get(message.job_id)
+            self._later(answer, queue.pause if queue is not None else _Pause())
         else:
             self._give_up(message, f"is refused: the receiver {answer.problem}")
 
@@ -217,7 +231,9 @@ class Delivery:
 
     def _finish(self, message: Message) -> None:
         self._sending = None
-        queue = self._queues[message.job_id]
+        queue = self._queues.get(message.job_id)
+        if queue is None:
+            return
         queue.pause.over()
         if queue.messages and queue.messages[0] is message:
             queue.messages.popleft()

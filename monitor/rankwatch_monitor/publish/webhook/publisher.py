@@ -6,12 +6,11 @@ How this works
 the same transaction as the rows of the change (:meth:`Webhooks.rows_about` is called for each such write), and removed
 once delivered, so a restarted monitor continues where it stopped. ``delivery`` has a thread per receiver.
 
-All but :meth:`Webhooks.close` runs on the event loop.
+All but :meth:`Webhooks.close` and :meth:`Webhooks.release` runs on the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,8 +49,8 @@ class Outbox(Protocol):
     def load(self) -> list[dict[str, Any]]:
         """All rows, in order."""
 
-    def load_of(self, job_id: str) -> list[dict[str, Any]]:
-        """The rows about one job, in order."""
+    def take_loaded(self, job_id: str) -> list[dict[str, Any]]:
+        """The rows that were read with a job when it was loaded after the start, in order, once; returns at once."""
 
     def keep(self, rows: Iterable[Kept]) -> None:
         """Store rows; returns at once."""
@@ -124,23 +123,25 @@ class Webhooks:
     def adopt(self, job: Job, now: float) -> None:
         """Take over a job loaded at ``now`` (unix seconds) from another monitor: its current state is not news.
 
-        Messages that the other monitor could not deliver are loaded in the background and delivered from here.
+        Messages that the other monitor could not deliver are delivered from here, before any new one of the job.
         """
         self._announced[job] = announced_so_far(job, now)
         if self._outbox is not None:
-            loaded = asyncio.get_running_loop().run_in_executor(None, self._outbox.load_of, job.id)
-            loaded.add_done_callback(partial(self._adopted, job.id))
+            rows = self._outbox.take_loaded(job.id)
+            self._number = max([self._number, *(row["number"] for row in rows)])
+            self._load(rows)
 
-    def _adopted(self, job_id: str, loaded: asyncio.Future[list[dict[str, Any]]]) -> None:
-        if loaded.cancelled():
-            return
-        if (error := loaded.exception()) is not None:
-            self.errors += 1
-            log.error("undelivered webhook messages of job %s cannot be loaded from the database: %s", job_id, error)
-            return
-        rows = loaded.result()
-        self._number = max([self._number, *(row["number"] for row in rows)])
-        self._load(rows)
+    def merge(self, job: Job, past: Job, now: float) -> None:
+        """Note that ``past``, as it was stored, is merged into ``job`` next: what it holds was announced."""
+        before, announced = announced_so_far(past, now), self._announced.setdefault(job, Announced())
+        announced.opened |= before.opened
+        announced.closed |= before.closed
+        announced.stragglers = before.stragglers | announced.stragglers
+
+    def release(self, job_id: str) -> None:
+        """Leave a job's undelivered messages, which are stored, to the monitor that has the job from now on."""
+        for delivery in self.deliveries.values():
+            delivery.forget(job_id)
 
     def rows_about(self, job_id: str) -> list[Kept]:
         """Rows to store in the same transaction as a write about a job."""
@@ -196,7 +197,7 @@ class Webhooks:
             if outbox is not None:
                 outbox.remove(queue, message.key)
 
-        return Delivery(shown(to.url), send, removed)
+        return Delivery(shown(to.url), send, removed, target.close)
 
 
 def receivers(urls: Iterable[str], form: str) -> list[Receiver]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ from rankwatch_monitor.publish.http_post import fingerprint
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.webhook.notices import Event
 from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks, events, receivers
+from rankwatch_monitor.store import schema
+from rankwatch_monitor.store.codec import job_row
+from rankwatch_monitor.store.outbox import Outbox
+from rankwatch_monitor.store.repository import Repository
 from support.http_receiver import Answers, HttpReceiver
 from support.waiting import wait_for
 
@@ -27,8 +33,8 @@ class Shelf:
     def load(self) -> list[dict[str, Any]]:
         return sorted(self.rows.values(), key=lambda row: row["number"])
 
-    def load_of(self, job_id: str) -> list[dict[str, Any]]:
-        return [row for row in self.load() if row["job_id"] == job_id]
+    def take_loaded(self, job_id: str) -> list[dict[str, Any]]:
+        return []
 
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
         for row, then in rows:
@@ -140,6 +146,59 @@ def test_of_a_job_that_moved_here_the_past_is_not_reported_again(
     webhooks.observe(later.job, later.now)
     wait_for(lambda: receiver.taken, "its end is told")
     assert reported(receiver) == ["job_failed"]
+
+
+def test_what_another_monitor_could_not_deliver_comes_before_what_is_new(
+    receiver: HttpReceiver, scene: Accounted, begin: Begin, tmp_path: Path
+) -> None:
+    """The next holder of a job ends its incident at once, while the database still has the message of its beginning."""
+    with closing(Repository(str(tmp_path / "shared.db"), shared=True)) as store:
+        receiver.away()
+        former = begin(outbox=Outbox(store))
+        store.save(schema.jobs, job_row(scene.job))
+        scene.hang(2)
+
+        def announced() -> bool:
+            former.observe(scene.job, scene.now)
+            return store.flush() and former.deliveries[fingerprint(receiver.url)].waiting == 1
+
+        scene.until(announced)
+        former.close(10)
+        assert scene.job.incidents[0].open
+        receiver.back()
+
+        next_holder = begin(outbox=Outbox(store))
+        assert store.load_job(scene.job.id, scene.now) is not None
+        next_holder.adopt(scene.job, scene.now)
+        scene.run(60)
+        assert not scene.job.incidents[0].open
+        next_holder.observe(scene.job, scene.now)
+        wait_for(lambda: len(receiver.taken) == 2, "both are delivered")
+        assert reported(receiver) == ["incident_opened", "incident_closed"]
+
+
+def test_messages_of_a_job_that_moved_away_are_left_to_its_next_monitor(
+    receiver: HttpReceiver, scene: Accounted, begin: Begin
+) -> None:
+    receiver.answers = Answers(first=[None])
+    shelf = Shelf()
+    webhooks = begin(outbox=shelf)
+    hang_and_recover(scene, webhooks)
+    wait_for(lambda: receiver.posted, "the first of two is being sent")
+    Publishing((), (webhooks,)).release(scene.job.id)
+    receiver.released.set()
+    receiver.away()
+    (delivery,) = webhooks.deliveries.values()
+    assert delivery.waiting == 0
+    receiver.back()
+    other = scene.job
+    other.id = "another"
+    scene.finish(ProcessEventKind.FAILED, "no more")
+    scene.run(2)
+    webhooks.observe(other, scene.now)
+    wait_for(lambda: receiver.taken, "the thread works on")
+    assert reported(receiver) == ["job_failed"]
+    assert [row["body"]["event"] for row in shelf.load()] == ["incident_opened", "incident_closed"]
 
 
 def test_one_that_hangs_does_not_hold_up_the_other(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
