@@ -28,7 +28,7 @@ from monitor.ingest.otlp_requests import (
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.fastpath import layout as layouts
-from rankwatch_monitor.ingest.fastpath.readers import FULL_DECODER, READ
+from rankwatch_monitor.ingest.fastpath.columns import FULL_DECODER, READ
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.metrics_decoder import READERS, MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
