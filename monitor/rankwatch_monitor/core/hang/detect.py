@@ -168,7 +168,7 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sampl
     # Of two sections entered at the same time the one observed later is the inner one, so ties go to the last.
     innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
     verdicts: list[Verdict] = []
-    for s in np.unique(innermost_R[ranks]):
+    for s in np.flatnonzero(np.bincount(innermost_R[ranks])):  # unique() imports numpy.ma when first called
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
             limit, source = limits.rank.without_progress(name, first=first)
