@@ -149,10 +149,25 @@ class Draft:
 
     def counts(self, points: Points) -> Several:
         """Take whole numbers from 0 up."""
-        if not all(point.value.whole for point in points):
-            raise Unusual
-        self.whole += (at := _indexes(points))
-        return _several(at)
+        several = _several(at := _indexes(points))
+        if all(point.value.whole for point in points):
+            self.whole += at
+            return several
+        self.seconds += at  # doubles have the same bounds
+
+        def counts(values: Values) -> Values:
+            found = several(values)
+            whole = tuple(map(int, found))
+            if whole != found:
+                raise Unusual
+            return whole
+
+        return counts
+
+    def count(self, points: Points) -> int | Make:
+        """Take a whole number from 0 up that is the only point of its metric: its index, or how it is made."""
+        at, counts = _one(points), self.counts(points)
+        return at if points[0].value.whole else lambda values: counts(values)[0]
 
     def durations(self, points: Points) -> Several:
         """Take seconds from 0 up."""
@@ -244,8 +259,7 @@ def _scalars(metrics: Metrics, draft: Draft) -> Iterator[tuple[str, int | Make]]
             yield field, _one(points)
     for name, field in NUMBERS.items():
         if (points := metrics.get(name)) is not None:
-            draft.counts(points)
-            yield field, _one(points)
+            yield field, draft.count(points)
     if (points := metrics.get(semconv.SESSION_ENDED.name)) is not None:
         at = _one(points)
         yield "ended", lambda values: values[at] == 1
@@ -323,10 +337,8 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
     if metrics.keys() & set(WINDOW) == {semconv.WINDOW_STEPS.name}:
         raise Unusual  # it is empty if there are 0
     times = draft.times(metrics, WINDOW)
-    iteration, steps = (
-        None if (points := metrics.get(name)) is None else (draft.counts(points), _one(points))[1]
-        for name in (semconv.WINDOW_ITERATION.name, semconv.WINDOW_STEPS.name)
-    )
+    iteration = _number(metrics.get(semconv.WINDOW_ITERATION.name), draft, None)
+    steps = _number(metrics.get(semconv.WINDOW_STEPS.name), draft, 0)
     sections, groups = _sections(metrics, draft), _groups(metrics, draft)
     parts = _words(metrics, semconv.STEP_PART.name, semconv.ATTR_PART, PARTS, draft)
     cpu = _words(metrics, semconv.CPU_TIME.name, semconv.ATTR_STATISTIC, CPU, draft)
@@ -334,8 +346,8 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
     def make(values: Values) -> Unrepeated:
         times_of_cpu = cpu(values)
         window = WindowReport(
-            None if iteration is None else values[iteration],
-            0 if steps is None else values[steps],
+            iteration(values),
+            steps(values),
             sections(values),
             parts(values),
             groups(values),
@@ -345,6 +357,13 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
         return Unrepeated(window, max(times(values)), window.iteration)
 
     return make
+
+
+def _number(points: Points | None, draft: Draft, default: int | None) -> Make:
+    if points is None:
+        return lambda _values: default
+    made = draft.count(points)
+    return itemgetter(made) if isinstance(made, int) else made
 
 
 def _nothing(_values: Values) -> dict[str, Any]:
