@@ -181,6 +181,6 @@ def _devices() -> Mapping[Metric, Points]:
         semconv.GPU_CLOCK: [(1.7e9, {})],
         semconv.GPU_CLOCK_LIMIT: [(1.98e9, {})],
         semconv.GPU_ERRORS: [
-            (0, {semconv.ATTR_REASON: reason}) for reason in ("ecc_uncorrected", "ecc_corrected", "xid")
+            (0.0, {semconv.ATTR_REASON: reason}) for reason in ("ecc_uncorrected", "ecc_corrected", "xid")
         ],
     }

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, NumberDataPoint, ResourceMetrics
 
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
@@ -70,7 +70,8 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
 
     def gauge(name: str, value: float, section: str = "") -> None:
         metric = next((m for m in scope.metrics if m.name == name), None) or scope.metrics.add(name=name)
-        point = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
+        point = metric.gauge.data_points.add(time_unix_nano=time_ns)
+        _set(point, value)
         if section:
             point.attributes.add(key=semconv.ATTR_SECTION).value.string_value = section
 
@@ -99,9 +100,18 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
     for name, points in itertools.groupby(added[content], key=lambda reported: reported[0].name):
         metric = scope.metrics.add(name=name)
         for _, value, labels in points:
-            reported = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
+            reported = metric.gauge.data_points.add(time_unix_nano=time_ns)
+            _set(reported, value)
             for key, text in labels.items():
                 reported.attributes.add(key=key).value.string_value = text
+
+
+def _set(point: NumberDataPoint, value: float) -> None:
+    """Set the value as a rank's encoder does: counts are integers."""
+    if isinstance(value, int):
+        point.as_int = value
+    else:
+        point.as_double = value
 
 
 Reported = tuple[semconv.Metric, float, dict[str, str]]
@@ -111,24 +121,24 @@ Reported = tuple[semconv.Metric, float, dict[str, str]]
 def window(time_ns: int) -> Iterator[Reported]:
     """A window of six sections and three process groups, and a reading of the device: 62 points."""
     yield semconv.WINDOW_ITERATION, time_ns // 10**9, {}
-    yield semconv.WINDOW_STEPS, 8.0, {}
+    yield semconv.WINDOW_STEPS, 8, {}
     for word, section in itertools.product(("median", "tail", "max", "mean"), SECTIONS):
         yield semconv.WINDOW_SECTION_DURATION, 0.2, {semconv.ATTR_SECTION: section, semconv.ATTR_STATISTIC: word}
     for section in SECTIONS:
-        yield semconv.WINDOW_SECTION_CALLS, 8.0, {semconv.ATTR_SECTION: section}
+        yield semconv.WINDOW_SECTION_CALLS, 8, {semconv.ATTR_SECTION: section}
     for part in Part:
         yield semconv.STEP_PART, 0.05, {semconv.ATTR_PART: str(part)}
     for word, group in itertools.product(("busy", "exposed", "shortest"), GROUPS):
         yield semconv.COLLECTIVE_DURATION, 0.01, {semconv.ATTR_GROUP: group, semconv.ATTR_STATISTIC: word}
     for group in GROUPS:
-        yield semconv.COLLECTIVE_CALLS, 12.0, {semconv.ATTR_GROUP: group}
+        yield semconv.COLLECTIVE_CALLS, 12, {semconv.ATTR_GROUP: group}
     for word in ("used", "waited"):
         yield semconv.CPU_TIME, 0.1, {semconv.ATTR_STATISTIC: word}
     for metric in semconv.DEVICE_METRICS[:-2]:
         yield metric, 0.5, {}
-    yield semconv.GPU_THROTTLED, 1.0, {semconv.ATTR_REASON: "sw_power_cap"}
+    yield semconv.GPU_THROTTLED, 1, {semconv.ATTR_REASON: "sw_power_cap"}
     for reason in ("ecc_uncorrected", "ecc_corrected", "xid"):
-        yield semconv.GPU_ERRORS, 0.0, {semconv.ATTR_REASON: reason}
+        yield semconv.GPU_ERRORS, 0, {semconv.ATTR_REASON: reason}
 
 
 def kernels() -> Iterator[Reported]:
@@ -138,8 +148,8 @@ def kernels() -> Iterator[Reported]:
     for kernel, word in itertools.product(called, words):
         yield semconv.KERNEL_DURATION, 0.001, {semconv.ATTR_KERNEL: kernel, semconv.ATTR_STATISTIC: word}
     for kernel in called:
-        yield semconv.KERNEL_CALLS, 64.0, {semconv.ATTR_KERNEL: kernel}
-    yield semconv.KERNEL_SOURCE, 1.0, {semconv.ATTR_SOURCE: "cupti"}
+        yield semconv.KERNEL_CALLS, 64, {semconv.ATTR_KERNEL: kernel}
+    yield semconv.KERNEL_SOURCE, 1, {semconv.ATTR_SOURCE: "cupti"}
 
 
 def bodies(ranks_per_request: int, encoded: Format, time_ns: int, ranks: int, content: Content) -> list[bytes]:

@@ -53,9 +53,13 @@ REFUTATION_PAUSE: Final = 20.0
 """Seconds between two reports of a rank (one arrives every 1 to 15 s) after which it counts from the second one."""
 
 
+_REQUESTS: Final = (Order, PolicyChanged)
+"""Requests of people, not messages of the job."""
+
+
 def apply(job: Job, event: JobEvent, now: float) -> None:
     """Apply one event."""
-    if not isinstance(event, Order | PolicyChanged):  # these are requests, not messages of the job
+    if not isinstance(event, _REQUESTS):
         liveness.message_received(job, now)
     match event:
         case RankReport():
@@ -195,6 +199,10 @@ def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
 
     A report of a process that does not is stale and counted.
     """
+    columns, rank = job.columns, identity.rank
+    known = rank < len(columns) and identity.instance == columns.instances[rank] != ""
+    if known and identity.attempt == job.attempt and identity.world_size <= job.world_size:
+        return True  # as nearly always
     older = _older_than_owner(job, identity, now)
     if older and identity.attempt >= job.attempt:
         job.stale.ignore(now)
@@ -208,7 +216,7 @@ def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
     job.world_size = max(job.world_size, identity.world_size, identity.rank + 1)
     job.durations.ranks = max(job.durations.ranks, job.world_size)
     job.columns.grow(job.world_size)
-    columns, rank = job.columns, identity.rank
+    columns = job.columns  # those of a new attempt are others
     owner = columns.instances[rank]
     if identity.instance == owner:
         return True

@@ -25,7 +25,7 @@ import numpy as np
 from rankwatch.contract.enums import CulpritClass, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
-from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
+from rankwatch_monitor.core.hang.verdict import Culprit, Verdict, of_kinds
 from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
 ON_ITS_WAY: Final = 0.25
@@ -67,8 +67,9 @@ def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
         if node.lost is not None:
             lost.update(_declared(job, name, node, verdicts, now))
     lost.update(_silent_together(job, verdicts, now))
-    others = [v for v in verdicts if v.rank not in lost]
-    return sorted([*others, *lost.values()], key=lambda v: v.rank) if lost else verdicts
+    if not lost:
+        return verdicts
+    return sorted([*(v for v in verdicts if v.rank not in lost), *lost.values()], key=lambda v: v.rank)
 
 
 def sentence(job: Job, name: str) -> str:
@@ -98,7 +99,7 @@ def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now:
     assert lost is not None
     if lost.attempt != job.attempt:
         return {}
-    exits = {v.rank: v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED}
+    exits = {v.rank: v for v in of_kinds(verdicts, VerdictKind.PROCESS_EXITED)}
     # A launcher that reported an exit was alive then.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
     text = sentence(job, name) if first else ""
@@ -113,7 +114,7 @@ def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[
     Their last reports lie up to an export interval apart: once one rank is over the limit, and the launcher and the
     other ranks are past half of it, the whole node is lost.
     """
-    silent = {v.rank: v for v in verdicts if v.kind is VerdictKind.SILENT}
+    silent = {v.rank: v for v in of_kinds(verdicts, VerdictKind.SILENT)}
     limit = job.limits.silence
     if not silent or limit is None:
         return {}

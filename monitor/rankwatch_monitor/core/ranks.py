@@ -206,6 +206,13 @@ class RankColumns:
         self.idle_since_R[rank] = nan if idle is None or open_sections else now - idle
         self.uses_sections_R[rank], self.sections_updated_R[rank] = True, now
 
+    def outside_sections(self) -> Bools:
+        """Ranks with no open section; shape (R,)."""
+        outside_R = np.ones(len(self), dtype=np.bool_)
+        for s in range(len(self.sections)):  # several times as fast as all() over an axis that short
+            outside_R &= np.isnan(self.open_since_RS[:, s])
+        return outside_R
+
     def open_sections(self, rank: int, now: float) -> dict[str, float]:
         """Seconds each section of a rank has been open at ``now``, outermost first."""
         since_S = self.open_since_RS[rank]

@@ -27,7 +27,7 @@ def verdicts(job: Job) -> list[Verdict]:
     if not pace.stalled or not job.policy.learn_timeouts or job.stopping is not None:
         return []
     live_R = live_ranks(columns)
-    within_R = ~np.all(np.isnan(columns.open_since_RS), axis=1)
+    within_R = ~columns.outside_sections()
     stands_R = ~(columns.sections_updated_R - columns.last_progress_R <= RECENT)
     if np.any(live_R & within_R & stands_R):
         pace.excused_at = pace.seen_at

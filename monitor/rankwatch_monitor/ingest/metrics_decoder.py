@@ -26,8 +26,6 @@ from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout, Layouts, cut
 from rankwatch_monitor.ingest.fastpath.learning import learn
-from rankwatch_monitor.ingest.fastpath.section_histogram import Finished, FinishedReader
-from rankwatch_monitor.ingest.fastpath.section_histogram import take as take_finished
 from rankwatch_monitor.ingest.fastpath.wire_format import Slice, slices
 from rankwatch_monitor.ingest.foreign.lens_exported import Exported
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
@@ -92,6 +90,11 @@ READERS: Final[Mapping[str, Reader]] = {
 }
 """By metric name."""
 
+_AT: Final = {field: at for at, field in enumerate(RankReport._field_defaults)}
+"""Of each field of a report, without the identity."""
+_WINDOW: Final = _AT["window"]
+_KERNELS: Final = _AT["kernels"]
+
 Elsewhere = Callable[[str], str | None]
 """Takes a job id; returns why its reports belong to another monitor, None if they do not."""
 
@@ -136,7 +139,6 @@ class MetricsDecoder:
         self._counters = counters
         self._tracker = SeriesTracker(limits.processes_remembered, since_unix_ns)
         self._identities = LruCache(self._identify, limits.processes_remembered)
-        self._finished = FinishedReader(limits)
         self.layouts = Layouts(lambda scope: learn(scope, limits))
         """Known layouts of scopes."""
 
@@ -187,10 +189,8 @@ class MetricsDecoder:
         fields = layout.read(scope.rest)
         if fields is None:
             return _Parsed(sender, ResourceMetrics.FromString(part.whole))
-        if scope.at == NO_CUT:
-            return _Known(sender, layout, fields)
-        histogram = Metric.FromString(scope.histogram)
-        return _Known(sender, layout, fields, histogram, self._finished.read(scope.histogram))
+        histogram = None if scope.at == NO_CUT else Metric.FromString(scope.histogram)
+        return _Known(sender, layout, fields, histogram)
 
     def _decode(self, resources: Sequence[_Parsed | _Known], forbidden: Forbidden | None) -> Decoded:
         if forbidden is not None:
@@ -210,10 +210,15 @@ class MetricsDecoder:
                 continue
             for warning in sender.warnings:
                 rejections.warn(warning.reason, f"rank {sender.identity.rank}: {warning.message}")
+            if isinstance(each, _Known) and not each.stateful:
+                budget.take(each.layout.items)
+                points.append(each.layout.points)
+                reports.append(RankReport(sender.identity, *each.fields))
+                continue
             builder = ReportBuilder(sender.identity, self._tracker, self._limits, self._counters, rejections)
             if isinstance(each, _Known):
-                points.append(_take(each, builder, budget))
-                reports.append(builder.report())
+                points.append(_take_rest(each, builder, budget))
+                reports.append(RankReport(sender.identity, *each.fields))
             else:
                 before = rejections.items
                 exported = Exported() if sender.foreign else None
@@ -287,11 +292,15 @@ class _Known(NamedTuple):
 
     sender: Identified
     layout: Layout
-    fields: dict[str, Any]
-    histogram: Metric | None = None
+    fields: list[Any]
+    histogram: Metric | None
     """Of finished sections, which no layout covers."""
-    finished: list[Finished] | None = None
-    """Its content, unless it needs the full reader."""
+
+    @property
+    def stateful(self) -> bool:
+        """Whether some fields depend on earlier reports."""
+        fields = self.fields
+        return self.histogram is not None or fields[_WINDOW] is not None or fields[_KERNELS] is not None
 
 
 class _PointBudget:
@@ -345,21 +354,19 @@ def _read_foreign(metric: Metric, exported: Exported, budget: _PointBudget) -> i
     return len(found) if kind is not None and found and exported.metric(metric, kind, found) else 0
 
 
-def _take(known: _Known, builder: ReportBuilder, budget: _PointBudget) -> int:
-    """Apply the fields read by a layout to ``builder``; return the same as :func:`_read`."""
-    layout, builder.fields = known.layout, known.fields
-    budget.take(layout.items)
-    if (window := builder.fields.get("window")) is not None:
-        builder.set_once("window", window.value, window.time_ns, window.value.iteration)
-    if (kernels := builder.fields.get("kernels")) is not None:
-        builder.set_once("kernels", kernels.value, kernels.time_ns)
-    if known.histogram is None:
-        return layout.points
-    budget.take(1)
-    if known.finished is not None and take_finished(known.finished, builder):
-        budget.take(len(known.finished))
-        return layout.points + len(known.finished)
-    return layout.points + _read_metric(known.histogram, builder, budget)
+def _take_rest(known: _Known, builder: ReportBuilder, budget: _PointBudget) -> int:
+    """Complete the fields with what depends on earlier reports; return the number of data points."""
+    points, fields = known.layout.points, known.fields
+    budget.take(known.layout.items)
+    if known.histogram is not None:
+        budget.take(1)
+        points += _read_metric(known.histogram, builder, budget)
+        fields[_AT["finished"]] = builder.fields.get("finished", {})
+    for field in ("window", "kernels"):
+        if (once := fields[_AT[field]]) is not None:
+            builder.set_once(field, *once)
+            fields[_AT[field]] = builder.fields.get(field)
+    return points
 
 
 def _count(resource_metrics: ResourceMetrics, budget: _PointBudget) -> int:

@@ -160,7 +160,7 @@ class Monitor:
         for position, report in enumerate(reports):
             identity = report.identity
             try:
-                self.make_room(identity.job_id, claimed_ranks(report))
+                self.make_room(identity.job_id, max(identity.rank + 1, identity.world_size))
                 job = self.register(identity.job_id, identity.job_name)
             except (TooManyError, HeldElsewhereError) as error:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))

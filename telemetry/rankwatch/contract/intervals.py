@@ -13,6 +13,8 @@ MAX_REPORT_RATE: Final = 20_000
 """The same for reports of which a Collector merges those of a node into one request."""
 WINDOW_SECONDS: Final = 10.0
 """Seconds that a window of steps lasts, about: ranks find a power of two of steps that comes near it."""
+HISTOGRAM_SECONDS: Final = 60.0
+"""Seconds between two reports of a rank of a large job that contain durations of finished sections, at least."""
 MAX_WINDOW_RATE: Final = 1_600
 """Windows per second of all ranks of a job; ingesting one costs three times a report without."""
 
@@ -30,9 +32,9 @@ def burst_spread(world_size: int) -> float:
 def histogram_seconds(world_size: int) -> float:
     """Seconds between two reports that contain durations of finished sections; 0: every report does.
 
-    They are a third of the cost of a report, and no limit depends on them.
+    They are half of the cost of a report, and only the number of runs is read of them before a limit is learned.
     """
-    return 0.0 if world_size <= MAX_REQUEST_RATE else window_seconds(world_size)
+    return 0.0 if world_size <= MAX_REQUEST_RATE else max(HISTOGRAM_SECONDS, window_seconds(world_size))
 
 
 def window_seconds(world_size: int) -> float:

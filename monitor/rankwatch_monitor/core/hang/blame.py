@@ -51,7 +51,7 @@ from rankwatch_monitor.core.hang.messages import (
     waits_instead,
 )
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
-from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, of_kinds
 from rankwatch_monitor.core.ranks import (
     EXITED,
     STOPPED,
@@ -117,7 +117,11 @@ def blame(
 
 def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
-    return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss) for v in verdicts if v.node_loss)
+    return tuple(
+        _culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss)
+        for v in of_kinds(verdicts, VerdictKind.NODE_LOST)
+        if v.node_loss
+    )
 
 
 def follows_from_another(columns: RankColumns, rank: int) -> bool:
@@ -128,7 +132,7 @@ def follows_from_another(columns: RankColumns, rank: int) -> bool:
 
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
-    exits = sorted((v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
+    exits = sorted(of_kinds(verdicts, VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
     causes = [v for v in exits if not follows_from_another(columns, v.rank)]
     left = left_ranks(columns).tolist() if exits and not causes else []
     culprits = [
@@ -143,16 +147,16 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence
             text = "its process is stopped by a signal (state T), so it cannot run"
             culprits.append(_culprit(columns, int(rank), CulpritClass.STOPPED, text))
     if not culprits:
-        for verdict in verdicts:
-            if verdict.kind is VerdictKind.NEVER_STARTED:
-                text = "it never reported, while other ranks did"
-                culprits.append(_culprit(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
+        for verdict in of_kinds(verdicts, VerdictKind.NEVER_STARTED):
+            text = "it never reported, while other ranks did"
+            culprits.append(_culprit(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
     return tuple(culprits)
 
 
 def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     # Every process is in that state briefly when it reads a file: it means something only over a limit.
-    ranks = sorted({v.rank for v in verdicts} & _in_kernel(columns, groups))
+    stuck = _in_kernel(columns, groups)
+    ranks = sorted({v.rank for v in verdicts if v.rank in stuck} if stuck else ())
     if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
         return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
     return tuple(
@@ -192,18 +196,16 @@ def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[Sta
 def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     lost: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.kind is VerdictKind.NODE_LOST:
-            lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
+    for verdict in of_kinds(verdicts, VerdictKind.NODE_LOST):
+        lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
     reasons: dict[int, str] = {}
     for host, of_host in lost.items():
         ranks = "the rank" if len(of_host) == 1 else f"the {len(of_host)} ranks"
         longest = max(v.elapsed for v in of_host)
         silence = f"neither the launcher nor {ranks} of {host or 'its node'} reported for {longest:.1f} s"
         reasons.update((v.rank, silence) for v in of_host)
-    for verdict in verdicts:
-        if verdict.kind is VerdictKind.SILENT:
-            reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
+    for verdict in of_kinds(verdicts, VerdictKind.SILENT):
+        reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
     return tuple(_culprit(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
 
 
@@ -340,7 +342,7 @@ def _between_steps(columns: RankColumns, ranks: Ints, behind: Ints) -> bool:
     if semconv.STEP_SECTION not in columns.sections:
         return False
     in_step_R = ~np.isnan(columns.open_since_RS[:, columns.sections.index(semconv.STEP_SECTION)])
-    outside_R = columns.uses_sections_R & np.isnan(columns.open_since_RS).all(axis=1)
+    outside_R = columns.uses_sections_R & columns.outside_sections()
     return bool(outside_R[behind].all() and in_step_R[np.setdiff1d(ranks, behind)].all())
 
 

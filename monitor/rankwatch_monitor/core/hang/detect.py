@@ -18,7 +18,7 @@ from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
-from rankwatch_monitor.core.hang.verdict import Verdict
+from rankwatch_monitor.core.hang.verdict import Verdict, rank_of
 from rankwatch_monitor.core.ranks import (
     EXITED,
     Bools,
@@ -54,7 +54,8 @@ def detect(
     verdicts += _sections(columns, limits, live_R, sample_after)
     verdicts += _silent(columns, limits, live_R, now, silence_baseline)
     verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
-    return sorted(verdicts, key=lambda v: v.rank)
+    verdicts.sort(key=rank_of)
+    return verdicts
 
 
 def _past(
@@ -101,12 +102,12 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         if limits.rank.heartbeat_outside:
             # Every section has a limit, so this one counts outside of sections, since the last of them closed.
             elapsed_R = np.fmin(elapsed_R, columns.sections_updated_R - columns.last_progress_R)
-            judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.last_progress_R)
+            judged_R &= columns.outside_sections() | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
         verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.last_update_R, source=source)
     if limits.signs is not None:
         sign_R = np.fmax(columns.inferred_progress_R, columns.last_heartbeat_R)
-        outside_R = live_R & np.all(np.isnan(columns.open_since_RS), axis=1) & ~np.isnan(columns.inferred_progress_R)
+        outside_R = live_R & columns.outside_sections() & ~np.isnan(columns.inferred_progress_R)
         elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts += _past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source)
@@ -167,7 +168,7 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sampl
     # Of two sections entered at the same time the one observed later is the inner one, so ties go to the last.
     innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
     verdicts: list[Verdict] = []
-    for s in np.unique(innermost_R[ranks]):
+    for s in np.flatnonzero(np.bincount(innermost_R[ranks])):  # unique() imports numpy.ma when first called
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
             limit, source = limits.rank.without_progress(name, first=first)

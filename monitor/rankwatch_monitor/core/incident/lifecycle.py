@@ -21,7 +21,15 @@ from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
+from rankwatch_monitor.core.hang.verdict import (
+    Blame,
+    Culprit,
+    Verdict,
+    kinds_of,
+    left_to_launchers,
+    of_kinds,
+    rank_of,
+)
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
@@ -33,7 +41,9 @@ SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
 unless it is known to stand still. Each rank reports when it passes its own limit, so after this the progress of all of
 them is current."""
-TOGETHER: Final = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
+TOGETHER: Final = frozenset(
+    {VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN}
+)
 """Verdicts that ranks which wait for each other reach within moments of each other."""
 REPEAT_AFTER: Final = 60.0
 """Seconds without an answer after which a directive is issued again; one that was obeyed is ``superseded``."""
@@ -159,9 +169,9 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> Sequence[Verd
     if job.verdicts_since is None:
         job.verdicts_since = now
     waited = now - job.verdicts_since
-    if any(v.kind not in TOGETHER for v in verdicts) or waited >= SETTLE + burst_spread(job.world_size):
+    if not kinds_of(verdicts) <= TOGETHER or waited >= SETTLE + burst_spread(job.world_size):
         return verdicts
-    if len({v.rank for v in verdicts}) >= int(np.sum(live_ranks(job.columns))):
+    if len(set(map(rank_of, verdicts))) >= int(np.sum(live_ranks(job.columns))):
         return verdicts
     late = now - job.shed_at < SHED_SECONDS  # reports that were refused arrive later than their ages state
     if waited < SETTLE or late or not standstill.stands_still(job.columns):
@@ -172,7 +182,7 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> Sequence[Verd
 def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
     confirmed = any(v.source.acts_at_once for v in verdicts)
     incident = _new_incident(job, verdicts[0].kind, now, confirmed=confirmed)
-    by_launchers = any(v.left_to_launchers for v in verdicts)
+    by_launchers = left_to_launchers(verdicts)
     captures = not by_launchers and allowed_action(job, job.policy.on_hang)[0] is not Action.LOG
     diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
     if by_launchers:
@@ -234,7 +244,7 @@ def _no_restart(job: Job) -> str:
 def _left_to_launchers(
     job: Job, incident: Incident, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, now: float
 ) -> machine.LeftToLaunchers:
-    if (end := _no_restart(job)) and any(v.left_to_launchers for v in verdicts):
+    if (end := _no_restart(job)) and left_to_launchers(verdicts):
         decided_at = incident.timeline.decided or now
         return machine.LeftToLaunchers(Action.STOP, f"the launchers end the job: {end}", decided_at, diagnosis)
     what = "restart the ranks without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
@@ -296,7 +306,7 @@ def _diagnose(
     if not renew and incident.reason and same and _already_stated(incident, blamed):
         return None
     first = _foremost(job, verdicts, blamed, now)
-    affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
+    affected = tuple(sorted({*map(rank_of, verdicts), first.rank}))
     return Diagnosis(
         first.kind,
         _with_proof(incident, messages.sentence(first, len(affected) - 1, blamed, job.columns)),
@@ -335,14 +345,13 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) 
     Ranks pass a limit within milliseconds of each other and report it in any order; a culprit that entered the same
     section long enough ago has passed it too, even if its report has not arrived. One that is elsewhere has not.
     """
-    ordered = sorted(verdicts, key=lambda v: not v.source.acts_at_once)
-    seen = ordered[0]
+    seen = next((v for v in verdicts if v.source.acts_at_once), verdicts[0])
     if not blamed.culprits:
         return seen
     rank = blamed.culprits[0].rank
-    own = next((v for v in ordered if v.rank == rank), None)
-    if own is not None and own.source.acts_at_once == seen.source.acts_at_once:
-        return own
+    own = (v for v in verdicts if v.rank == rank and v.source.acts_at_once == seen.source.acts_at_once)
+    if (first := next(own, None)) is not None:
+        return first
     columns = job.columns
     if seen.section is None or columns.process_R[rank] == EXITED:
         return seen
@@ -365,7 +374,9 @@ def _recognise_node_loss(
         if cause is not None:
             _send(job, incident, machine.Rediagnosed(cause), now, effects)
         return
-    if {v.rank for v in verdicts if v.node_loss} <= {c.rank for c in incident.culprits}:
+    if {v.rank for v in of_kinds(verdicts, VerdictKind.NODE_LOST) if v.node_loss} <= {
+        c.rank for c in incident.culprits
+    }:
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
@@ -382,7 +393,8 @@ def _recognise_silence(
 
     Silence takes longer to be certain than a limit of a section, so the ranks that report are over theirs before it.
     """
-    silent = {v.rank for v in verdicts if v.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST) and not v.node_loss}
+    gone = of_kinds(verdicts, VerdictKind.SILENT, VerdictKind.NODE_LOST)
+    silent = {v.rank for v in gone if not v.node_loss}
     waits = incident.phase in (Phase.DETECTED, Phase.CONFIRMING) and incident.attempt == job.attempt
     if not waits or incident.elective or silent <= {culprit.rank for culprit in incident.culprits}:
         return
@@ -484,7 +496,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
     suspected = incident.phase is Phase.CONFIRMING
     if incident.attempt != job.attempt or not (recorded or suspected):
         return
-    if suspected and any(v.left_to_launchers for v in verdicts):
+    if suspected and left_to_launchers(verdicts):
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
@@ -694,7 +706,8 @@ def _order_missed(job: Job, incident: Incident) -> bool:
 
 
 def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> None:
-    affected = tuple(sorted({*incident.affected, *(v.rank for v in verdicts)}))
+    known, ranks = set(incident.affected), set(map(rank_of, verdicts))
+    affected = incident.affected if ranks <= known else tuple(sorted(known | ranks))
     furthest = incident.furthest_iteration
     if job.furthest_iteration is not None:  # a rank's last report may arrive after the verdict on it
         furthest = max(furthest or 0, job.furthest_iteration)
@@ -722,7 +735,7 @@ def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[
 
 
 def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
+    lost = {v.rank for v in of_kinds(verdicts, VerdictKind.NODE_LOST)}
     asked = {name for name, node in nodes.acting(job).items() if not node.ranks or not node.ranks <= lost}
     complete = asked <= incident.heard_nodes
     if not complete and now - incident.phase_since < job.policy.capture_deadline + evidence_spread(len(asked)):
@@ -743,7 +756,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
 
 
 def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    by_launchers = incident.action is Action.SAVE_AND_STOP or any(v.left_to_launchers for v in verdicts)
+    by_launchers = incident.action is Action.SAVE_AND_STOP or left_to_launchers(verdicts)
     if by_launchers and not incident.directive:
         return
     waited, acting = now - incident.phase_since, set(nodes.acting(job))

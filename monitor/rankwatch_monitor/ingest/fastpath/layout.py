@@ -5,11 +5,11 @@ How this works
 In OTLP, times and values are fields of 8 bytes. So two exports of a rank with the same sections, groups and kernels
 differ at fixed offsets only. Such a *layout* is learned once, from bytes that the full decoder has accepted
 (:mod:`.learning`): the literal bytes with zeros at the numbers, a mask that zeroes the numbers, a ``struct`` that
-extracts them, and *steps* that write them into the report's fields (:mod:`.readers`).
+extracts them, and how the fields of a report are made of them (:mod:`.columns`).
 
-The full decoder remains the specification. A layout handles ordinary values only and has no effects; a step that meets
-anything else, such as a negative age, makes the full decoder read the bytes. Finished sections are a histogram, whose
-buckets have variable length. That metric is cut out before the comparison and read by :mod:`.section_histogram`.
+The full decoder remains the specification. A layout handles ordinary values only and has no effects; where a number is
+not ordinary, such as a negative age, the full decoder reads the bytes. Finished sections are a histogram, whose buckets
+have variable length. That metric is cut out before the comparison, and parsed and read as in the full decoder.
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.contract import semconv
+from rankwatch_monitor.ingest.fastpath.columns import Reading, Unusual
 from rankwatch_monitor.ingest.fastpath.wire_format import varint
-
-Values = tuple[Any, ...]
-Step = Callable[[Values, dict[str, Any]], bool]
-"""Writes values into the fields of a report; False if some are not ordinary."""
 
 SCOPE_METRIC: Final = 0x12
 """The tag of a metric within its scope."""
@@ -77,27 +74,26 @@ def cut(scope: bytes) -> Cut:
 class Layout:
     """One layout. The limits that depend on names and counts were checked when it was learned."""
 
-    __slots__ = ("_literal", "_mask", "_numbers", "_steps", "cuts", "items", "points")
+    __slots__ = ("_literal", "_mask", "_numbers", "_reading", "cuts", "items", "points")
 
     def __init__(
         self,
         rest: bytes,
         numbers: Sequence[int],
-        taken: Struct,
-        steps: Sequence[Step],
+        needed: Struct,
+        reading: Reading,
         *,
         cuts: frozenset[int],
         points: int,
         items: int,
     ) -> None:
-        """``numbers`` are the offsets of all numbers in ``rest``; ``taken`` unpacks the needed ones."""
+        """``numbers`` are the offsets of all numbers in ``rest``; ``needed`` unpacks those that are read."""
         mask = np.full(len(rest), 0xFF, dtype=np.uint8)
         for at in numbers:
             mask[at : at + 8] = 0
         self._mask: npt.NDArray[np.uint8] = mask
         self._literal = (np.frombuffer(rest, np.uint8) & mask).tobytes()
-        self._numbers = taken
-        self._steps = tuple(steps)
+        self._numbers, self._reading = needed, reading
         self.cuts = cuts
         """Offsets between two metrics, where a histogram may have been cut out."""
         self.points = points
@@ -112,14 +108,12 @@ class Layout:
         """Whether bytes of the same length, with a histogram cut out at ``at``, have this layout."""
         return at in self.cuts and (np.frombuffer(rest, np.uint8) & self._mask).tobytes() == self._literal
 
-    def read(self, rest: bytes) -> dict[str, Any] | None:
-        """The report fields in bytes of this layout; None when some values are not ordinary."""
-        values = self._numbers.unpack(rest)
-        fields: dict[str, Any] = {}
-        for step in self._steps:
-            if not step(values, fields):
-                return None
-        return fields
+    def read(self, rest: bytes) -> list[Any] | None:
+        """The report fields in bytes of this layout, without the identity; None when some values are not ordinary."""
+        try:
+            return self._reading.fields((0, *self._numbers.unpack(rest)))
+        except Unusual:
+            return None
 
 
 class Layouts:

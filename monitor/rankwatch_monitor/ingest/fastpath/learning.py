@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
+from rankwatch_monitor.ingest.fastpath.columns import FULL_DECODER, READ, Number, Point, Reading, Unusual
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout
-from rankwatch_monitor.ingest.fastpath.readers import FULL_DECODER, READ, MetricPoints, Unusual, steps
 from rankwatch_monitor.ingest.fastpath.wire_format import BYTES, FIXED32, FIXED64, VARINT, Field, fields, varint
 from rankwatch_monitor.ingest.limits import Limits
 
@@ -36,24 +36,11 @@ _POINT_WIRES: Final = {
 }
 
 
-class _Number(NamedTuple):
-    """The offset of a number of 8 bytes, and its ``struct`` code."""
-
-    at: int
-    code: str
-
-
-class _Point(NamedTuple):
-    attributes: dict[str, str]
-    time: _Number | None
-    value: _Number
-
-
 @dataclass
 class _Scope:
     """The metrics and offsets found in a scope."""
 
-    metrics: dict[str, list[_Point]] = field(default_factory=dict)
+    metrics: dict[str, list[Point]] = field(default_factory=dict)
     count: int = 0
     """Number of metrics, including unknown ones."""
     numbers: list[int] = field(default_factory=list)
@@ -72,24 +59,25 @@ def learn(scope: Cut, limits: Limits) -> Layout | None:
         if not found.metrics.keys().isdisjoint(FULL_DECODER):
             raise Unusual
         of_contract = {name: points for name, points in found.metrics.items() if name in READ}
-        places = sorted(place for points in of_contract.values() for place in _needed(points))
-        index = {place.at: number for number, place in enumerate(places)}
-        done = steps({name: _points_of(points, index) for name, points in of_contract.items()}, limits)
+        needed = sorted({number for points in of_contract.values() for number in _needed(points)})
+        index = {number: 1 + i for i, number in enumerate(needed)}
+        metrics = {name: [_indexed(point, index) for point in points] for name, points in of_contract.items()}
+        reading = Reading(metrics, limits)
     except (Unusual, ValueError, DecodeError):
         return None
     points = sum(map(len, of_contract.values()))
     return Layout(
         rest,
         found.numbers,
-        _struct(places, len(rest)),
-        done,
+        _struct(needed, len(rest)),
+        reading,
         cuts=frozenset(found.cuts),
         points=points,
         items=1 + found.count + points,
     )
 
 
-def _needed(points: Sequence[_Point]) -> Iterator[_Number]:
+def _needed(points: Sequence[Point]) -> Iterator[Number]:
     """The time of the first point, and all values."""
     if points[0].time is not None:
         yield points[0].time
@@ -97,24 +85,18 @@ def _needed(points: Sequence[_Point]) -> Iterator[_Number]:
         yield point.value
 
 
-def _points_of(points: Sequence[_Point], index: Mapping[int, int]) -> MetricPoints:
-    codes = {point.value.code for point in points}
-    if len(codes) > 1:
-        raise Unusual
-    time = points[0].time
-    return MetricPoints(
-        tuple(index[point.value.at] for point in points),
-        tuple(point.attributes for point in points),
-        codes == {"q"},
-        None if time is None else index[time.at],
-    )
+def _indexed(point: Point, index: Mapping[Number, int]) -> Point:
+    """A point with the index of each number in place of its offset."""
+    time, value = point.time, point.value
+    known = None if time is None or time not in index else time._replace(at=index[time])
+    return Point(point.attributes, known, value._replace(at=index[value]))
 
 
-def _struct(places: Sequence[_Number], size: int) -> Struct:
+def _struct(numbers: Sequence[Number], size: int) -> Struct:
     codes, at = ["<"], 0
-    for place in places:
-        codes.append(f"{place.at - at}x{place.code}")
-        at = place.at + 8
+    for number in numbers:
+        codes.append(f"{number.at - at}x{'q' if number.whole else 'd'}")
+        at = number.at + 8
     return Struct("".join((*codes, f"{size - at}x")))
 
 
@@ -139,7 +121,7 @@ def _metric(data: bytes, metric: Field, found: _Scope) -> None:
     if kind not in (_GAUGE, _SUM):
         raise Unusual
     name = data[parts[_NAME].start : parts[_NAME].end].decode()
-    points: list[_Point] = []
+    points: list[Point] = []
     for each in fields(data, parts[kind].start, parts[kind].end):
         if each.number == _POINT and each.wire == BYTES:
             points.append(_point(data, each, found))
@@ -153,7 +135,7 @@ def _metric(data: bytes, metric: Field, found: _Scope) -> None:
     found.metrics[name] = points
 
 
-def _point(data: bytes, point: Field, found: _Scope) -> _Point:
+def _point(data: bytes, point: Field, found: _Scope) -> Point:
     numbers: dict[int, int] = {}
     attributes: dict[str, str] = {}
     for each in fields(data, point.start, point.end):
@@ -171,5 +153,6 @@ def _point(data: bytes, point: Field, found: _Scope) -> _Point:
     if (_DOUBLE in numbers) == (_INT in numbers):
         raise Unusual
     found.numbers += (at for number, at in numbers.items() if number != _FLAGS)
-    value = _Number(numbers[_DOUBLE], "d") if _DOUBLE in numbers else _Number(numbers[_INT], "q")
-    return _Point(attributes, _Number(numbers[_TIME], "Q") if _TIME in numbers else None, value)
+    whole = _INT in numbers
+    value = Number(numbers[_INT if whole else _DOUBLE], whole)
+    return Point(attributes, Number(numbers[_TIME], whole=True) if _TIME in numbers else None, value)

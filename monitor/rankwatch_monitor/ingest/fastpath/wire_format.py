@@ -29,12 +29,19 @@ class Field(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """One ``ResourceMetrics`` as bytes: all of it, its resource, and its only scope."""
+    """One ``ResourceMetrics`` of a request: its bytes, and those of its resource and its only scope."""
 
-    whole: bytes
+    body: bytes
+    start: int
+    end: int
     resource: bytes
     scope: bytes | None
     """None if there is not exactly one scope after exactly one resource; the parser has to read it then."""
+
+    @property
+    def whole(self) -> bytes:
+        """All of it. Cut out when it is asked for, which costs more than finding it."""
+        return self.body[self.start : self.end]
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -106,15 +113,11 @@ def slices(body: bytes) -> list[Slice]:
 
 
 def _slice(body: bytes, start: int, end: int) -> Slice:
-    whole = body[start:end]
-    size = end - start
-    if size and whole[0] == _RESOURCE:
-        length, begin = varint(whole, 1)
+    if start < end and body[start] == _RESOURCE:
+        length, begin = varint(body, start + 1)
         stop = begin + length
-        if stop < size and whole[stop] == _SCOPE_METRICS:
-            resource = whole[begin:stop]
-            length, begin = varint(whole, stop + 1)
-            stop = begin + length
-            if stop == size:
-                return Slice(whole, resource, whole[begin:stop])
-    return Slice(whole, b"", None)
+        if stop < end and body[stop] == _SCOPE_METRICS:
+            length, at = varint(body, stop + 1)
+            if at + length == end:
+                return Slice(body, start, end, body[begin:stop], body[at:end])
+    return Slice(body, start, end, b"", None)

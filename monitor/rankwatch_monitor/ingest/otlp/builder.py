@@ -122,13 +122,17 @@ class ReportBuilder:
     def named(self, points: Sequence[Point], metric: Metric, key: str) -> list[tuple[str, Point]]:
         """The points with the value of their attribute ``key``; those without a usable one are rejected."""
         found: list[tuple[str, Point]] = []
-        longest = self.limits.name_length
+        longest, most = self.limits.name_length, self.limits.attributes
         for point in points:
             attributes = point.attributes
-            if len(attributes) > self.limits.attributes:
+            if len(attributes) > most:
                 self.reject("too_many_attributes", metric, f"a point with {len(attributes)} attributes")
                 continue
-            name = attribute(attributes, key)
+            name = ""
+            for each in attributes:  # as attribute() does, without a call for each point
+                if each.key == key:
+                    name = each.value.string_value
+                    break
             if not name or not name.isprintable() or len(name) > longest:
                 self.reject_name(metric, key, name)
             else:

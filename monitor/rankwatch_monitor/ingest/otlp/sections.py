@@ -89,6 +89,7 @@ def read_finished(builder: ReportBuilder, metric: Metric, points: Sequence[Any])
     data = metric.exponential_histogram if metric.HasField("exponential_histogram") else metric.histogram
     is_delta = data.aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
     finished: dict[str, SectionStatistics] = builder.fields.setdefault("finished", {})
+    tracker, series, limit = builder.tracker, builder.series(), builder.limits.sections_per_job
     for section, point in builder.named(points, metric, semconv.ATTR_SECTION):
         count = point.count
         if not count:
@@ -96,25 +97,19 @@ def read_finished(builder: ReportBuilder, metric: Metric, points: Sequence[Any])
         statistics = _statistics(point, count)
         if statistics is None:
             builder.reject("bad_value", metric, f"section {quote(section)} has no valid count, sum, min and max")
-        elif not builder.has_room_for(section):
-            builder.reject("too_many_sections", metric, f"more than {builder.limits.sections_per_job} sections")
-        elif (new := _new(builder, section, point, statistics, is_delta)) is None:
+            continue
+        if section not in series and len(series) >= limit:
+            builder.reject("too_many_sections", metric, f"more than {limit} sections")
+            continue
+        new: SectionStatistics | None = statistics
+        if not is_delta:
+            new = tracker.increment(series, section, point.start_time_unix_nano, point.time_unix_nano, statistics)
+        elif not tracker.is_new_delta(series, section, point.time_unix_nano):
+            new = None
+        if new is None:
             builder.counters.repeats += 1
         else:
             finished[section] = _merged(finished[section], new) if section in finished else new
-
-
-def _new(
-    builder: ReportBuilder,
-    section: str,
-    point: HistogramDataPoint | ExponentialHistogramDataPoint,
-    statistics: SectionStatistics,
-    is_delta: bool,
-) -> SectionStatistics | None:
-    tracker, series, time_ns = builder.tracker, builder.series(), point.time_unix_nano
-    if is_delta:
-        return statistics if tracker.is_new_delta(series, section, time_ns) else None
-    return tracker.increment(series, section, point.start_time_unix_nano, time_ns, statistics)
 
 
 def _merged(one: SectionStatistics, other: SectionStatistics) -> SectionStatistics:
@@ -125,10 +120,12 @@ def _merged(one: SectionStatistics, other: SectionStatistics) -> SectionStatisti
 
 def _statistics(point: HistogramDataPoint | ExponentialHistogramDataPoint, count: int) -> SectionStatistics | None:
     """The statistics of a histogram point; the mean stands in for a missing min or max. None if they are invalid."""
-    total = point.sum
+    # Only a zero needs the slower check whether the field is set.
+    total, least, most = point.sum, point.min, point.max
     if count >= COUNT_END or not 0 <= total < inf or not (total or point.HasField("sum")):
         return None
-    mean = total / count
-    least = point.min if point.HasField("min") else mean
-    most = point.max if point.HasField("max") else mean
+    if not least and not point.HasField("min"):
+        least = total / count
+    if not most and not point.HasField("max"):
+        most = total / count
     return SectionStatistics(count, total, least, most) if 0 <= least <= most < inf else None

@@ -28,7 +28,7 @@ from monitor.ingest.otlp_requests import (
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.fastpath import layout as layouts
-from rankwatch_monitor.ingest.fastpath.readers import FULL_DECODER, READ
+from rankwatch_monitor.ingest.fastpath.columns import FULL_DECODER, READ
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.metrics_decoder import READERS, MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
@@ -125,6 +125,27 @@ def test_a_layout_is_learned_once_and_read_by_afterwards(both: Both, monkeypatch
     assert report.device is not None
     assert report.device.errors == {"xid": 9, "ecc_corrected": 9}
     assert len(both.fast.layouts) == 1
+
+
+def test_counts_that_are_doubles_have_a_layout_too(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(count: float, time_ns: int = NOW_NS) -> bytes:
+        fills = [gauge(metric.name, count, time_ns) for metric in (semconv.ITERATION, semconv.WINDOW_ITERATION)]
+        fills += [gauge(semconv.GPU_ERRORS.name, count, time_ns, reason="xid")]
+        fills += section("step", count, time_ns=time_ns, **SECONDS)
+        return request_of(RANK_3, *fills).SerializeToString()
+
+    both(sent(8.0))
+    both(sent(2.5))
+    assert len(both.fast.layouts) == 1
+    monkeypatch.setattr(
+        "rankwatch_monitor.ingest.metrics_decoder._read", lambda *_: pytest.fail("parsed although it is known")
+    )
+    (report,) = both.fast.decode_bytes(sent(9.0, NOW_NS + 1)).reports
+    assert report.window is not None
+    assert report.device is not None
+    found = report.iteration, report.window.iteration, report.window.sections["step"].calls, report.device.errors["xid"]
+    assert found == (9, 9, 9, 9)
+    assert all(type(count) is int for count in found)
 
 
 @settings(max_examples=40)
