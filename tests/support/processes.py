@@ -30,6 +30,11 @@ def marked(mark: str, variable: str = MARK) -> dict[int, str]:
     return found
 
 
+def started_at(pid: int) -> int:
+    """When a process was started, in clock ticks since the machine was; of two processes the older has less."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 def end_marked(mark: str, variable: str = MARK) -> None:
     """SIGKILL every process with this mark, and those that they start meanwhile; stopped ones end too."""
     while left := marked(mark, variable):

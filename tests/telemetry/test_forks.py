@@ -80,24 +80,21 @@ def nothing_ran(reported: Reported) -> bool:
     return all(HOOK.fullmatch(name) for names in reported["of the SDK"].values() for name in names)
 
 
-def test_workers_of_a_script_that_was_never_touched(run: Run) -> None:
-    reported = run("--all", first_line=Bootstrap(auto=True))
-    assert nothing_ran(reported), reported
-
-
 def test_workers_of_a_script_that_begins_with_init(run: Run) -> None:
     reported = run("--init")
     assert nothing_ran(reported), reported
 
 
-def test_the_same_workers_without_us(run: Run) -> None:
-    """The silent twin: the script itself is not at fault."""
-    assert run(watched=False)["of the SDK"]["fork"] == []
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_workers_of_a_script_that_was_never_touched(run: Run) -> None:
+    reported = run("--all", first_line=Bootstrap(auto=True))
+    assert nothing_ran(reported), reported
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("flag", ["--init", "--late-init", "--nvrx", "--lightning", "--hugging-face"])
+@pytest.mark.parametrize("flag", ["--late-init", "--nvrx", "--lightning", "--hugging-face"])
 def test_workers_of_every_kind(run: Run, flag: str) -> None:
     for needed in {"--lightning": ["lightning"], "--hugging-face": ["transformers", "accelerate"]}.get(flag, []):
         pytest.importorskip(needed)
@@ -108,7 +105,10 @@ def test_workers_of_every_kind(run: Run, flag: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_workers_of_every_kind_without_us(run: Run) -> None:
-    assert "forkserver" in run("--all", watched=False)["of the SDK"]
+    """The silent twin: the script itself is not at fault."""
+    reported = run("--all", watched=False)["of the SDK"]
+    assert reported["fork"] == []
+    assert "forkserver" in reported
 
 
 def oldest_allowed() -> str:

@@ -107,6 +107,7 @@ def test_ranks_with_different_errors_in_one_step(job: Job) -> None:
     assert not re.search("step 4: (correct|persistent)", job.log(0).read_text()), "one verdict is enough"
 
 
+@pytest.mark.long
 def test_one_faulty_device_that_is_found_is_enough(job: Job) -> None:
     """Its NaN has spread to a rank that is resumed on its own device again, as where one spare took one place."""
     errors = ["--inject", "correct_result,rank=0,step=4", "--inject", "persistent_error,rank=1,step=4"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from e2e.training import Launcher, Training
+from support.forked_ranks import run_command
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
+from support.processes import started_at
 
 if importlib.util.find_spec("lightning") is None:  # it is imported where it is used: that takes 3 s
     pytest.skip("Lightning is not installed: pip install lightning", allow_module_level=True)
@@ -22,6 +25,8 @@ __all__ = ["monitor"]
 
 DETECTED = "Preemption detected, saving checkpoint and exiting"
 SCRIPT = Path(__file__).with_name("lightning_ranks.py")
+USED = ("lightning.pytorch", "lightning.pytorch.loggers", "lightning.pytorch.plugins.io")
+"""What the script imports, for the ranks to begin with."""
 
 
 class Fit(Training):
@@ -40,8 +45,8 @@ class Fit(Training):
     ) -> Launcher:
         """Start it by ``rankwatch run``, watched by the monitor that is followed."""
         assert self.api is not None
-        ours = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
-        return self.start([*ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables)
+        ours = ["--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
+        return self.start([*run_command(*USED), *ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables)
 
     def begun(self, ranks: int = 2) -> None:
         """Wait until all ranks have begun to train."""
@@ -63,13 +68,15 @@ class Fit(Training):
 
 
 def pid_of(fit: Fit, rank: int) -> int:
-    """The process of a rank: the one whose environment reports it, and that is no worker of a data loader."""
-    for pid, command in fit.processes().items():
-        with open(f"/proc/{pid}/environ", "rb") as environ:
-            reported = f"\0RANK={rank}\0".encode() in b"\0" + environ.read()
-        if reported and "lightning_ranks.py" in command:
-            return pid
-    raise AssertionError(f"no process of rank {rank}: {fit.processes()}")
+    """The process of a rank: the oldest one whose environment reports it; the others are workers of its data loader."""
+    of_rank = []
+    for pid in fit.processes():
+        with contextlib.suppress(FileNotFoundError):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            if f"\0RANK={rank}\0".encode() in b"\0" + environment:
+                of_rank.append(pid)
+    assert of_rank, f"no process of rank {rank}: {fit.processes()}"
+    return min(of_rank, key=started_at)
 
 
 def stopped_together(fit: Fit, ranks: int = 2) -> int:
