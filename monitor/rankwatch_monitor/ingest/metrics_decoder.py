@@ -182,8 +182,11 @@ class MetricsDecoder:
         if isinstance(sender, Rejection) or sender.foreign:
             # Inferring the progress of another emitter needs all its metrics, also those that are absent.
             return _Parsed(sender, ResourceMetrics.FromString(part.whole))
-        scope = cut(part.scope)
+        scope = Cut(part.scope, NO_CUT, b"")
         layout = self.layouts.find(scope)
+        # Most reports of a large job have no histogram. No layout covers one, so there is nothing to search for.
+        if layout is None and (scope := cut(part.scope)).at != NO_CUT:
+            layout = self.layouts.find(scope)
         if layout is None:
             return _Parsed(sender, ResourceMetrics.FromString(part.whole), scope)
         fields = layout.read(scope.rest)

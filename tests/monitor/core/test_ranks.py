@@ -59,3 +59,12 @@ def test_open_sections_come_outermost_first_and_never_negative() -> None:
     columns = RankColumns(1)
     columns.set_sections(0, 10.0, {"inner": 1.0, "outer": 5.0}, None)
     assert list(columns.open_sections(0, 9.0).items()) == [("outer", 4.0), ("inner", 0.0)]
+
+
+def test_ranks_outside_all_sections() -> None:
+    columns = RankColumns(3)
+    assert columns.outside_sections().tolist() == [True] * 3, "there is no section at all"
+    columns.set_sections(0, 10.0, {"step": 1.0, "forward": 0.5}, None)
+    columns.set_sections(1, 10.0, {"forward": 0.5}, None)
+    columns.set_sections(2, 10.0, {}, 1.0)
+    assert columns.outside_sections().tolist() == [False, False, True]
