@@ -106,10 +106,11 @@ class KernelTrends:
             if len(self.points) >= MAX_POINTS:
                 self._halve()
             self.points.append(at)
-            self._sum_TC, self._slowest_TC, self._count_TC, self._rank_TC = (
-                np.vstack([each, np.zeros((1, MAX_KERNELS), dtype=each.dtype)])
-                for each in (self._sum_TC, self._slowest_TC, self._count_TC, self._rank_TC)
+            empty_1C = np.zeros((1, MAX_KERNELS), dtype=np.float32)
+            self._sum_TC, self._slowest_TC, self._count_TC = (
+                np.vstack([each, empty_1C]) for each in (self._sum_TC, self._slowest_TC, self._count_TC)
             )
+            self._rank_TC = np.vstack([self._rank_TC, empty_1C.astype(np.int32)])
         self._assign_columns()
         for kernel in self.kernels:
             column = self._column[kernel.name]

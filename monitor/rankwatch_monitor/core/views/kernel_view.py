@@ -64,7 +64,7 @@ class KernelView:
     slowest_ranks: list[int | None]
     """Which rank that was."""
     uneven_since: float | None
-    """Unix seconds since when the slowest rank has been the slowest by 1.1 times the median or more; null: it is not."""
+    """Unix seconds since when the slowest rank has taken 1.1 times the median or more; null: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
