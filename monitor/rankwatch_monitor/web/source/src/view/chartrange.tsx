@@ -49,7 +49,9 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
   const lasted = incidents.map((item) => ({
     item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
   }));
-  const found = placed(lasted, [from, to], matchMedia("(max-width: 620px)").matches ? 24 : 7);
+  /** The share of the axis, in percent, that the words of a mark need. */
+  const words = matchMedia("(max-width: 620px)").matches ? 24 : 7;
+  const found = placed(lasted, [from, to], words);
   const begun = placed(attempts.filter((each) => each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
   if (found.length + begun.length === 0) return null;
   const show = (first: number, last: number) => () => (range.value = between(first - (last - first) * 0.1, last + (last - first) * 0.1));
@@ -62,7 +64,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             const name = first === last ? `attempt ${first.attempt}` : `attempts ${first.attempt}–${last.attempt}`;
             return (
               <li key={first.attempt} style={at(each)}>
-                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{name.replace(/^\D+/, "")}</button>
+                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{each.room < words ? name.replace(/^\D+/, "") : name}</button>
               </li>
             );
           })}

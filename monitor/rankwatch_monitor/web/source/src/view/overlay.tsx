@@ -164,7 +164,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const rows = useMemo(() => {
     const figures = whole === null ? [] : [...new Set([...whole[0].keys(), ...whole[1].keys()])];
     const line = (curve: Curve | undefined, i: 0 | 1): Line[] =>
-      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "series-3", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
+      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "other-run", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
     return figures.map((name) => ({ name, lines: [...line(drawn![0].get(name), 0), ...line(drawn![1].get(name), 1)], ...figureOf(name) })).filter(({ lines }) => lines.length > 0);
   }, [drawn, on, ...names]);
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
