@@ -32,6 +32,9 @@ DATA, HOST, COMPUTE = range(3)
 TRANSFER = 0.02
 """Seconds of a step that the collectives take by themselves."""
 
+KERNELS = {"gemm": 2e-3, "softmax": 5e-4}
+"""Seconds of one call."""
+
 Work = npt.NDArray[np.float64]
 Fault = Callable[[int, Work], None]
 """Changes the work of one window, shape (R, 3), in place."""
@@ -139,12 +142,16 @@ class Ranks:
             report = RankReport(self.identity(rank), iteration=self.iteration, open_sections=inside, window=window)
             apply(self.job, report, self.now)
 
-    def kernels(self, speed: Mapping[int, float], slow_half: Mapping[int, float] | None = None) -> None:
+    def kernels(
+        self,
+        speed: Mapping[int, float],
+        slow_half: Mapping[int, float] | None = None,
+        usual: Mapping[str, float] = KERNELS,
+    ) -> None:
         """A report of kernels of every rank: ``speed`` of each that is not 1, the slower half of the calls apart."""
         for rank in range(self.ranks):
-            usual = {"gemm": 2e-3, "softmax": 5e-4, "ncclDevKernel_AllReduce": 1e-2 * (1 + rank)}
             reports = {}
-            for name, seconds in usual.items():
+            for name, seconds in {**usual, "ncclDevKernel_AllReduce": 1e-2 * (1 + rank)}.items():
                 median = seconds / speed.get(rank, 1.0) * (1 + self.noise / 4 * float(self.random.standard_normal()))
                 tail = median * (slow_half or {}).get(rank, 1.02)
                 reports[name] = KernelStatistics(100, median, tail, (median + tail) / 2, median, tail, 0.0)

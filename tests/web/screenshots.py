@@ -137,7 +137,14 @@ def views() -> Iterator[View]:
     yield View("llama-70b-dark", "#/jobs/llama-70b", dark=True)
     for tab in TABS:
         yield View(f"slowed-{tab}", f"#/jobs/slowed?tab={tab}", whole=True)
-    yield View("throttled-kernels", "#/jobs/throttled?tab=kernels", whole=True)
+    for tab in TABS[:3]:
+        yield View(f"throttled-{tab}", f"#/jobs/throttled?tab={tab}", whole=True)
+        yield View(f"throttled-{tab}-phone", f"#/jobs/throttled?tab={tab}", PHONE, whole=True)
+        yield View(f"throttled-{tab}-dark", f"#/jobs/throttled?tab={tab}", dark=True, whole=True)
+    yield View("recovered-charts", "#/jobs/recovered?tab=charts", whole=True)
+    yield View("failed-charts", "#/jobs/failed?tab=charts", whole=True)
+    yield View("compared", "#/jobs/slowed?tab=charts&with=throttled", whole=True)
+    yield View("compared-phone", "#/jobs/slowed?tab=charts&with=throttled", PHONE, whole=True)
     yield View("no-timeline", "#/jobs/healthy?tab=timeline", whole=True)
     yield View("control-phone", "#/jobs/slowed?tab=control", PHONE, whole=True)
     yield View("group", "#/jobs/slowed/groups/pipeline/1", whole=True)

@@ -120,11 +120,14 @@ def kernels(slow_since: float | None, run: float) -> dict[str, Any]:
             "fastest": 0.97 * trend[-1], "slowest_rank": 5, "slowest_host": host_of(5), "slowest": 1.12 * trend[-1],
             "relative": 0.87, "change": 1.61 if slower else 1.01,
             "slower_since": now - slow_since if slower and slow_since else None,
-            "trend": trend,
+            "trend": trend, "slowest_trend": [1.12 * each for each in trend],
+            "slowest_ranks": [5 if at > now - run / 2 else 3 for at in points],
+            "uneven_since": next(at for at in points if at > now - run / 2),
         }  # fmt: skip
 
     return {
         "at": now - 40, "since": points[0], "spacing": 30.0, "reason": "", "omitted": 28, "points": points,
+        "compute": 0.18, "step": 0.24,
         "sources": [{"source": "cupti", "reason": "", "ranks": 16}],
         "kernels": [row(place, *each) for place, each in enumerate(KERNELS.items())],
     }  # fmt: skip
@@ -134,6 +137,7 @@ def no_kernels() -> dict[str, Any]:
     """They are switched off."""
     return {
         "at": None, "since": None, "spacing": 15.0, "omitted": 0, "points": [], "kernels": [],
+        "compute": None, "step": None,
         "reason": "Kernel timings are switched off: set kernel_timings to auto in the policy.",
         "sources": [{"source": "none", "reason": "kernel_timings is off", "ranks": 16}],
     }  # fmt: skip

@@ -26,6 +26,20 @@ WORK: Final = (0.002, 0.012, 0.13)
 LATE: Final = 0.06
 KERNELS_EVERY: Final = 6
 """Windows."""
+TIMED: Final = {
+    "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execu~4ed1d424"
+    "<<<8,8,1 64,1,1>>>": 1.24e-3,
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, bfloat16_t>, true>"
+    "<<<16,2,32 128,1,1>>>": 0.86e-3,
+    "Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1><<<4,1,4 128,1,1>>>": 0.41e-3,
+    "multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2, 2, 0>, plus<floa~2017490a"
+    "<<<2,1,1 512,1,1>>>": 0.12e-3,
+    "multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>><<<320,1,1 512,1,1>>>": 61e-6,
+    "reduce_kernel<512, 1, ReduceOp<float, MeanOps<float, float, float, float>, unsigned int, float, 4, 4>>"
+    "<<<1,1,1 512,1,1>>>": 14e-6,
+    "vectorized_elementwise_kernel<4, CUDAFunctor_add<BFloat16>, array<char*, 3>><<<8192,1,1 128,1,1>>>": 9e-6,
+}
+"""Seconds of one call, by the names that CUPTI gives on a GPU."""
 STRIDE: Final = 10
 SAMPLED: Final = 12
 """Steps of which there are spans."""
@@ -61,7 +75,7 @@ def _slow(job: str, seconds: int, rank: int, part: int, kernels: dict[int, float
             apply(ranks.job, NodeObservation(node, 1, role=NodeRole.ACTIVE), ranks.now)
         _read_devices(ranks, set(kernels) if window >= windows // 2 - 1 else set())
         if window % KERNELS_EVERY == KERNELS_EVERY - 1:
-            ranks.kernels(kernels if slow else {})
+            ranks.kernels(kernels if slow else {}, usual=TIMED)
         account(ranks.job, ranks.now)
     return ranks.job
 

@@ -66,6 +66,7 @@ def test_two_jobs_are_chosen_drawn_and_read_at_one_cursor(page: Page, monitor_ur
     speed = page.get_by_role("region", name="Speed of both")
     expect(speed.locator(".key")).to_contain_text(re.compile(r"new\s*1.27.*old\s*2.38.*ratio\s*0.53×"))
     expect(speed.locator(".key i.dashed")).to_have_count(1)
+    speed.locator(".u-over").scroll_into_view_if_needed()
     box = speed.locator(".u-over").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
@@ -146,6 +147,7 @@ def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monito
     table = page.get_by_role("region", name="Means of both")
     row = table.get_by_role("row", name=re.compile("^Speed"))
     expect(row).to_contain_text("0.88×")
+    expect(page.locator(".charts > .finding")).to_contain_text(re.compile(r"^A step of new takes 1\.\d\d× as long as one of old"))
     expect(table.get_by_role("row", name=re.compile("^loss"))).to_contain_text("1.00×")
     toolbar = page.get_by_role("toolbar", name="Part of both that is shown")
     for _ in range(2):

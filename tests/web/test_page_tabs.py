@@ -166,8 +166,26 @@ def test_waiting_is_drawn_and_written_where_it_was_measured(page: Page, monitor_
     table = page.get_by_role("region", name="Time per step by section")
     expect(table.get_by_role("columnheader", name="In collectives")).to_be_visible()
     rows = table.get_by_role("row").filter(has_text="node-0")
-    expect(rows.first.get_by_role("cell").last).to_have_text(thin("40 ms"))
-    expect(rows.nth(1).get_by_role("cell").last).to_have_text(re.compile(r"^\d+\u2009ms \+\d+\u2009ms$"))
+    expect(rows.first.get_by_role("cell").nth(2)).to_have_text(thin("40 ms"))
+    expect(rows.nth(1).get_by_role("cell").nth(1)).to_have_text(re.compile(r"^3\d\d\u2009ms$"))
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text(re.compile(r"^\d+\u2009ms \+\d+\u2009ms$"))
+
+
+def test_a_sentence_states_who_waits_for_whom_and_steps_without_it_are_marked(
+    page: Page, monitor_url: str, slow: Script
+) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    sentence = page.locator(".timeline .finding")
+    expect(sentence).to_contain_text(re.compile(r"^Rank 5 works \d+.ms in a step; the other 7 work \d+.ms"))
+    expect(sentence).to_contain_text(re.compile(r" and wait 1\d\d.ms for it\. It takes longer in data"))
+    steps = page.locator(".lanes .step")
+    expect(steps.first).to_contain_text("waiting not measured in this step")
+    expect(steps.last).to_contain_text("step 1,200")
+    expect(steps.last).not_to_contain_text("not measured")
+    expect(page.locator(".lanes .blamed")).to_have_text(re.compile(r"^\s*slow\s*5\s*node-0$"))
+    page.get_by_role("button", name="Earlier").click()
+    page.get_by_role("combobox", name="Steps").select_option("1")
+    expect(sentence).to_contain_text("how long ranks wait for others was not measured in these steps")
 
 
 def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor_url: str, slow: Script) -> None:
@@ -199,8 +217,13 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     page.wait_for_url("**tab=kernels")
     expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
     sentence = page.locator(".finding.uneven")
-    expect(sentence).to_contain_text(re.compile(r"^Rank 5's \w+… kernel takes 1\.12 times the median of all ranks\."))
-    expect(sentence.locator("small")).to_contain_text("on node-0. It is the slowest in all 4 kernels below")
+    expect(sentence).to_contain_text(
+        re.compile(r"^Rank 5 is slow in its kernels: ampere_\w+gemm \(\+11\.2.ms a step\) and flash_fwd_kernel")
+    )
+    expect(sentence).to_contain_text(re.compile(r"explain .+ of the .+ that the others wait for it\."))
+    expect(sentence.locator("small")).to_contain_text("gemm kernel takes 1.12 times the median of all ranks: ")
+    expect(sentence.locator("small")).to_contain_text("on node-0, since ")
+    expect(sentence.locator("small")).to_contain_text("It is the slowest in all 4 kernels below")
     expect(page.locator("td.uneven", has_text="0.87")).to_have_count(4)
     rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
     expect(rows).to_have_count(4)
@@ -208,13 +231,30 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     expect(first.get_by_role("rowheader")).to_contain_text("flash_fwd_kernel")
     expect(first).to_contain_text("1.61×since")
     expect(first.locator(".spark")).to_have_accessible_name(re.compile(r"^Median: .+ to .+, 1\.61× as long since"))
-    expect(first.locator(".changed")).to_have_count(1)
+    expect(first.locator(".changed:not(.of-slowest)")).to_have_count(1)
     expect(rows.nth(1).get_by_role("rowheader")).to_contain_text("ampere_bf16")
-    expect(rows.nth(1).locator(".changed")).to_have_count(0)
+    expect(rows.nth(1).locator(".changed:not(.of-slowest)")).to_have_count(0)
+    expect(rows.nth(1).locator("polyline.of-slowest")).to_have_count(1)
+    expect(rows.nth(1).locator("polyline.of-others")).to_have_count(1)
+    expect(rows.nth(1)).to_contain_text(re.compile(r"39\.0.%52\.0.% of kernel time"))
+    expect(rows.nth(1)).to_contain_text("1.12× the mediansince ")
+    expect(page.locator("#kernels")).to_contain_text(re.compile(r"Timed by CUPTI on 16 ranks; reported 4\d.s ago"))
     expect(rows.nth(2)).to_contain_text(re.compile(r"9\d(\.\d)?\u2009µs"))
     expect(page.get_by_text("begin anew when it restarts")).to_contain_text("28 further kernels")
     first.get_by_role("link", name="5", exact=True).click()
     page.wait_for_url("**/#/jobs/j?rank=5")
+
+
+def test_the_whole_name_of_a_kernel_is_copied(page: Page, monitor_url: str, slow: Script) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    row = page.get_by_role("region", name="Costliest kernels").get_by_role("row").filter(has_text="AdamFunctor")
+    expect(row.get_by_role("rowheader")).to_contain_text("multi_tensor_apply_kernel")
+    expect(row.get_by_role("rowheader")).to_contain_text("grid 320, block 512")
+    expect(row.get_by_role("rowheader")).not_to_contain_text("TensorListMetadata")
+    row.get_by_role("button", name="Copy the whole name of multi_tensor_apply_kernel").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == "multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor><<<320,1,1 512,1,1>>>"
 
 
 def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
@@ -246,7 +286,8 @@ def test_the_charts_state_what_changed_and_since_when(page: Page, monitor_url: s
     chart.focus()
     page.keyboard.press("Home")
     expect(key).to_contain_text(thin("data 40 ms"))
-    expect(page.get_by_role("img", name=re.compile("^Goodput: 240 points"))).to_be_visible()
+    goodput = page.get_by_role("img", name=re.compile(r"^Goodput: 241 points. Now whole run 97\.0.%"))
+    expect(goodput, "it ends with the figure of the headline").to_be_visible()
     expect(page.get_by_role("img", name=re.compile("^GPU score, robust.*worst rank 0.62"))).to_be_visible()
 
 

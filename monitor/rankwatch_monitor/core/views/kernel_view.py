@@ -7,9 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from rankwatch.contract.enums import KernelSource
+import numpy as np
+
+from rankwatch.contract.enums import KernelSource, Part
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.regression.sample import PARTS
 from rankwatch_monitor.core.straggler.kernel_trends import Kernel
 from rankwatch_monitor.core.views.rankings import host_of
 
@@ -55,6 +59,12 @@ class KernelView:
     """Unix seconds since when ``change`` has been 1.25 or more."""
     trend: list[float | None]
     """Medians at the times of ``points``; null: not reported."""
+    slowest_trend: list[float | None]
+    """The same of the rank that was the slowest at each time."""
+    slowest_ranks: list[int | None]
+    """Which rank that was."""
+    uneven_since: float | None
+    """Unix seconds since when the slowest rank has taken 1.1 times the median or more; null: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +86,15 @@ class KernelsView:
     """By total time, the costliest first."""
     omitted: int
     """Further kernels that were reported."""
+    compute: float | None
+    """Seconds of a step that the median rank computes: all kernels but collectives; null: not profiled."""
+    step: float | None
+    """Seconds of the profiled step, median over the ranks."""
 
 
 def kernels(job: Job) -> KernelsView:
     """The kernels of a job."""
-    trends = job.performance.kernel_trends
+    trends, parts_RP = job.performance.kernel_trends, job.performance.parts_RP
     points = [round(at, 1) for at in trends.points]
     return KernelsView(
         at=trends.at,
@@ -91,12 +105,15 @@ def kernels(job: Job) -> KernelsView:
         points=points,
         kernels=[_kernel(job, each) for each in trends.kernels],
         omitted=trends.omitted,
+        compute=_middle(parts_RP[:, PARTS.index(Part.COMPUTE)]),
+        step=_middle(parts_RP.sum(axis=1)),
     )
 
 
 def _kernel(job: Job, kernel: Kernel) -> KernelView:
     trends = job.performance.kernel_trends
     change = trends.change(kernel)
+    slowest = trends.slowest(kernel.name)
     return KernelView(
         name=kernel.name,
         share=round(kernel.share, 4),
@@ -111,7 +128,16 @@ def _kernel(job: Job, kernel: Kernel) -> KernelView:
         change=None if change is None else round(change.ratio, 3),
         slower_since=None if change is None else change.since,
         trend=[None if value is None else _figure(value) for value in trends.trend(kernel.name)],
+        slowest_trend=[None if point is None else _figure(point.seconds) for point in slowest],
+        slowest_ranks=[None if point is None else point.rank for point in slowest],
+        uneven_since=trends.uneven_since(kernel),
     )
+
+
+def _middle(seconds_R: Floats) -> float | None:
+    """The median of what is known."""
+    known_R = seconds_R[np.isfinite(seconds_R)]
+    return _figure(float(np.median(known_R))) if len(known_R) else None
 
 
 def _sources(job: Job) -> list[SourceView]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 
 import numpy as np
@@ -108,7 +109,57 @@ def test_kernels_come_and_go_and_memory_does_not_grow() -> None:
     assert trends.trend("gemm") == pytest.approx([1.0] * 20)
     newest = trends.trend(trends.kernels[1].name)
     assert newest[:-1] == [None] * 19, "it took the column of another, without its points"
-    assert trends._sum_TC.nbytes + trends._count_TC.nbytes <= 100_000
+
+
+def grown(ranks: int) -> int:
+    """Bytes of the trends of a job of so many ranks, full."""
+    seconds: dict[str, float | list[float]] = {f"k{i}": [1e-3] * (ranks - 1) + [2e-3] for i in range(MAX_KERNELS)}
+    reported = figures(seconds)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    trends = KernelTrends()
+    for i in range(2 * MAX_POINTS):
+        trends.add(START + i * SPACING, reported)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return after - before
+
+
+def test_the_memory_does_not_depend_on_the_ranks() -> None:
+    few, many = grown(2), grown(16_384)
+    assert many <= 100_000
+    assert many == pytest.approx(few, rel=0.05)
+
+
+def test_the_slowest_rank_has_a_trend_and_since_when_it_is_slow() -> None:
+    trends = KernelTrends()
+    for i in range(8):
+        gemm = [2e-3, 2e-3, 4e-3, 2.04e-3] if i >= 5 else [2e-3, 2e-3, 2e-3, 2.04e-3]
+        trends.add(START + i * SPACING, figures({"gemm": gemm, "copy": [1e-3, 1.05e-3, 1e-3, 1e-3]}))
+    gemm, copy = trends.kernels
+    points = trends.slowest("gemm")
+    assert [point.rank for point in points if point] == [3] * 5 + [2] * 3
+    assert [point.seconds for point in points if point] == pytest.approx([2.04e-3] * 5 + [4e-3] * 3)
+    assert trends.uneven_since(gemm) == START + 5 * SPACING
+    assert trends.uneven_since(copy) is None, "5 % are no reason"
+
+
+def test_a_rank_that_took_the_place_of_another_slow_one_is_slow_since_then() -> None:
+    trends = KernelTrends()
+    for i in range(6):
+        gemm = [2e-3, 2e-3, 4e-3, 2e-3] if i < 4 else [2e-3, 3e-3, 2e-3, 2e-3]
+        trends.add(START + i * SPACING, figures({"gemm": gemm}))
+    assert trends.uneven_since(trends.kernels[0]) == START + 4 * SPACING
+
+
+def test_a_joined_point_has_the_slower_of_its_slowest_ranks() -> None:
+    trends = KernelTrends()
+    for i in range(MAX_POINTS + 1):
+        gemm = [2e-3, 5e-3, 2e-3] if i % 2 else [2e-3, 2e-3, 3e-3]
+        trends.add(START + i * SPACING, figures({"gemm": gemm}))
+    joined = trends.slowest("gemm")[:-1]
+    assert {point.rank for point in joined if point} == {1}
+    assert [point.seconds for point in joined if point] == pytest.approx([4e-3] * (MAX_POINTS // 2))
 
 
 def test_a_report_without_kernels_changes_nothing() -> None:

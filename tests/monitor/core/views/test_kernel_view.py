@@ -25,6 +25,20 @@ def test_the_table_names_the_slowest_rank_and_its_relative_score() -> None:
     assert row.relative == pytest.approx(0.5, abs=0.1)
     assert row.trend == [row.median]
     assert row.change is None
+    assert (row.slowest_trend, row.slowest_ranks) == ([row.slowest], [5])
+    assert row.uneven_since == pytest.approx(shown.at)
+
+
+def test_a_kernel_has_its_share_of_a_step_as_far_as_steps_are_profiled() -> None:
+    job = Ranks(8).run(2)
+    job.kernels({})
+    job.run(1)
+    shown = kernels(job.job)
+    assert shown.compute == pytest.approx(0.9, rel=0.05)
+    assert shown.step is not None
+    assert shown.step > shown.compute
+    unprofiled = Ranks(8, parts=False).run(2)
+    assert (kernels(unprofiled.job).compute, kernels(unprofiled.job).step) == (None, None)
 
 
 def test_trends_outlive_an_attempt() -> None:

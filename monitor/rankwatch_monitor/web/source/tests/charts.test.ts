@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { consistsOf, fitted, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { consistsOf, fitted, gaps, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -73,9 +73,19 @@ test("nothing yet is no chart that fails", () => {
 test("an axis that fits its values has a least length and ends at the top", () => {
   assert.deepEqual(fitted(0.97, 0.98, 0.1, 1), [0.9, 1], "goodput near its end");
   assert.deepEqual(fitted(0, 0, 0.1, 1), [0, 1]);
-  assert.deepEqual(fitted(0.5, 0.5, 0.1, 1).map((end) => Number(end.toFixed(6))), [0.45, 0.55]);
-  assert.deepEqual(fitted(2, 12), [1, 13]);
+  assert.deepEqual(fitted(0.5, 0.5, 0.1, 1).map((end) => Number(end.toFixed(6))), [0.44, 0.55]);
+  assert.deepEqual(fitted(2, 12), [0, 13]);
+  assert.deepEqual(fitted(102, 112), [100, 113]);
+  assert.equal(fitted(0.68, 1, 0.1)[0].toFixed(6), "0.600000", "a round value");
   assert.deepEqual(fitted(null, null, 0.1, 1), [0, 1]);
+});
+
+test("where nothing is known is a gap, also at the edges of the axis, and a point that is on its way is none", () => {
+  const line = (...values: (number | null)[]) => ({ name: "", tone: "", values });
+  assert.deepEqual(gaps([10, 20, 21, 60, 70], [line(1, 1, null, 1, 1)], [0, 100]), [{ from: 0, to: 10 }, { from: 20, to: 60 }, { from: 70, to: 100 }]);
+  assert.deepEqual(gaps([10, 20, 21, 60, 70], [line(1, 1, null, 1, 1), line(null, null, 2, null, null)], [9, 71]), [], "another line knows");
+  assert.deepEqual(gaps([10, 20, 21, 60], [line(1, 1, null, 1)], [30, 60]), [{ from: 30, to: 60 }]);
+  assert.deepEqual(gaps([10], [line(null)], [0, 20]), []);
 });
 
 test("of the logged values a loss is shown, else the first that has a value", () => {

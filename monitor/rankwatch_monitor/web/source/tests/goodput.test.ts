@@ -13,6 +13,12 @@ test("slices are the non-empty buckets in order, and fill the bar", () => {
   assert.ok(Math.abs(found.reduce((sum, slice) => sum + slice.share, 0) - 1) < 0.001);
 });
 
+test("the share of new steps is the one that is shown elsewhere, and the rest fills the bar", () => {
+  const found = slices({ productive: 96, hang: 3, restart: 1 }, 0.968);
+  assert.deepEqual(found.map(({ share }) => share.toFixed(3)), ["0.968", "0.024", "0.008"]);
+  assert.deepEqual(slices({ productive: 5 }, 1)[0]!.share, 1);
+});
+
 test("an unknown bucket is shown by its own name, last", () => {
   const [first, last] = slices({ waiting_for_data: 50, productive: 50 });
   assert.equal(first!.bucket, "productive");

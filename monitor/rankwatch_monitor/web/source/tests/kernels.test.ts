@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { inKernels, isUneven, nameAndShape, ratioOfSlowest, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, spread, timedWords, trendWords } from "../src/logic/kernels";
+import { inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
@@ -11,16 +11,50 @@ const KERNEL: Kernel = {
 };
 const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
 
-test("a sparkline reaches from 0 to the largest value, with gaps, an end and the moment of the change", () => {
-  const { lines, end, changed } = spark(KERNEL, POINTS, 100, 30);
-  assert.deepEqual(lines, ["50.0,10.0 100.0,0.0"]);
-  assert.deepEqual(end, { x: 100, y: 0 });
+test("a sparkline reaches from 0 to the largest value, with gaps, and the moment of the change", () => {
+  const { median, slowest, changed } = spark(KERNEL, POINTS, 100, 30);
+  assert.deepEqual([median, slowest], [["50.0,10.0 100.0,0.0"], []]);
   assert.equal(changed, 50);
 });
 
+test("the slowest rank's line is its own since it is the slowest, and another's before", () => {
+  const kernel = { ...KERNEL, trend: [0.002, 0.002, 0.002, 0.002], median: 0.002, slowest: 0.004, slowest_trend: [0.002, 0.0022, 0.004, 0.004], slowest_ranks: [0, 0, 1, 1], uneven_since: POINTS[2]! };
+  const { median, slowest, others, ends, uneven } = spark(kernel, POINTS, 100, 30);
+  assert.deepEqual(median, ["0.0,15.0 25.0,15.0 50.0,15.0 100.0,15.0"]);
+  assert.deepEqual(slowest, ["50.0,0.0 100.0,0.0"]);
+  assert.deepEqual(others, ["0.0,15.0 25.0,13.5 50.0,0.0"], "up to where the present one begins");
+  assert.deepEqual([ends, uneven], [{ median: 0.5, slowest: 0 }, 50]);
+  assert.match(trendWords(kernel, NOW), /; rank 1 1\.11× the median since /);
+});
+
 test("a kernel that is not slower has no moment, and a single point no line", () => {
-  const { lines, end, changed } = spark({ ...KERNEL, slower_since: null, trend: [0.002] }, [NOW], 100, 30);
-  assert.deepEqual([lines, end, changed], [[], { x: 100, y: 0 }, null]);
+  const { median, slowest, changed, uneven } = spark({ ...KERNEL, slower_since: null, trend: [0.002], slowest_trend: [0.003], slowest_ranks: [1], uneven_since: null }, [NOW], 100, 30);
+  assert.deepEqual([median, slowest, changed, uneven], [[], [], null, null]);
+});
+
+test("names of real kernels: what they are first, then what tells them apart, then the launch", () => {
+  const read = (name: string) => Object.values(kernelName(name));
+  assert.deepEqual(read("multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2, 2, 0>, plus<floa~2017490a<<<2,1,1 512,1,1>>>"), ["multi_tensor_apply_kernel", "BinaryOpListAlphaFunctor", "grid 2, block 512"]);
+  assert.deepEqual(read("Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1><<<4,1,4 128,1,1>>>"), ["cutlass_80_simt_sgemm", "64x64_8x5_tn_align1", "grid 4×1×4, block 128"]);
+  assert.deepEqual(read("reduce_kernel<512, 1, ReduceOp<float, MeanOps<float, float, float, float>, unsigned int, float, 4, 4>><<<1,1,1 512,1,1>>>"), ["reduce_kernel", "MeanOps", "grid 1, block 512"]);
+  assert.deepEqual(read("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execu~4ed1d424<<<8,8,1 64,1,1>>>"), ["sm80_xmma_gemm", "f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execu~4ed1d424", "grid 8×8, block 64"]);
+  assert.deepEqual(read("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128>, true><<<16,2,32 128,1,1>>>"), ["flash_fwd_kernel", "Flash_fwd_kernel_traits<128, 128>, true", "grid 16×2×32, block 128"]);
+  assert.deepEqual(read("aten::addmm[64,32x64]"), ["aten::addmm", "", "[64,32x64]"]);
+  assert.deepEqual(read("memset"), ["memset", "", ""]);
+});
+
+test("the kernels that make a rank late, in seconds of its step, and how much of its lateness they explain", () => {
+  const kernel = (name: string, share: number, slowest: number, slowest_rank = 3) => ({ ...KERNEL, name, ranks: 8, share, slowest, slowest_rank, median: 0.002, relative: 0.002 / slowest });
+  const table = { compute: 0.1, step: 0.2, kernels: [kernel("gemm", 0.6, 0.003), kernel("softmax", 0.2, 0.003), kernel("copy", 0.1, 0.0021), kernel("tanh", 0.1, 0.004, 5)] };
+  const lag = lagOf(3, table)!;
+  assert.deepEqual(lag.kernels.map((each) => [each.kernel.name, each.seconds.toFixed(3)]), [["gemm", "0.030"], ["softmax", "0.010"]]);
+  const words = (lateness: number | null) => lagWords(lag, lateness).replaceAll("\u2009", " ");
+  assert.equal(words(0.041), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain the 41 ms that the others wait for it");
+  assert.equal(words(0.1), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 ms of the 100 ms that the others wait for it");
+  assert.equal(words(null), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) take longer than on the median rank");
+  assert.deepEqual([lagOf(0, table), lagOf(3, { ...table, compute: null })], [null, null]);
+  assert.equal(shareOfStep(table.kernels[0]!, table)!.toFixed(2), "0.30");
+  assert.equal(shareOfStep(table.kernels[0]!, { compute: null, step: null }), null);
 });
 
 test("the trend in words", () => {
@@ -75,14 +109,9 @@ test("kernels are counted in English", () => {
 test("which ranks time kernels now, and that none of this attempt does", () => {
   const cupti = { source: "cupti", reason: "", ranks: 31 };
   const none = { source: "none", reason: "no CUPTI.", ranks: 1 };
-  assert.equal(timedWords({ at: NOW, sources: [cupti] }, false, NOW), "Timed by cupti on 31 ranks.");
-  assert.equal(timedWords({ at: NOW, sources: [cupti, none] }, false, NOW), "Timed by cupti on 31 ranks; 1 rank has none (no CUPTI).");
+  assert.equal(timedWords({ at: NOW, sources: [cupti] }, false, NOW), "Timed by CUPTI on 31 ranks.");
+  assert.equal(timedWords({ at: NOW, sources: [cupti, none] }, false, NOW), "Timed by CUPTI on 31 ranks; 1 rank has none (no CUPTI).");
   assert.match(timedWords({ at: NOW, sources: [] }, false, NOW), /^These are of the last report, at \d\d:\d\d:\d\d: no rank of this attempt has reported timings yet\.$/);
   assert.match(timedWords({ at: NOW, sources: [{ ...none, ranks: 2 }] }, false, NOW), /: 2 ranks have none \(no CUPTI\)\.$/);
   assert.match(timedWords({ at: NOW, sources: [] }, true, NOW), /^As of the last report, at /);
-});
-
-test("the ranks of a kernel lie between the fastest and the slowest", () => {
-  assert.deepEqual(spread({ fastest: 1, median: 2, slowest: 4 }, 100), [25, 50, 100]);
-  assert.equal(spread({ median: 2, slowest: 4 }, 100), null);
 });

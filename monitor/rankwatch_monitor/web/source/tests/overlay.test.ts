@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
-import { cells, curves, extent, inside, means, onCells, type Overlay, overlap, parseOverlay, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
+import { cells, comparedWords, curves, extent, inside, means, onCells, type Overlay, overlap, parseOverlay, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -90,4 +90,12 @@ test("a part stays on the axis", () => {
   assert.deepEqual(inside([80, 120], [0, 100]), [60, 100]);
   assert.deepEqual(inside([-20, 20], [0, 100]), [0, 40]);
   assert.equal(inside([-20, 120], [0, 100]), null);
+});
+
+test("a comparison in words: the step, and what differs most", () => {
+  const row = (name: string, one: number, two: number) => ({ name, title: name, format: (value: number | null) => `${value}`, both: [one, two] as const });
+  const names = ["new", "old"] as const;
+  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9"), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: 2 against 1 (2.00×).");
+  assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2 against 2), over steps 1 to 9. No other figure differs by more than 2 %.");
+  assert.equal(comparedWords([row("loss", 1, 1)], names, "steps 1 to 9"), "");
 });

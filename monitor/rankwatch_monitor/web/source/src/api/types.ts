@@ -424,6 +424,9 @@ export interface Kernels {
   /** By total time, the costliest first. */
   kernels: Kernel[];
   omitted: number;
+  /** Seconds of a step that the median rank computes, and of the whole step; null: not profiled. Absent with older monitors. */
+  compute?: number | null;
+  step?: number | null;
 }
 
 /** One kernel over all ranks; seconds of one call. */
@@ -444,6 +447,10 @@ export interface Kernel {
   change: number | null;
   slower_since: number | null;
   trend: (number | null)[];
+  /** Of the rank that was the slowest at each time, which rank that was, and since when the present one has been. Absent with older monitors. */
+  slowest_trend?: (number | null)[];
+  slowest_ranks?: (number | null)[];
+  uneven_since?: number | null;
 }
 
 /** Definition of one policy setting. */

@@ -1,6 +1,7 @@
 // History samples as columns of a chart: nulls for gaps, stacked areas.
 
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
+import { PARTS } from "./parts";
 import { plural } from "./text";
 import { median } from "./timeline";
 
@@ -21,8 +22,8 @@ export interface Line {
 }
 
 /** The parts of a step, from the lowest area up. */
-const PARTS: readonly (readonly [string, string])[] = [
-  ["compute", "series-1"], ["host", "series-2"], ["data", "series-3"], ["communication", "series-4"], ["waiting for other ranks", "rank-waiting"],
+const STACK: readonly (readonly [string, string])[] = [
+  ["compute", PARTS.compute], ["host", PARTS.host], ["data", PARTS.data], ["communication", PARTS.communication], ["waiting for other ranks", PARTS.waiting],
 ];
 
 /** The seconds of a part. Where it is known how much of the communication is waiting for the slowest rank, that is a part of its own. */
@@ -47,16 +48,50 @@ export function stacked(lines: readonly Line[]): (number | null)[][] {
 /** An axis of shares reaches over a tenth at least, so that small changes remain small. */
 export const SHORTEST_SHARE = 0.1;
 
-/** A value axis from the least to the largest value with some room, and of a least length; a constant has its value in the middle. */
+/** A quarter of a length or less: 1, 2 or 5 times a power of ten. */
+function rounding(length: number): number {
+  const power = 10 ** Math.floor(Math.log10(length / 4));
+  return power * [1, 2, 5].findLast((each) => each * power <= length / 4 + 1e-12)!;
+}
+
+/** A value axis from the least to the largest value with some room, and of a least length, from a round value on; a constant has its value in the middle. */
 export function fitted(low: number | null, high: number | null, least = 0, top = Number.POSITIVE_INFINITY): [number, number] {
   if (low === null || high === null) return [0, Number.isFinite(top) ? top : 1];
   const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
   const end = Math.max(high, Math.min(top, high + room));
-  const begin = low >= 0 && low < room ? 0 : low - room;
+  const round = rounding(Math.max(least, high - low + 2 * room));
+  const begin = low >= 0 && low < room ? 0 : Math.floor((low - room) / round + 1e-9) * round;
   if (end - begin >= least) return [begin, end];
   const last = Math.min(Math.max(high, top), (begin + end + least) / 2);
   const first = low >= 0 ? Math.max(0, last - least) : last - least;
   return [first, first + least];
+}
+
+/** A stretch of the axis of which nothing is known. */
+export interface Gap {
+  from: number;
+  to: number;
+}
+
+/** A gap at an edge of the axis is drawn from this share of it on; points there are still on their way. */
+const EDGE = 0.03;
+
+/** Where no line has a value: between points that are known, and at the edges of the axis. */
+export function gaps(time: readonly number[], lines: readonly Line[], [from, to]: readonly [number, number]): Gap[] {
+  const known = time.filter((_, i) => lines.some(({ values }) => values[i] !== null && values[i] !== undefined));
+  if (known.length === 0) return [];
+  const empty = new Set(time.flatMap((at, i) => (lines.every(({ values }) => values[i] === null || values[i] === undefined) ? [at] : [])));
+  const least = EDGE * (to - from);
+  const found: Gap[] = [];
+  const [first, last] = [known[0]!, known.at(-1)!];
+  if (first - from > least) found.push({ from, to: first });
+  const rows = [...empty];
+  known.slice(1).forEach((at, i) => {
+    const before = known[i]!;
+    if (at > from && before < to && rows.some((row) => row > before && row < at)) found.push({ from: Math.max(from, before), to: Math.min(to, at) });
+  });
+  if (to - last > least) found.push({ from: Math.max(from, last), to });
+  return found;
 }
 
 /** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value, be it NaN. */
@@ -91,6 +126,12 @@ export function withTrendGaps(trends: Trends): Trends {
   };
 }
 
+/** A line that ends with the figure of now, or of the end of the job. */
+export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: number, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
+  const at = job.ended_at ?? now;
+  return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
+}
+
 /** A stretch in which a logged value was NaN or infinite. */
 export interface NonFinite {
   values: number;
@@ -123,7 +164,7 @@ export interface StepChart {
 export function stepChart(samples: readonly HistorySample[]): StepChart {
   const rows = withGaps(samples);
   const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
-  const measured = PARTS.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
+  const measured = STACK.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
   return {
     time: rows.map(({ at }) => at),
     lines: [

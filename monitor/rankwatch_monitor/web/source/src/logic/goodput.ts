@@ -45,13 +45,18 @@ function totalSeconds(buckets: Readonly<Record<string, number>>): number {
 /** Smaller buckets are left out. */
 const LEAST_S = 0.05;
 
-/** The non-empty buckets in the order of the bar; buckets without a label come last, by name. */
-export function slices(buckets: Readonly<Record<string, number>>): Slice[] {
+/**
+ * The non-empty buckets in the order of the bar; buckets without a label come last, by name. `ratio`: the share of new steps that is shown
+ * elsewhere, which may be some seconds older.
+ */
+export function slices(buckets: Readonly<Record<string, number>>, ratio: number | null = null): Slice[] {
   const total = totalSeconds(buckets);
+  const rest = total - (buckets.productive ?? 0);
+  const shareOf = (bucket: string, seconds: number) => (ratio === null || rest <= 0 ? seconds / total : bucket === "productive" ? ratio : ((1 - ratio) * seconds) / rest);
   const place = (bucket: string) => (BUCKETS[bucket] === undefined ? ORDER.length : ORDER.indexOf(bucket));
   return Object.entries(buckets)
     .filter(([, seconds]) => seconds >= LEAST_S)
-    .map(([bucket, seconds]) => ({ bucket, name: BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
+    .map(([bucket, seconds]) => ({ bucket, name: BUCKETS[bucket] ?? words(bucket), seconds, share: shareOf(bucket, seconds) }))
     .sort((a, b) => place(a.bucket) - place(b.bucket));
 }
 
@@ -113,6 +118,9 @@ export function byStage(buckets: Readonly<Record<string, number>>, all: readonly
 export function inWords(found: readonly Slice[]): string {
   return found.map(({ name, share }) => `${name} ${percent(share)}`).join("; ");
 }
+
+/** What goodput counts. */
+export const COUNTED = "share of all time since the start that went into new steps; start-up, evaluation, checkpoints, repeated steps, hangs and restarts are the rest";
 
 /** The share of the whole run, as every place on the page shows it: null while a run is too short for one. */
 export function wholeRatio(job: Pick<JobSummary, "goodput">, goodput: Pick<Goodput, "ratio"> | null): number | null {

@@ -3,36 +3,46 @@
 import type { Kernel, Kernels } from "../api/types";
 import { clock, count, fine, listed, plural } from "./text";
 
+/** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
-  /** Points of each stretch without a gap, as SVG writes them. */
-  lines: string[];
-  /** The newest point. */
-  end: { x: number; y: number } | null;
-  /** Where the median became slower; null: it did not. */
+  median: string[];
+  /** The slowest rank's, while it was the one that is the slowest now. */
+  slowest: string[];
+  /** While it was another rank. */
+  others: string[];
+  /** Heights of the newest values, from 0 at the top to 1. */
+  ends: { median: number; slowest: number };
+  /** Where the median became slower, and where the slowest rank did; null: they did not. */
   changed: number | null;
+  uneven: number | null;
 }
 
-/** A line from 0 to the largest value, over the time from the first to the last point. */
+/** Lines from 0 to the largest value, over the time from the first to the last point. */
 export function spark(kernel: Kernel, points: readonly number[], width: number, height: number): Spark {
-  const top = Math.max(1e-12, ...kernel.trend.map((value) => value ?? 0));
+  const { trend, slowest_trend: slowest = [], slowest_ranks: ranks = [], slower_since, uneven_since } = kernel;
+  const uneven = kernel.ranks > 1 ? slowest : [];
+  const top = Math.max(1e-12, kernel.median, kernel.slowest, ...[...trend, ...uneven].map((value) => value ?? 0));
   const [first, last] = [points[0] ?? 0, points.at(-1) ?? 0];
   const across = (at: number) => (last > first ? ((at - first) / (last - first)) * width : width);
-  const up = (value: number) => height - (value / top) * height;
-  const lines: string[][] = [];
-  let end: Spark["end"] = null;
-  let open = false;
-  kernel.trend.forEach((value, i) => {
-    if (value === null) {
-      open = false;
-      return;
-    }
-    if (!open) lines.push([]);
-    open = true;
-    end = { x: across(points[i]!), y: up(value) };
-    lines.at(-1)!.push(`${end.x.toFixed(1)},${end.y.toFixed(1)}`);
-  });
-  const { slower_since } = kernel;
-  return { lines: lines.filter((line) => line.length > 1).map((line) => line.join(" ")), end, changed: slower_since === null ? null : Math.max(0, Math.min(width, across(slower_since))) };
+  const place = (value: number, i: number) => `${across(points[i]!).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`;
+  const moment = (at: number | null | undefined) => (at == null ? null : Math.max(0, Math.min(width, across(at))));
+  const own = (i: number) => ranks[i] === kernel.slowest_rank;
+  return {
+    median: stretches(trend, place),
+    slowest: stretches(uneven.map((value, i) => (own(i) ? value : null)), place),
+    // Up to the first point of the present one, so that the line goes on.
+    others: stretches(uneven.map((value, i) => (!own(i) || (i > 0 && !own(i - 1)) || (i + 1 < uneven.length && !own(i + 1)) ? value : null)), place),
+    ends: { median: 1 - kernel.median / top, slowest: 1 - kernel.slowest / top },
+    changed: moment(slower_since),
+    uneven: moment(uneven_since),
+  };
+}
+
+/** The points of each stretch of two or more without a gap. */
+function stretches(values: readonly (number | null)[], place: (value: number, i: number) => string): string[] {
+  const found: string[][] = [[]];
+  values.forEach((value, i) => (value === null ? found.push([]) : found.at(-1)!.push(place(value, i))));
+  return found.filter((stretch) => stretch.length > 1).map((stretch) => stretch.join(" "));
 }
 
 /** The trend as text: "2 ms to 3.1 ms, 1.55 times as long since 14:03:20". */
@@ -41,13 +51,9 @@ export function trendWords(kernel: Kernel, now: number): string {
   if (known.length < 2) return "one point so far";
   const [least, most] = [fine(Math.min(...known)), fine(Math.max(...known))];
   const range = least === most ? `always ${least}` : `${least} to ${most}`;
-  return kernel.slower_since === null ? range : `${range}, ${times(kernel.change)} as long since ${clock(kernel.slower_since, now)}`;
-}
-
-/** Where the fastest rank, the median and the slowest rank lie on a line from 0 to the slowest. */
-export function spread({ fastest, median, slowest }: Pick<Kernel, "fastest" | "median" | "slowest">, width: number): [number, number, number] | null {
-  if (fastest == null || !(slowest > 0)) return null;
-  return [fastest, median, slowest].map((value) => (width * value) / slowest) as [number, number, number];
+  const slower = kernel.slower_since === null ? "" : `, ${times(kernel.change)} as long since ${clock(kernel.slower_since, now)}`;
+  const uneven = kernel.uneven_since == null ? "" : `; rank ${kernel.slowest_rank} ${times(ratioOfSlowest(kernel))} the median since ${clock(kernel.uneven_since, now)}`;
+  return range + slower + uneven;
 }
 
 export function times(ratio: number | null): string {
@@ -110,11 +116,51 @@ export function inKernels(some: number, all: number): string {
   return all === 1 ? "the only kernel" : all === 2 ? "both kernels" : `all ${count(all)} kernels`;
 }
 
+/** Seconds by which a rank's kernels make its step longer than the median rank's: each of those in which it is the slowest. */
+export interface Lag {
+  rank: number;
+  kernels: { kernel: Kernel; seconds: number }[];
+  seconds: number;
+}
+
+/** How much of each step a rank loses in which kernels, the most first; null where steps are not profiled, or in none. */
+export function lagOf(rank: number, { kernels, compute }: Pick<Kernels, "kernels" | "compute">): Lag | null {
+  if (compute == null) return null;
+  const found = kernels
+    .filter((kernel) => kernel.slowest_rank === rank && isUneven(kernel))
+    .map((kernel) => ({ kernel, seconds: excess(kernel) * compute }))
+    .sort((a, b) => b.seconds - a.seconds);
+  const seconds = found.reduce((sum, each) => sum + each.seconds, 0);
+  return seconds > 0 ? { rank, kernels: found, seconds } : null;
+}
+
+/** Kernels that a sentence names at most; those that add less than a tenth are not named. */
+const NAMED = 3;
+
+/** "Rank 21 is slow in its kernels: gemm (+48 ms a step) and softmax (+12 ms) explain the 60 ms that the others wait for it". */
+export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | null): string {
+  const named = kernels.slice(0, NAMED).filter((each) => each.seconds >= 0.1 * seconds);
+  const parts = named.map((each, i) => `${shortName(each.kernel.name)} (+${fine(each.seconds)}${i === 0 ? " a step" : ""})`);
+  const one = named.length === 1;
+  const begin = `Rank ${rank} is slow in its kernels: ${listed(parts)}`;
+  const sum = named.reduce((total, each) => total + each.seconds, 0);
+  if (lateness === null || lateness <= 0) return `${begin} ${one ? "takes" : "take"} longer than on the median rank`;
+  if (sum >= 0.8 * lateness) return `${begin} ${one ? "explains" : "explain"} the ${fine(lateness)} that the others wait for it`;
+  return `${begin} ${one ? "explains" : "explain"} ${fine(sum)} of the ${fine(lateness)} that the others wait for it`;
+}
+
+/** Seconds of a median rank's step in a kernel as a share of the step; null: steps are not profiled. */
+export function shareOfStep({ share }: Kernel, { compute, step }: Pick<Kernels, "compute" | "step">): number | null {
+  return compute != null && step != null && step > 0 ? (share * compute) / step : null;
+}
+
+const SOURCES: Record<string, string> = { cupti: "CUPTI", "kineto-cuda": "Kineto on the GPU", "kineto-cpu": "Kineto as CPU operators" };
+
 /** Which ranks time kernels now, as a sentence. `over`: the job has ended. */
 export function timedWords({ at, sources }: Pick<Kernels, "at" | "sources">, over: boolean, now: number): string {
   const timing = sources.filter(({ source }) => source !== "none");
   const without = sources.filter(({ source }) => source === "none");
-  const on = timing.map((each) => `${each.source} on ${plural(each.ranks, "rank")}`);
+  const on = timing.map((each) => `${SOURCES[each.source] ?? each.source} on ${plural(each.ranks, "rank")}`);
   const missing = without.map(({ ranks, reason }) => `${plural(ranks, "rank has", "ranks have")} none${reason && ` (${reason.replace(/\.$/, "")})`}`);
   const none = sources.length === 0 ? "no rank of this attempt has reported timings yet" : missing.join(", ");
   if (on.length > 0) return `${over ? "Were timed" : "Timed"} by ${listed(on)}${missing.length > 0 ? `; ${missing.join(", ")}` : ""}.`;
@@ -123,11 +169,10 @@ export function timedWords({ at, sources }: Pick<Kernels, "at" | "sources">, ove
 
 const LONGEST = 32;
 
-/** Without shapes, template arguments and namespaces. */
+/** What a sentence calls a kernel. */
 export function shortName(name: string): string {
-  const [plain] = nameAndShape(name);
-  const short = plain.replace(/^void\s+/, "").replace(/[<(].*$/s, "").split("::").at(-1)!.trim() || plain;
-  return short.length > LONGEST ? `${short.slice(0, LONGEST - 1)}…` : short;
+  const family = kernelName(name).family.replace(/^aten::/, "");
+  return family.length > LONGEST ? `${family.slice(0, LONGEST - 1)}…` : family;
 }
 
 /** Those that became slower first, then by total time. */
@@ -139,4 +184,40 @@ export function slowerFirst(kernels: readonly Kernel[]): Kernel[] {
 export function nameAndShape(name: string): [name: string, shape: string] {
   const at = name.search(/<<<|\[/);
   return at > 0 ? [name.slice(0, at).trimEnd(), name.slice(at)] : [name, ""];
+}
+
+export interface KernelName {
+  /** What kind of kernel it is: "sm80_xmma_gemm", "multi_tensor_apply_kernel", "aten::addmm". */
+  family: string;
+  /** What tells it from others of its family: a functor, or types and tiles. */
+  variant: string;
+  /** "grid 8×8, block 64", or the shapes of an operator's inputs. */
+  shape: string;
+}
+
+/** A wrapper whose argument is the kernel: "Kernel2<cutlass_80_simt_sgemm_64x64>". */
+const WRAPPED = /^Kernel\d*<(.*?)>?$/;
+/** "sm80_xmma_gemm" and "_f32f32_nt_n_tilesize32": what the kernel computes ends its family. */
+const COMPUTES = /^(\w*?(?:gemm|gemv|conv\d?d?|fprop|dgrad|wgrad|fmha|attention)[a-z]*)_(\w.*)$/;
+/** The argument that a generic kernel is about: "FusedAdamMathFunctor". */
+const FUNCTOR = /\w*(?:Functor|Ops)(?:_\w+)?\b/;
+
+/** A name of the profiler in the order in which it is read; the parts hold less than the name. */
+export function kernelName(name: string): KernelName {
+  const [whole, shape] = nameAndShape(name);
+  const plain = whole.replace(/^void\s+/, "");
+  const inner = WRAPPED.exec(plain)?.[1] ?? plain;
+  const [, base, rest = ""] = /^([^<(]*)[<(]?(.*)$/s.exec(inner)!;
+  const own = (base!.startsWith("aten::") ? base! : base!.split("::").at(-1)!).trim() || inner;
+  const [, family, tiles] = COMPUTES.exec(own) ?? [];
+  const variant = tiles ?? FUNCTOR.exec(rest)?.[0] ?? rest.replace(/[>)\s]+$/, "");
+  return { family: family ?? own, variant, shape: launch(shape) };
+}
+
+/** "<<<8,8,1 64,1,1>>>" as "grid 8×8, block 64"; other shapes as they are. */
+function launch(shape: string): string {
+  const [, grid, block] = /^<<<([\d,]+) ([\d,]+)>>>$/.exec(shape) ?? [];
+  if (grid === undefined) return shape;
+  const short = (sizes: string) => sizes.replace(/(,1)+$/, "").replaceAll(",", "×");
+  return `grid ${short(grid)}, block ${short(block!)}`;
 }

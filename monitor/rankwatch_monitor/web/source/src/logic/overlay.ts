@@ -159,3 +159,27 @@ export function onCells({ across, values }: Curve, on: readonly number[]): (numb
 export const SECONDS_APART: readonly number[] = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];
 /** And of steps. */
 export const STEPS_APART: readonly number[] = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3]! * 10 ** Math.floor(i / 3));
+
+/** A figure of both runs: their means over what is shown. */
+export interface Compared {
+  name: string;
+  title: string;
+  format: (value: number | null) => string;
+  both: readonly [number, number];
+}
+
+/** Means that differ by less are the same in words. */
+const SAME = 0.02;
+
+/** Which of the two takes longer for a step, and in which other figure they differ most. */
+export function comparedWords(rows: readonly Compared[], [own, other]: readonly [string, string], span: string): string {
+  const multiple = ({ both }: Compared) => ratio(both[0], both[1]) ?? 1;
+  const differs = (row: Compared) => Math.abs(Math.log(multiple(row))) > Math.log(1 + SAME);
+  const step = rows.find(({ name }) => name === "step");
+  const figures = ({ both, format }: Compared) => `${format(both[0])} against ${format(both[1])}`;
+  const longer = (row: Compared) => (differs(row) ? `${times(multiple(row))} as long as` : "as long as");
+  const first = step === undefined ? "" : `A step of ${own} takes ${longer(step)} one of ${other} (${figures(step)}), over ${span}.`;
+  const [most] = rows.filter((row) => row.name !== "step" && row.name !== "speed" && multiple(row) > 0 && differs(row)).sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
+  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${figures(most)} (${times(multiple(most))}).`;
+  return [first, second].filter(Boolean).join(" ");
+}

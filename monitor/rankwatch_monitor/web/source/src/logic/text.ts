@@ -118,6 +118,11 @@ export function figure(value: number | null): string {
   return `${Number(scaled.toPrecision(4))}${name}`;
 }
 
+/** A label on an axis of speed. */
+export function perSecond(value: number | null): string {
+  return value === null ? "–" : `${figure(value)}/s`;
+}
+
 /** The smallest and the largest of some values as a text: "61–64", or "63" where both read the same; empty: none is known. */
 export function range(values: readonly (number | null | undefined)[], text: (value: number) => string): string {
   const known = values.filter((value) => value != null);

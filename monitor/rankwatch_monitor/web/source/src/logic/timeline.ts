@@ -49,6 +49,8 @@ export interface Placed {
   seconds: number;
   /** Part of it is time in collectives. */
   waits: boolean;
+  /** The share of it before that begins, from 0 to 1. */
+  clear: number;
 }
 
 export interface Column {
@@ -57,6 +59,8 @@ export interface Column {
   width: number;
   /** Duration of the slowest rank, which is the width of the column. */
   seconds: number;
+  /** Ranks whose time in collectives is known. */
+  measured: number;
 }
 
 /** A stretch in collectives, on the row of the innermost section that was open. */
@@ -77,6 +81,8 @@ export interface Lanes {
   height: number;
   /** Steps without spans of a rank: not reached, or dropped. */
   missing: { lane: number; step: number }[];
+  /** Steps with spans of a rank whose waiting was not measured, while that of another rank was. */
+  unmeasured: { lane: number; step: number }[];
 }
 
 /** The lanes of these ranks first, in their order; the others as they are. */
@@ -93,26 +99,30 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
   const columns: Column[] = [];
   let x = 0;
   iterations.forEach((iteration, i) => {
-    columns.push({ iteration, x, width: longest[i]! * scale, seconds: longest[i]! });
+    const measured = timeline.ranks.filter((lane) => waited(stepOf(lane, iteration)) !== null).length;
+    columns.push({ iteration, x, width: longest[i]! * scale, seconds: longest[i]!, measured });
     x += longest[i]! * scale + STEP_GAP;
   });
   const depths = timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
   const laneHeight = (1 + Math.max(0, ...depths)) * ROW;
-  const placed: Lanes = { columns, spans: [], waits: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [] };
+  const placed: Lanes = { columns, spans: [], waits: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [], unmeasured: [] };
   timeline.ranks.forEach((rank, lane) => {
     const top = lane * (laneHeight + LANE_GAP);
     placed.tops.push(top);
     columns.forEach((column, step) => {
       const { spans, waits } = stepOf(rank, column.iteration) ?? {};
       if (!spans) placed.missing.push({ lane, step });
+      else if (waits === null && column.measured > 0) placed.unmeasured.push({ lane, step });
       const stretches = inSections(waits ?? [], spans ?? []);
       for (const [section, depth, start, seconds] of spans ?? []) {
+        const within = stretches.filter(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING);
         placed.spans.push({
           lane, step, section, depth, start, seconds,
           x: column.x + start * scale,
           y: top + Math.min(DEEPEST, depth) * ROW,
           width: Math.max(NARROWEST, seconds * scale),
-          waits: stretches.some(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING),
+          waits: within.length > 0,
+          clear: within.length === 0 || seconds <= 0 ? 1 : Math.max(0, (within[0]![0] - start) / seconds),
         });
       }
       for (const [from, to, depth] of stretches) {
@@ -135,7 +145,7 @@ export function inSections(waits: NonNullable<RankStep["waits"]>, spans: RankSte
       const depth = Math.max(0, ...spans.filter(([, , begin, each]) => begin <= middle && middle < begin + each).map(([, deep]) => deep));
       const last = found.at(-1);
       if (last && last[1] === from && last[2] === depth) last[1] = to;
-      else if (to > from) found.push([from, to, depth]);
+      else if (to > from + ROUNDING) found.push([from, to, depth]);
     }
     return found;
   });
@@ -232,8 +242,9 @@ export interface Sums {
   /** Seconds per step by lane and position in `sections`; null: the rank did not enter it. */
   seconds: (number | null)[][];
   medians: number[];
-  /** Mean seconds in collectives per measured step, by lane; null: not measured. */
+  /** Mean seconds in collectives per measured step, by lane, and those of the rest of the step; null: not measured. */
   waits: (number | null)[];
+  works: (number | null)[];
 }
 
 /** Mean seconds per step of each section over the steps shown. */
@@ -249,21 +260,23 @@ export function sums(timeline: SectionTimeline, most: number): Sums {
     sections,
     seconds: byLane.map((found) => sections.map((section) => found.get(section) ?? null)),
     medians: sections.map((section) => median(column(section))),
-    waits: timeline.ranks.map((lane) => {
-      const known = lane.steps.flatMap((step) => waited(step) ?? []);
-      return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length;
-    }),
+    waits: timeline.ranks.map((lane) => meanOf(lane, waited)),
+    works: timeline.ranks.map((lane) => meanOf(lane, worked)),
   };
+}
+
+/** Seconds of a step that are not in collectives; null: not measured. */
+export function worked(step: RankStep): number | null {
+  const waits = waited(step);
+  return waits === null ? null : step.seconds - waits;
+}
+
+function meanOf(lane: RankLane, of: (step: RankStep) => number | null): number | null {
+  const known = lane.steps.flatMap((step) => of(step) ?? []);
+  return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length;
 }
 
 /** Ranks in the syntax of the API: "0,8-10". */
 export function written(ranks: readonly number[]): string {
   return runs(ranks, Number.POSITIVE_INFINITY).replaceAll("–", "-").replaceAll(" ", "");
-}
-
-/** Number of section colours; they repeat. */
-const TONES = 8;
-
-export function sectionTone(section: number): string {
-  return `series-${1 + (section % TONES)}`;
 }

@@ -49,27 +49,29 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
   const lasted = incidents.map((item) => ({
     item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
   }));
-  const found = placed(lasted, [from, to]);
+  /** The share of the axis, in percent, that the words of a mark need. */
+  const words = matchMedia("(max-width: 620px)").matches ? 24 : 7;
+  const found = placed(lasted, [from, to], words);
   const begun = placed(attempts.filter((each) => each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
   if (found.length + begun.length === 0) return null;
   const show = (first: number, last: number) => () => (range.value = between(first - (last - first) * 0.1, last + (last - first) * 0.1));
   return (
     <div class="events">
       {begun.length > 0 && (
-        <ul aria-label="Attempts in this time">
+        <ul aria-label="Attempts in this time" data-lane="Attempts">
           {begun.map((each) => {
             const [first, last] = [each.items[0]!, each.items.at(-1)!];
             const name = first === last ? `attempt ${first.attempt}` : `attempts ${first.attempt}–${last.attempt}`;
             return (
               <li key={first.attempt} style={at(each)}>
-                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} onClick={show(first.from, last.to)}>{name}</button>
+                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{each.room < words ? name.replace(/^\D+/, "") : name}</button>
               </li>
             );
           })}
         </ul>
       )}
       {found.length > 0 && (
-        <ul aria-label="Incidents in this time">
+        <ul aria-label="Incidents in this time" data-lane="Incidents">
           {found.map((each) => {
             const first = each.items[0]!;
             const style = { ...at(each), "--wide": `${(100 * each.width) / Math.max(each.room, 0.01)}%` };

@@ -6,12 +6,12 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { consistsOf, explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withTrendGaps } from "../logic/charts";
+import { consistsOf, explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withLatest, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
-import { isYoung } from "../logic/goodput";
+import { COUNTED, isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, listed, percent, plural, speedText } from "../logic/text";
+import { clock, duration, figure, listed, percent, perSecond, plural, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot } from "./plot";
@@ -49,8 +49,10 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const axis = {
     incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
     choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
+    unknown: (first: number, last: number) => unknownWords(first, last, job, incidents, to),
   };
   const speed = useMemo(() => (points === null ? null : withOutages(points.at, points.speed ?? [], outages(incidents, job, to))), [points, incidents, job.ended_at, job.state, to]);
+  const goodput = useMemo(() => (points === null ? null : withLatest(job, asOf.value, points.at, points.goodput, job.goodput)), [points, job.goodput]);
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; broken?: readonly NonFinite[]; label?: (value: number | null) => string } = {}) => (
     <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
@@ -63,7 +65,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         <h2 id="step-time">
           Step time <small>and its parts, medians over the ranks</small>
         </h2>
-        {why.value && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
+        {why.value && (why.value.kind !== "unknown" || steps.time.length > 0) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
         {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
           <p class="note">No step times of this time: ranks report them about every 10 s.</p>
         ) : (
@@ -75,7 +77,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <h2 id="speed-time">
             Speed <small>steps per second; 0 while none completes</small>
           </h2>
-          <Plot name="Speed" time={speed!.time} format={speedText} label={figure} height={LOW} lines={[{ name: "speed", tone: "rank-running", values: speed!.values, fill: "chart-fill" }]} {...axis} />
+          <Plot name="Speed" time={speed!.time} format={speedText} label={perSecond} height={LOW} lines={[{ name: "speed", tone: "rank-running", values: speed!.values, fill: "chart-fill" }]} {...axis} />
         </section>
       )}
       {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
@@ -93,19 +95,22 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
       {points !== null && shown(points.goodput) && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
-            Goodput <small>share of the time spent on new steps</small>
+            Goodput <small>{COUNTED}</small>
           </h2>
-          {trend("Goodput", percent, [
-            { name: "whole run", tone: "text", values: points.goodput },
-            // The same figure while the run is younger.
-            ...(isYoung(job, to) ? [] : [{ name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true }]),
-          ], { top: 1, fit: true, least: SHORTEST_SHARE })}
+          <Plot
+            name="Goodput" time={goodput!.time} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis}
+            lines={[
+              { name: "whole run", tone: "text", values: goodput!.values },
+              // The same figure while the run is younger.
+              ...(isYoung(job, to) ? [] : [{ name: "last hour", tone: "series-1", values: goodput!.time.map((_, i) => points.goodput_window[i] ?? null), dashed: true }]),
+            ]}
+          />
         </section>
       )}
       {points !== null && SCORES.filter(([name]) => points.scores[name]).map(([name, title, against]) => (
         <section key={name} aria-label={`GPU score, ${title}`}>
           <h2>
-            GPU score, {title} <small>{against}</small>
+            GPU score, {title} <small>speed of the kernels against {against}; 1 is as fast</small>
           </h2>
           {trend(`GPU score, ${title}`, score, [
             { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
@@ -116,6 +121,12 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
       ))}
     </>
   );
+}
+
+/** Why nothing was measured in a time, in few words. */
+function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
+  const within = outages(incidents, job, end).some((outage) => Math.min(to, outage.to) - Math.max(from, outage.from) > 0.5 * (to - from));
+  return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "none yet" : "not measured";
 }
 
 /** When values of a name were NaN or infinite. */

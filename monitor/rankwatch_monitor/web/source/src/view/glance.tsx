@@ -6,12 +6,12 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
+import { mainValue, nonFinite, SHORTEST_SHARE, withLatest, withTrendGaps } from "../logic/charts";
 import { isYoung } from "../logic/goodput";
 import { outages, withOutages } from "../logic/outages";
 import { over } from "../logic/phases";
 import { bounds } from "../logic/range";
-import { figure, percent, speedText } from "../logic/text";
+import { figure, percent, perSecond, speedText } from "../logic/text";
 import { Broken } from "./charts";
 import { Plot } from "./plot";
 
@@ -53,7 +53,7 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
       <div>
         <h2>Speed then <small>steps per second; 0 while none completes</small></h2>
         <Plot
-          key={incident.id} name="Speed then" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={figure} range={[from, to]} live={false} rest={nearest}
+          key={incident.id} name="Speed then" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={[from, to]} live={false} rest={nearest}
           lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
         />
       </div>
@@ -71,7 +71,7 @@ export function Glance({ job, incidents, uncounted }: Course & { uncounted: stri
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
   const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
   const young = isYoung(job, asOf.value);
-  const goodput = trends === null ? null : withLatest(job, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? job.goodput : null);
+  const goodput = trends === null ? null : withLatest(job, asOf.value, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? job.goodput : null);
   if (!hasSpeed && logged === null && !hasGoodput) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
@@ -101,7 +101,7 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={figure} range={range} together={job.id}
+        key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
         live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
@@ -115,12 +115,6 @@ function heard<T>(job: JobSummary, time: readonly number[], samples: T[]): T[] {
   const last = job.state === "lost" ? (job.last_heard ?? null) : null;
   const after = last === null ? -1 : time.findIndex((at) => at > last);
   return after < 0 ? samples : samples.slice(0, after);
-}
-
-/** A line that ends with the figure of now, or of the end of the job. */
-function withLatest(job: JobSummary, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
-  const at = job.ended_at ?? asOf.value;
-  return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
 }
 
 /** First and last second shown. */

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { asOfNow, byStage, inWords, type Slice, slices, type Stage, stages, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { asOfNow, byStage, COUNTED, inWords, type Slice, slices, type Stage, stages, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { downtime, STAGES } from "../logic/phases";
@@ -21,11 +21,11 @@ export function GoodputSection({ job, goodput, incidents, uncounted }: { job: Jo
   const all = [...taken.values()];
   const age = job.ended_at !== null || !heard || job.started_at === null ? 0 : asOf.value - job.started_at;
   const { buckets, apart } = byStage(asOfNow(goodput.buckets, all, age), all);
-  const found = slices(buckets);
+  const found = slices(buckets, wholeRatio(job, goodput));
   return (
     <section class="goodput">
       <h2>
-        Goodput <small>share of the time spent on new steps{uncounted && `; ${uncounted}`}</small>
+        Goodput <small>{COUNTED}{uncounted && `; ${uncounted}`}</small>
       </h2>
       <Facts
         kind="facts"

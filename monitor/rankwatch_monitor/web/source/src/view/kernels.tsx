@@ -1,19 +1,23 @@
-// The tab "Kernels": how long each of the costliest kernels takes now, on which rank longest, and how that changed.
+// The tab "Kernels": which kernels make a rank late, how long each of the costliest takes, on which rank longest, and since when.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { inKernels, isUneven, nameAndShape, ratioOfSlowest, slowerFirst, slowRanksOf, slowRankWords, spark, spread, timedWords, times, trendWords } from "../logic/kernels";
+import { inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, shareOfStep, slowerFirst, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { score, slowIn } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
+import { copyText } from "./clipboard";
 import { NodeLink } from "./placelinks";
+import { announcement } from "./shell";
 
 const EVERY_MS = 10_000;
-/** CSS pixels of a sparkline, without the room for its end. */
-const [WIDTH, HEIGHT, ROOM] = [140, 22, 3];
+/** Units of a sparkline, which is as wide as its place. */
+const [WIDTH, HEIGHT] = [400, 44];
+/** Labels at the ends of two lines that are closer than this share of the height would overlap. */
+const APART = 0.24;
 
 /** `slow`: the costliest slow rank of the job; null: there is none. */
 export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: Straggler | null }) {
@@ -23,44 +27,44 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
-        Kernels <small>{table.at === null ? "none reported" : `${slower.length > 0 ? "" : "the costliest first; "}reported ${ago(table.at, asOf.value)}${over ? ", before the job ended" : ""}`}</small>
+        Kernels <small>{table.at === null ? "none reported" : `${timedWords(table, over, asOf.value).replace(/\.$/, "")}; reported ${ago(table.at, asOf.value)}${over ? ", before the job ended" : ""}`}</small>
       </h2>
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
           {slow !== null && <Acquitted table={table} slow={slow} />}
-          <Uneven table={table} />
+          <Uneven table={table} slow={slow} />
           <p class="finding">
             {slower.length === 0 ? "Over the median of all ranks, no kernel takes longer than it did before." : (
-              <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b>, shown first.</>
+              <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b> on the median rank, shown first.</>
             )}
           </p>
+          <ul class="key" aria-label="Lines of the trends">
+            <li><i aria-hidden="true" class="of-median" />median of all ranks</li>
+            <li><i aria-hidden="true" class="of-slowest" />slowest rank</li>
+            <li><i aria-hidden="true" class="of-others" />while another rank was the slowest</li>
+          </ul>
           <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
             <table>
               <thead>
                 <tr>
                   <th scope="col">Kernel</th>
-                  <th scope="col" class="number">Share</th>
-                  <th scope="col" class="number">Median</th>
-                  <th scope="col" class="number" title="Mean of the slower half of the calls">Tail</th>
-                  <th scope="col" class="number" title="The median now, divided by the lower quartile of the trend">Now / usual</th>
-                  <th scope="col">Median since {clock(table.since, asOf.value)}</th>
-                  <th scope="col" title="Medians of the fastest and the slowest rank; the mark is the median over all ranks">Fastest to slowest rank</th>
-                  <th scope="col" class="number">Slowest rank</th>
-                  <th scope="col">Node</th>
-                  <th scope="col" class="number" title="Median of the slowest rank, and how many times the median over all ranks that is">Its median</th>
-                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest; 1 is equally fast, below 0.90 is marked">Relative score</th>
+                  <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
+                  <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
+                  <th scope="col">Slowest rank <small>its median</small></th>
+                  <th scope="col">Since {clock(table.since, asOf.value)} <small>from 0, one call</small></th>
+                  <th scope="col" class="number">Now / usual <small>of the median</small></th>
+                  <th scope="col" class="number">Relative <small>fastest / slowest</small></th>
                 </tr>
               </thead>
               <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} points={table.points} />)}
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} />)}
               </tbody>
             </table>
           </div>
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
-            {timedWords(table, over, asOf.value)}
-            {" "}Medians are over the ranks; collectives are left out, since they wait for other ranks. A point of the trends covers {wholeDuration(table.spacing)}.
-            {" "}The trends are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
+            Collectives are left out, since they wait for other ranks. A point of the trends covers {wholeDuration(table.spacing)}.
+            {" "}They are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
           </p>
         </>
       )}
@@ -78,80 +82,95 @@ function Acquitted({ table, slow }: { table: Table; slow: Straggler }) {
 const NAMED = 2;
 
 /** Which ranks are slow in the kernels, in sentences; the costliest first. */
-function Uneven({ table }: { table: Table }) {
-  const slow = slowRanksOf(table.kernels);
-  if (slow.length === 0) return table.kernels.some(({ ranks }) => ranks > 1) ? <p class="finding">No rank is much slower than the others in these kernels.</p> : null;
+function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
+  const found = slowRanksOf(table.kernels);
+  if (found.length === 0) return table.kernels.some(({ ranks }) => ranks > 1) ? <p class="finding">No rank is much slower than the others in these kernels.</p> : null;
+  const since = (each: SlowRank) => each.worst.uneven_since;
   return (
     <>
-      {slow.slice(0, NAMED).map((each) => (
-        <p key={each.rank} class="finding uneven">
-          {slowRankWords(each)}.
-          <small>
-            {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}. It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
-          </small>
-        </p>
-      ))}
-      {slow.length > NAMED && <p class="note">{plural(slow.length - NAMED, "more rank is", "more ranks are")} the slowest in a kernel by 10 % or more: see the column "Slowest rank".</p>}
+      {found.slice(0, NAMED).map((each) => {
+        const lag = lagOf(each.rank, table);
+        return (
+          <p key={each.rank} class="finding uneven">
+            {(lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null)).replaceAll("\u2009", "\u202f")}.
+            <small>
+              {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
+              {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, since ${clock(since(each)!, asOf.value)}`}.
+              {" "}It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
+            </small>
+          </p>
+        );
+      })}
+      {found.length > NAMED && <p class="note">{plural(found.length - NAMED, "more rank is", "more ranks are")} the slowest in a kernel by 10 % or more: see the column "Slowest rank".</p>}
     </>
   );
 }
 
-function Row({ job, kernel, points }: { job: string; kernel: Kernel; points: readonly number[] }) {
+function Row({ job, kernel, table }: { job: string; kernel: Kernel; table: Table }) {
   const slower = kernel.slower_since !== null;
-  const [name, shape] = nameAndShape(kernel.name);
-  const uneven = isUneven(kernel) ? "number uneven" : "number";
+  const uneven = isUneven(kernel);
+  const ofStep = shareOfStep(kernel, table);
   return (
     <tr class={slower ? "slower" : undefined}>
-      <th scope="row" class="code" title={kernel.name}>
-        {name}
-        {shape && <small>{shape}</small>}
-      </th>
-      <td class="number">{percent(kernel.share)}</td>
-      <td class="number force">{fine(kernel.median)}</td>
-      <td class="number">{fine(kernel.tail)}</td>
-      <td class="number longer-than-usual">
+      <th scope="row" title={kernel.name}><Name name={kernel.name} /></th>
+      <td class="part" data-label="Share">
+        <i aria-hidden="true" style={{ width: `${100 * (ofStep ?? kernel.share)}%` }} />
+        <b>{percent(ofStep ?? kernel.share)}</b>
+        {ofStep !== null && <small>{percent(kernel.share)} of kernel time</small>}
+      </td>
+      <td class="number" data-label="One call"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
+      <td class={uneven ? "uneven" : undefined} data-label="Slowest rank">
+        {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
+        <NodeLink host={kernel.slowest_host} />
+        <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median`}</small>
+        {uneven && kernel.uneven_since != null && <small>since {clock(kernel.uneven_since, asOf.value)}</small>}
+      </td>
+      <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
+      <td class="number longer-than-usual" data-label="Now / usual">
         {times(kernel.change)}
         {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
       </td>
-      <td><Sparkline kernel={kernel} points={points} /></td>
-      <td><Spread kernel={kernel} /></td>
-      <td class={uneven}>
-        {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}
-      </td>
-      <td><NodeLink host={kernel.slowest_host} /></td>
-      <td class="number">{fine(kernel.slowest)}{isUneven(kernel) && <small>{times(ratioOfSlowest(kernel))} the median</small>}</td>
-      <td class={uneven}>{score(kernel.relative)}</td>
+      <td class={uneven ? "number uneven" : "number"} data-label="Relative">{score(kernel.relative)}</td>
     </tr>
   );
 }
 
-function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number[] }) {
-  const { lines, end, changed } = spark(kernel, points, WIDTH, HEIGHT);
-  const words = trendWords(kernel, asOf.value);
+/** What kind of kernel first; the whole name by the pointer, and to copy. */
+function Name({ name }: { name: string }) {
+  const { family, variant, shape } = kernelName(name);
+  const copy = async () => (announcement.value = (await copyText(name)) ? "Name copied" : "The browser does not allow to copy.");
   return (
-    <svg class="spark" role="img" aria-label={`Median: ${words}`} width={WIDTH + 2 * ROOM} height={HEIGHT + 2 * ROOM} viewBox={`${-ROOM} ${-ROOM} ${WIDTH + 2 * ROOM} ${HEIGHT + 2 * ROOM}`}>
-      <title>{words}</title>
-      <path class="zero" d={`M0 ${HEIGHT}H${WIDTH}`} />
-      {changed !== null && <path class="changed" d={`M${changed.toFixed(1)} 0V${HEIGHT}`} />}
-      {lines.map((line) => <polyline key={line} points={line} />)}
-      {end && <circle cx={end.x} cy={end.y} r="2.2" />}
-    </svg>
+    <>
+      <span class="code family">{family}</span>
+      <button type="button" class="copy" aria-label={`Copy the whole name of ${family}`} title={`Copy ${name}`} onClick={() => void copy()}>copy</button>
+      {variant && <small class="code">{variant}</small>}
+      {shape && <small>{shape}</small>}
+    </>
   );
 }
 
-function Spread({ kernel }: { kernel: Kernel }) {
-  const found = kernel.ranks > 1 ? spread(kernel, WIDTH) : null;
-  if (found === null) return <>–</>;
-  const [from, middle, to] = found;
-  const words = `${fine(kernel.fastest)} to ${fine(kernel.slowest)}, median ${fine(kernel.median)}`;
-  const y = HEIGHT / 2;
+/** The median and the slowest rank over time, with what they are now at the end. */
+function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number[] }) {
+  const { median, slowest, others, ends, changed, uneven } = spark(kernel, points, WIDTH, HEIGHT);
+  const words = trendWords(kernel, asOf.value);
+  const two = kernel.ranks > 1 && Math.abs(ends.median - ends.slowest) >= APART;
+  const rule = (name: string, x: number | null) => x !== null && <path class={name} d={`M${x.toFixed(1)} 0V${HEIGHT}`} />;
   return (
-    <svg class="spread" role="img" aria-label={`Ranks: ${words}`} width={WIDTH + 2 * ROOM} height={HEIGHT + 2 * ROOM} viewBox={`${-ROOM} ${-ROOM} ${WIDTH + 2 * ROOM} ${HEIGHT + 2 * ROOM}`}>
-      <title>{words}</title>
-      <path class="zero" d={`M0 ${y}H${WIDTH}`} />
-      <path class={isUneven(kernel) ? "range uneven" : "range"} d={`M${from.toFixed(1)} ${y}H${Math.max(to, from + 1).toFixed(1)}`} />
-      <path class="middle" d={`M${middle.toFixed(1)} ${y - 6}v12`} />
-    </svg>
+    <div class="sparkline">
+      <svg class="spark" role="img" aria-label={`Median: ${words}`} viewBox={`0 -2 ${WIDTH} ${HEIGHT + 4}`} preserveAspectRatio="none">
+        <title>{words}</title>
+        <path class="zero" d={`M0 ${HEIGHT}H${WIDTH}`} />
+        {rule("changed", changed)}
+        {rule("changed of-slowest", uneven)}
+        {others.map((line) => <polyline key={line} class="of-others" points={line} />)}
+        {slowest.map((line) => <polyline key={line} class="of-slowest" points={line} />)}
+        {median.map((line) => <polyline key={line} class="of-median" points={line} />)}
+      </svg>
+      <span aria-hidden="true" class="ends">
+        {two && <b class="of-slowest" style={{ top: `${100 * ends.slowest}%` }}>{fine(kernel.slowest)}</b>}
+        <b class="of-median" style={{ top: `${100 * ends.median}%` }}>{fine(kernel.median)}</b>
+      </span>
+    </div>
   );
 }
 

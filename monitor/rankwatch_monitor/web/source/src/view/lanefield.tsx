@@ -3,14 +3,20 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SectionTimeline } from "../api/types";
 import { readableOn } from "../logic/glyphs";
-import { beside, type Lanes, pannedView, ROW, sectionTone, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
-import { count, duration } from "../logic/text";
+import { beside, type Lanes, pannedView, ROW, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
+import { PARTS, sectionTone } from "../logic/parts";
+import { count, duration, fine } from "../logic/text";
 import { colour, repaint } from "./theme";
 
 /** Padding of text within its box. */
 const INSET = 5;
 /** Height of a line of text. */
 const TEXT = 12;
+/** Height of the axis below the lanes, and pixels between its labels at least. */
+const [AXIS, APART] = [18, 74];
+/** Pixels before a wait that are enough for the name of the section. */
+const ENOUGH = 44;
+const NOT_MEASURED = "waiting not measured";
 /** Pixels that are dragged at least to be a part of the steps. */
 const DRAGGED = 5;
 /** Zoom of one pixel of the wheel. */
@@ -18,8 +24,8 @@ const WHEEL = 1.0025;
 
 interface Field {
   timeline: SectionTimeline;
-  /** Ranks whose lanes are marked. */
-  blamed: readonly number[];
+  /** Ranks whose lanes are marked, and the word for each. */
+  blamed: ReadonlyMap<number, string>;
   /** Null until the width is known. */
   placed: Lanes | null;
   /** Index of the span that is described below the lanes. */
@@ -95,12 +101,16 @@ export function LaneField({ timeline, blamed, placed: whole, at, choose, width, 
   return (
     <div class="lanes">
       <ol aria-hidden="true" style={{ height: `${placed?.height ?? 0}px` }}>
-        {placed?.tops.map((top, lane) => (
-          <li key={lane} class={blamed.includes(timeline.ranks[lane]?.rank ?? -1) ? "blamed" : undefined} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={timeline.ranks[lane]?.host}>
-            {timeline.ranks[lane] && <b>{timeline.ranks[lane].rank}</b>}
-            <small>{timeline.ranks[lane]?.host}</small>
-          </li>
-        ))}
+        {placed?.tops.map((top, lane) => {
+          const { rank = -1, host } = timeline.ranks[lane] ?? {};
+          const mark = blamed.get(rank);
+          return (
+            <li key={lane} class={mark && "blamed"} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={host}>
+              {mark && <em>{mark}</em>} {timeline.ranks[lane] && <b>{rank}</b>}
+              <small>{host}</small>
+            </li>
+          );
+        })}
       </ol>
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="section timeline" aria-describedby="lane-keys"
@@ -108,11 +118,11 @@ export function LaneField({ timeline, blamed, placed: whole, at, choose, width, 
         onKeyDown={keys} onPointerMove={moved} onPointerDown={pressed} onPointerUp={released} onPointerCancel={() => setDrag(null)}
         onDblClick={() => show(WHOLE)}
       >
-        <canvas ref={canvas} style={{ height: `${placed?.height ?? 0}px` }} aria-hidden="true" />
+        <canvas ref={canvas} style={{ height: `${(placed?.height ?? 0) + AXIS}px` }} aria-hidden="true" />
         {to - from >= DRAGGED && <span class="dragged" style={{ left: `${from}px`, width: `${to - from}px` }} />}
         {placed?.columns.filter((column) => column.x < width && column.x + column.width > 0).map((column) => (
           <span key={column.iteration} class="step" style={{ left: `${Math.max(0, column.x)}px`, width: `${Math.min(width, column.x + column.width) - Math.max(0, column.x)}px` }}>
-            step {count(column.iteration)} <small>{duration(column.seconds)}</small>
+            step {count(column.iteration)} <small>{duration(column.seconds)}{column.measured === 0 && ` · ${NOT_MEASURED} in this step`}</small>
           </span>
         ))}
       </div>
@@ -130,15 +140,16 @@ function middleOf(placed: Lanes, at: number | null, width: number): number {
 function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lanes, at: number | null, across: number): void {
   const scale = devicePixelRatio;
   canvas.width = Math.max(1, Math.ceil(across * scale));
-  canvas.height = Math.ceil(placed.height * scale);
+  canvas.height = Math.ceil((placed.height + AXIS) * scale);
   canvas.style.width = `${canvas.width / scale}px`;
   const context = canvas.getContext("2d")!;
   context.scale(scale, scale);
   context.font = `11px ${colour("sans")}`;
   context.textBaseline = "middle";
-  const tones = timeline.sections.map((_, section) => colour(sectionTone(section)));
+  const tones = timeline.sections.map((name, section) => colour(sectionTone(name, section)));
   const inks = tones.map(readableOn);
   const quiet = colour("quiet");
+  axis(context, placed, across, quiet);
   for (const { lane, step } of placed.missing) {
     const { x, width } = placed.columns[step]!;
     if (x > across || x + width < 0) continue;
@@ -153,13 +164,23 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     context.fillStyle = tones[span.section]!;
     context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
   }
-  context.fillStyle = stripes(context, colour("ground"), scale); // over the colour of the section
-  for (const wait of placed.waits) {
-    if (wait.x < across && wait.x + wait.width > 0) context.fillRect(wait.x, wait.y, Math.max(1, wait.width), ROW - 1);
+  const waiting = placed.waits.filter((wait) => wait.x < across && wait.x + wait.width > 0);
+  for (const tone of [colour(PARTS.waiting), stripes(context, colour(PARTS.communication), scale)]) {
+    context.fillStyle = tone;
+    for (const wait of waiting) context.fillRect(wait.x, wait.y, Math.max(1, wait.width), ROW - 1);
   }
-  for (const { section, x, y, width, waits } of seen) {
+  for (const { section, x, y, width, waits, clear } of seen) {
     const left = Math.max(0, x);
-    write(context, timeline.sections[section]!, left, y + (waits ? TEXT : ROW) / 2, Math.min(across, x + width) - left, inks[section]!, waits ? tones[section] : undefined);
+    const [free, whole] = [Math.min(across, x + clear * width) - left, Math.min(across, x + width) - left];
+    const covered = waits && free < ENOUGH;
+    write(context, timeline.sections[section]!, left, y + ROW / 2, covered ? whole : free, inks[section]!, covered ? tones[section] : undefined);
+  }
+  for (const { lane, step } of placed.unmeasured) {
+    const { x, width } = placed.columns[step]!;
+    const end = Math.min(across, x + width);
+    const room = context.measureText(NOT_MEASURED).width + 2 * INSET;
+    const first = placed.spans.find((span) => span.lane === lane && span.step === step && span.depth === 0)!;
+    if (end - Math.max(0, x) > 2 * room) write(context, NOT_MEASURED, end - room, placed.tops[lane]! + ROW / 2, room + 1, inks[first.section]!, tones[first.section]);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;
@@ -168,13 +189,35 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
 }
 
+/** The time since each step began, as rules behind the lanes with labels below them. */
+function axis(context: CanvasRenderingContext2D, placed: Lanes, across: number, quiet: string): void {
+  for (const { x, width, seconds } of placed.columns) {
+    const each = round((APART * seconds) / width);
+    for (let i = 0; i * each <= seconds; i++) {
+      const at = Math.round(x + (i * each * width) / seconds);
+      if (at < 0 || at > across) continue;
+      context.fillStyle = colour("line");
+      context.fillRect(at, 0, 1, placed.height + 3);
+      context.fillStyle = quiet;
+      const label = i === 0 ? "0" : fine(i * each);
+      if (at + context.measureText(label).width <= Math.min(across, x + width + INSET)) context.fillText(label, at, placed.height + 3 + TEXT / 2);
+    }
+  }
+}
+
+/** The next 1, 2 or 5 times a power of ten. */
+function round(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5, 10].find((each) => each * power >= least) ?? 10);
+}
+
 /** Diagonal stripes, which let the colour below show between them. */
 function stripes(context: CanvasRenderingContext2D, ink: string, scale: number): CanvasPattern | string {
   const tile = document.createElement("canvas");
   const size = (tile.width = tile.height = Math.round(6 * scale));
   const pen = tile.getContext("2d")!;
   pen.strokeStyle = ink;
-  pen.lineWidth = 2.2 * scale;
+  pen.lineWidth = 1.4 * scale;
   pen.beginPath();
   for (const shift of [-size, 0, size]) {
     pen.moveTo(shift - scale, size + scale);

@@ -5,11 +5,11 @@ import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, type Curve, type Curves, curves, extent, inside, means, onCells, type Overlay, overlap, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
+import { type Axis, cells, comparedWords, type Curve, type Curves, curves, extent, inside, means, onCells, type Overlay, overlap, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
-import { count, duration, figure, percent, speedText, wholeDuration } from "../logic/text";
+import { count, duration, figure, percent, perSecond, speedText, wholeDuration } from "../logic/text";
 import { Step } from "./chartrange";
 import { Plot } from "./plot";
 import { overlay } from "./selection";
@@ -37,9 +37,9 @@ interface Figure {
 /** Each figure but the logged values. */
 const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
-  speed: { title: "Speed", small: "steps per second", format: speedText, label: figure },
+  speed: { title: "Speed", small: "steps per second", format: speedText, label: perSecond },
   goodput: { title: "Goodput", small: "last hour", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
-  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank", format: score, fit: true, least: SHORTEST_SHARE }])),
+  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank; 1 is as fast as the reference", format: score, fit: true, least: SHORTEST_SHARE }])),
 };
 
 const attemptName = (attempt: number | null) => (attempt === null ? "whole run" : `attempt ${attempt}`);
@@ -164,7 +164,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const rows = useMemo(() => {
     const figures = whole === null ? [] : [...new Set([...whole[0].keys(), ...whole[1].keys()])];
     const line = (curve: Curve | undefined, i: 0 | 1): Line[] =>
-      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "series-8", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
+      curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "other-run", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
     return figures.map((name) => ({ name, lines: [...line(drawn![0].get(name), 0), ...line(drawn![1].get(name), 1)], ...figureOf(name) })).filter(({ lines }) => lines.length > 0);
   }, [drawn, on, ...names]);
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
@@ -196,7 +196,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
       {overlap(first, second) && <Ratios rows={rows} names={names} span={span([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])])} />}
       {rows.map(({ name, lines, title, small, ...how }) => (
         <section key={name} aria-label={`${title} of both`}>
-          <h2>{title} <small>{small}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+          <h2>{title} <small>{small}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
           <Plot
             name={title} time={on} lines={lines} height={HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
             range={shown} choose={choose} reset={() => setZoom(null)}
@@ -229,31 +229,34 @@ function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [
   });
   if (found.length === 0) return null;
   return (
-    <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Mean of {span}</th>
-            <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
-            <th scope="col" class="number">{names[0]}</th>
-            <th scope="col" class="number">{names[1]}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {found.map(({ name, title, format, both }) => {
-            const multiple = ratio(both[0], both[1]);
-            return (
-              <tr key={name}>
-                <th scope="row">{title}</th>
-                <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
-                <td class="number">{format(both[0])}</td>
-                <td class="number">{format(both[1])}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </div>
+    <>
+      <p class="finding">{comparedWords(found, names, span).replaceAll("\u2009", "\u202f")}</p>
+      <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Mean of {span}</th>
+              <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
+              <th scope="col" class="number">{names[0]}</th>
+              <th scope="col" class="number">{names[1]}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {found.map(({ name, title, format, both }) => {
+              const multiple = ratio(both[0], both[1]);
+              return (
+                <tr key={name}>
+                  <th scope="row">{title}</th>
+                  <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
+                  <td class="number">{format(both[0])}</td>
+                  <td class="number">{format(both[1])}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </>
   );
 }
 

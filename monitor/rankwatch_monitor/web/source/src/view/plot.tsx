@@ -5,7 +5,7 @@ import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
-import { fitted, isolated, type Line, stacked } from "../logic/charts";
+import { fitted, gaps, isolated, type Line, stacked } from "../logic/charts";
 import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
@@ -57,6 +57,8 @@ export interface Plotted {
   apart?: readonly number[];
   /** Index of the values that are shown without a cursor; by default the last. */
   rest?: number;
+  /** Why nothing is known from one moment to another, in few words; absent: gaps are left blank. */
+  unknown?: (from: number, to: number) => string;
   /** Another figure beside the values, of the place at the cursor. */
   more?: (index: number) => { name: string; value: string };
 }
@@ -240,8 +242,9 @@ function options(width: number, shown: { current: Plotted }, mouse: { current: n
     hooks: {
       // The mouse rests where it was, and a new chart notices it only once it moves.
       ready: [(chart) => mouse.current !== null && chart.setCursor({ left: mouse.current - chart.over.offsetLeft, top: 0 })],
-      drawClear: [(chart) => shade(chart, shown.current.incidents)],
+      drawClear: [(chart) => (shade(chart, shown.current.incidents), hatch(chart, shown.current))],
       draw: [
+        (chart) => labelGaps(chart, shown.current),
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
         (chart) => rule(chart, shown.current.mark ?? null),
         (chart) => shown.current.broken?.forEach(({ from, to }) => cross(chart, chart.valToPos(from, "x", true), chart.valToPos(to, "x", true))),
@@ -285,6 +288,61 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
     const to = x(timeline.first_step ?? closed_at ?? Number.MAX_SAFE_INTEGER);
     if (to > from) chart.ctx.fillRect(from, top, to - from, height);
   }
+}
+
+/** Pixels between the lines of a gap. */
+const APART = 6;
+
+/** The gaps of a chart from left to right, in pixels, each with its reason. */
+function gapsOf(chart: uPlot, { time, lines, range, unknown }: Plotted): { first: number; last: number; words: string }[] {
+  if (unknown === undefined) return [];
+  const { left, width } = chart.bbox;
+  return gaps(time, lines, range ?? span(time)).map(({ from, to }) => {
+    const [first, last] = [from, to].map((at) => Math.min(left + width, Math.max(left, chart.valToPos(at, "x", true)))) as [number, number];
+    return { first, last, words: unknown(from, to) };
+  });
+}
+
+/** Draw thin diagonal lines where nothing is known. */
+function hatch(chart: uPlot, shown: Plotted): void {
+  const { top, height } = chart.bbox;
+  const { ctx } = chart;
+  const apart = APART * devicePixelRatio;
+  for (const { first, last } of gapsOf(chart, shown)) {
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(first, top, last - first, height);
+    ctx.clip();
+    ctx.strokeStyle = colour("line");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.beginPath();
+    for (let x = first - height - (first % apart); x < last; x += apart) {
+      ctx.moveTo(x, top + height);
+      ctx.lineTo(x + height, top);
+    }
+    ctx.stroke();
+    ctx.restore();
+  }
+}
+
+/** Write why nothing is known, above the grid and where there is room for it. */
+function labelGaps(chart: uPlot, shown: Plotted): void {
+  const { top, height } = chart.bbox;
+  const { ctx } = chart;
+  const line = 16 * devicePixelRatio;
+  ctx.save();
+  ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
+  ctx.textAlign = "center";
+  ctx.textBaseline = "middle";
+  for (const { first, last, words } of gapsOf(chart, shown)) {
+    const [room, middle] = [ctx.measureText(words).width + line / 2, (first + last) / 2];
+    if (room >= last - first) continue;
+    ctx.fillStyle = colour("ground");
+    ctx.fillRect(middle - room / 2, top + (height - line) / 2, room, line);
+    ctx.fillStyle = colour("quiet");
+    ctx.fillText(words, middle, top + height / 2);
+  }
+  ctx.restore();
 }
 
 /** Draw a dashed line where an attempt began. */

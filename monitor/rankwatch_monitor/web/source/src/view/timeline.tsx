@@ -5,7 +5,9 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { type Absence, absence, lanes, type Lanes, led, median, pannedView, type Placed, sectionTone, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
+import { type Absence, absence, lanes, type Lanes, led, median, pannedView, type Placed, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
+import { laneWords } from "../logic/lanewords";
+import { sectionTone } from "../logic/parts";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
@@ -18,19 +20,22 @@ const COLUMNS = 8;
 /** Ranks at this multiple of the median time in a section, or above, are marked. */
 const LONGER = 1.25;
 const STEPS = [1, 2, 3, 5, 10];
+/** Where one step has room. */
+const NARROW = "(max-width: 620px)";
 
 export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const [chosen, setChosen] = useState<string | null>(null);
   const proposed = proposal(watch, incident);
   const ranks = chosen ?? proposed;
-  const [last, setLast] = useState(3);
+  const [last, setLast] = useState(() => (matchMedia(NARROW).matches ? 1 : 3));
   /** The last step shown; null: follow the newest. */
   const [until, setUntil] = useState<number | null>(null);
   /** Only steps whose time in collectives is known. */
   const [profiled, setProfiled] = useState(false);
   const { timeline: answer, problem } = useTimeline(watch.id, ranks, last, until, profiled);
   const blamed = blamedRanks(watch, incident);
-  const timeline = useMemo(() => (answer === null ? null : led(answer, blamed)), [answer, blamed.join()]);
+  const first = [...blamed.keys()];
+  const timeline = useMemo(() => (answer === null ? null : led(answer, first)), [answer, first.join()]);
   const [width, setWidth] = useState(0);
   const placed = useMemo(() => (timeline && width > 0 ? lanes(timeline, width) : null), [timeline, width]);
   const [at, setAt] = useState<number | null>(null);
@@ -98,12 +103,13 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length === 0 && <Absent {...absence(timeline, profiled, watch.job.value)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
+          <p class="finding">{laneWords(timeline, first).replaceAll("\u2009", "\u202f")}</p>
           <Key timeline={timeline} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
             {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys. Drag, Ctrl with the wheel, + and − zoom; Shift with the wheel or the arrows moves; 0 shows whole steps.</small>}
           </p>
-          <Sums timeline={timeline} />
+          <Sums timeline={timeline} blamed={blamed} />
           <p class="note">
             <a href={`/api/v1/jobs/${encodeURIComponent(watch.id)}/timeline/trace?ranks=${encodeURIComponent(ranks)}`} download>
               All sampled steps of these ranks for Perfetto
@@ -115,12 +121,11 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   );
 }
 
-/** Culprits of the open incident and slow ranks, the costliest first. */
-function blamedRanks(watch: JobWatch, incident: Incident | null): number[] {
-  return [
-    ...(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank).slice(0, 4) : []),
-    ...(watch.performance.value?.stragglers ?? []).map((straggler) => straggler.rank).slice(0, 4),
-  ];
+/** Culprits of the open incident and slow ranks, the costliest first, with the word for each. */
+function blamedRanks(watch: JobWatch, incident: Incident | null): Map<number, string> {
+  const culprits = incident?.closed_at === null ? incident.culprits.slice(0, 4) : [];
+  const slow = (watch.performance.value?.stragglers ?? []).slice(0, 4);
+  return new Map([...slow.map(({ rank }) => [rank, "slow"] as const), ...culprits.map(({ rank }) => [rank, incident!.kind === "hang" ? "hung" : "culprit"] as const)].reverse());
 }
 
 /** The selected rank, culprits, stragglers, and other ranks for comparison. */
@@ -128,7 +133,7 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   const size = watch.job.value?.world_size ?? 0;
   const wanted = [
     ...(selected.peek() === null ? [] : [selected.peek()!]),
-    ...blamedRanks(watch, incident),
+    ...blamedRanks(watch, incident).keys(),
   ];
   const found = new Set(wanted.filter((rank) => rank < size));
   for (let rank = 0; rank < size && found.size < SHOWN_RANKS; rank++) found.add(rank);
@@ -152,7 +157,7 @@ function Key({ timeline }: { timeline: SectionTimeline }) {
     <ul class="key">
       {[...used].sort((a, b) => a - b).slice(0, 16).map((section) => (
         <li key={section}>
-          <i class="area" aria-hidden="true" style={{ color: colour(sectionTone(section)) }} />
+          <i class="area" aria-hidden="true" style={{ color: colour(sectionTone(timeline.sections[section]!, section)) }} />
           <span class="code">{timeline.sections[section]}</span>
         </li>
       ))}
@@ -193,8 +198,8 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
   );
 }
 
-function Sums({ timeline }: { timeline: SectionTimeline }) {
-  const { sections, seconds, medians, waits } = sums(timeline, COLUMNS);
+function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: ReadonlyMap<number, string> }) {
+  const { sections, seconds, medians, waits, works } = sums(timeline, COLUMNS);
   const least = Math.min(...waits.flatMap((each) => each ?? []));
   return (
     <>
@@ -205,15 +210,23 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
             <tr>
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
-              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}</th>)}
+              {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
               {Number.isFinite(least) && <th scope="col" class="number" title="While nothing was computed; of the steps in which it was measured. Beside it: how much longer than the rank that waits least">In collectives</th>}
+              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}</th>)}
             </tr>
           </thead>
           <tbody>
             {timeline.ranks.map((lane, i) => (
               <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
                 <th scope="row" class="number">{lane.rank}</th>
-                <td>{lane.host || "–"}</td>
+                <td>{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
+                {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+                {Number.isFinite(least) && (
+                  <td class="number">
+                    {duration(waits[i])}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                  </td>
+                )}
                 {seconds[i]!.map((each, j) => {
                   const longer = each !== null && each > medians[j]! * LONGER;
                   return (
@@ -223,12 +236,6 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
                     </td>
                   );
                 })}
-                {Number.isFinite(least) && (
-                  <td class="number">
-                    {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
-                  </td>
-                )}
               </tr>
             ))}
           </tbody>

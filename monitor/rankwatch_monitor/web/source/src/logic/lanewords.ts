@@ -1,0 +1,96 @@
+// What the section timeline shows, in a sentence: which rank works longest and how long the others wait for it.
+
+import type { RankStep, SectionTimeline } from "../api/types";
+import { median, waited, worked } from "./timeline";
+import { count, duration, listed, plural, runs } from "./text";
+
+/** Waiting below this share of a step is not worth a sentence. */
+const NOTABLE = 0.05;
+/** A section at this multiple of the median is. */
+const LONGER = 1.25;
+/** Sections that are named at most, and the share of the lag that one has at least. */
+const [NAMED, LEAST] = [2, 0.2];
+
+/** `blamed`: ranks that the monitor named; only for those the others are said to wait. */
+export function laneWords(timeline: SectionTimeline, blamed: readonly number[]): string {
+  return absentWords(timeline) ?? waitWords(timeline, blamed) ?? sectionWords(timeline);
+}
+
+/** That a few ranks have no sections of the newest step. */
+function absentWords({ ranks }: SectionTimeline): string | null {
+  const newest = Math.max(...ranks.flatMap((lane) => lane.steps.map((step) => step.iteration)));
+  const without = ranks.filter((lane) => lane.steps.every((step) => step.iteration !== newest));
+  if (without.length === 0 || 2 * without.length >= ranks.length) return null;
+  const names = `${without.length === 1 ? "Rank" : "Ranks"} ${runs(without.map((lane) => lane.rank))}`;
+  return `${names} ${without.length === 1 ? "has" : "have"} sent no sections of step ${count(newest)}; the other ${plural(ranks.length - without.length, "rank has", "ranks have")}.`;
+}
+
+interface Measured {
+  rank: number;
+  work: number;
+  wait: number;
+  /** Seconds a step of each section that contains no other, without the time in collectives. */
+  sections: Map<number, number>;
+}
+
+/** Who waits for whom, from the steps in which that was measured on two ranks at least. */
+function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string | null {
+  const found = timeline.ranks.flatMap((lane) => {
+    const steps = lane.steps.filter((step) => step.waits !== null);
+    const mean = (of: (step: RankStep) => number) => steps.reduce((sum, step) => sum + of(step), 0) / steps.length;
+    if (steps.length === 0) return [];
+    return [{ rank: lane.rank, work: mean((step) => worked(step)!), wait: mean((step) => waited(step)!), sections: own(steps) }];
+  });
+  if (found.length < 2) return null;
+  const longest = found.reduce((a, b) => (b.wait < a.wait ? b : a));
+  const others = found.filter((each) => each !== longest);
+  const works = median(others.map((each) => each.work));
+  const waits = median(others.map((each) => each.wait)) - longest.wait;
+  const most = Math.max(...found.map((each) => each.wait)) - longest.wait;
+  if (waits < NOTABLE * (longest.work + longest.wait)) {
+    const all = found.map((each) => each.work);
+    const [low, high] = [duration(Math.min(...all)), duration(Math.max(...all))];
+    return `These ${count(found.length)} ranks work about equally long, ${low === high ? low : `${low} to ${high}`} of a step, and wait ${duration(most)} for each other at most.`;
+  }
+  const forIt = blamed.includes(longest.rank) || found.length === timeline.ranks_known;
+  const rest = others.length === 1 ? `rank ${others[0]!.rank} works` : `the other ${count(others.length)} work`;
+  const lag = causes(timeline, longest, others, waits);
+  return `Rank ${longest.rank} works ${duration(longest.work)} in a step; ${rest} ${duration(works)} and ${others.length === 1 ? "waits" : "wait"} ${duration(waits)} ${forIt ? "for it" : "longer than it"}.${lag}`;
+}
+
+/** " It takes longer in backward (+40 ms) and forward (+20 ms)." */
+function causes(timeline: SectionTimeline, slow: Measured, others: readonly Measured[], lag: number): string {
+  const longer = [...slow.sections]
+    .map(([section, seconds]) => ({ section, more: seconds - median(others.map((each) => each.sections.get(section) ?? 0)) }))
+    .filter(({ more }) => more >= LEAST * lag)
+    .sort((a, b) => b.more - a.more)
+    .slice(0, NAMED);
+  return longer.length === 0 ? "" : ` It takes longer in ${listed(longer.map(({ section, more }) => `${timeline.sections[section]} (+${duration(more)})`))}.`;
+}
+
+function own(steps: readonly RankStep[]): Map<number, number> {
+  const found = new Map<number, number>();
+  for (const step of steps) {
+    for (const [section, depth, start, seconds] of step.spans) {
+      const contains = step.spans.some(([, deep, begin]) => deep > depth && begin >= start && begin < start + seconds);
+      if (!contains) found.set(section, (found.get(section) ?? 0) + (seconds - waited(step, start, start + seconds)!) / steps.length);
+    }
+  }
+  return found;
+}
+
+/** The section that takes longest compared with the other ranks; where waiting was not measured. */
+function sectionWords({ ranks, sections }: SectionTimeline): string {
+  const unmeasured = "how long ranks wait for others was not measured in these steps";
+  const mean = (lane: SectionTimeline["ranks"][number], section: number) =>
+    lane.steps.reduce((sum, step) => sum + step.spans.reduce((all, [each, , , seconds]) => all + (each === section ? seconds : 0), 0), 0) / Math.max(1, lane.steps.length);
+  const step = median(ranks.flatMap((lane) => lane.steps.map((each) => each.seconds)));
+  const found = sections.flatMap((name, section) => {
+    const values = ranks.map((lane) => ({ rank: lane.rank, seconds: mean(lane, section) }));
+    const most = values.reduce((a, b) => (b.seconds > a.seconds ? b : a));
+    const usual = median(values.filter((each) => each !== most).map((each) => each.seconds));
+    return most.seconds - usual >= NOTABLE * step && most.seconds >= LONGER * usual ? [{ name, ...most, usual }] : [];
+  }).sort((a, b) => b.seconds - b.usual - (a.seconds - a.usual))[0];
+  if (ranks.length < 2 || found === undefined) return `${ranks.length < 2 ? "One rank is shown" : "No section takes much longer on one of these ranks than on the others"}; ${unmeasured}.`;
+  return `Rank ${found.rank} takes ${duration(found.seconds)} for ${found.name}, the others ${duration(found.usual)}; ${unmeasured}.`;
+}
