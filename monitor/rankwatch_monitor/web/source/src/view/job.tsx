@@ -2,13 +2,13 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Goodput, Incident, JobState, JobSummary } from "../api/types";
+import type { Incident, JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
-import { uncounted, wholeRatio } from "../logic/goodput";
+import { spent, uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
@@ -63,6 +63,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
+  const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
+  const ratio = wholeRatio(job, time);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
@@ -72,7 +74,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} led={slow !== null} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} goodput={goodput.value} />
+      <Head job={job} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -98,7 +100,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && !past && stragglers}
-      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />}
+      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} ratio={ratio} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
@@ -124,14 +126,15 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />
+          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />
         </div>
       )}
     </article>
   );
 }
 
-function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
+/** `uncounted`: what goodput does not show of this job. */
+function Head({ job, ratio, uncounted }: { job: JobSummary; ratio: number | null; uncounted: string }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -156,7 +159,7 @@ function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(wholeRatio(job, goodput)), note: lastly },
+          { label: "Goodput", value: percent(ratio), note: lastly ?? (uncounted || undefined) },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : lastly },
         ]}
       />

@@ -6,10 +6,10 @@ import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
 import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
-import { downtime, over, phases } from "../logic/phases";
+import { downtime, downtimeText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, count, duration, gpuTime, plural, words } from "../logic/text";
+import { ago, clock, count, duration, gpuTime, limitText, plural, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -49,7 +49,7 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows }: P
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       <WhatToDo job={job} incident={incident} windows={windows} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
-      <PhaseBar phases={phases(incident, asOf.value, job.state !== "lost")} />
+      <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
     </section>
   );
@@ -98,9 +98,9 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
     action(job, incident),
     {
       label: "Cost",
-      value: again !== null ? duration(again.cost) : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
+      value: again !== null ? duration(again.cost) : downtimeText(incident, job, asOf.value),
       note: [
-        again === null ? null : `${count(again.times)} crashes together, the last ${duration(lost)}`,
+        again === null ? null : `${count(again.times)} crashes together, the last ${took(lost, ended === null)}`,
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
       ].filter(Boolean).join(", "),
@@ -125,7 +125,7 @@ function action(job: JobSummary, incident: Incident): Fact {
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
   const { elapsed, limit, section } = incident;
-  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${duration(limit)}`}`;
+  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)
