@@ -154,6 +154,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
         "iteration": _iteration(job),
         "iterations_per_second": steps_per_second(job, now),
+        "checkpoint": _checkpoint(job),
         # Of a lost job alone: it would change with every report, and with it all that is sent only when it changes.
         "last_heard": job.last_heard if state is JobState.LOST else None,
         "instrumented": job.instrumented,
@@ -196,6 +197,12 @@ def _iteration(job: Job) -> int | None:
     if (furthest := job.furthest_iteration) is None and job.ended is not None and job.ledger.furthest >= 0:
         return job.ledger.furthest
     return furthest
+
+
+def _checkpoint(job: Job) -> dict[str, Any] | None:
+    """The last checkpoint that is known: after which step, None for scripts that count none, and when it was saved."""
+    known = job.ledger.checkpoint
+    return None if known is None else {"step": known.iteration if known.iteration >= 0 else None, "at": known.at}
 
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:
