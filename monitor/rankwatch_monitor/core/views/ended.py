@@ -143,9 +143,17 @@ def next_step(job: Job, state: JobState) -> str:
         return _LOST
     if state is not JobState.FAILED or job.ended is None:
         return ""
-    part, step = next(((part, step) for part, step in _WHY if part in job.ended.reason), ("", _OTHERWISE))
     again = repeated(job)
-    return _after_repeated(job, again) if again is not None and part in _EXHAUSTED else step
+    return _after_repeated(job, again) if again is not None and cause_is_open(job) else _why(job.ended)[1]
+
+
+def cause_is_open(job: Job) -> bool:
+    """Whether the launchers' reason for no further restart leaves open why the job failed."""
+    return job.ended is not None and _why(job.ended)[0] in _EXHAUSTED
+
+
+def _why(ending: Ending) -> tuple[str, str]:
+    return next(((part, step) for part, step in _WHY if part in ending.reason), ("", _OTHERWISE))
 
 
 def _after_repeated(job: Job, crash: Repeated) -> str:

@@ -51,6 +51,13 @@ test("times of the monitor's sentences are in the chosen time zone", () => {
   const local = new Date((now - 45) * 1000).toLocaleTimeString("en-GB", { hour12: false });
   assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), `Node n1 not heard since ${local} (limit 60 s)`);
   assert.equal(zoned("no time", now), "no time");
+  for (const chosen of ["utc", "local"] as const) {
+    chooseZone(chosen);
+    const suffix = chosen === "utc" ? " UTC" : "";
+    assert.equal(zoned("silent since 2026-11-26 14:01:15 UTC.", now), `silent since ${clock(now - 45, now)}${suffix}.`);
+    assert.equal(zoned("silent since 2026-11-24 14:01:15 UTC.", now), `silent since ${clock(now - 45 - 2 * 86_400, now)}${suffix}.`);
+    assert.match(zoned("silent since 2026-11-24 14:01:15 UTC.", now), /since 2[45] Nov \d\d:\d\d/, "with its date");
+  }
   const before = new Date((now - 86_400 + 65) * 1000).toLocaleTimeString("en-GB", { hour12: false });
   assert.equal(zoned("reported at 14:03:05 UTC.", now), `reported at ${before}.`, "of an earlier day, which the sentence does not name");
 });

@@ -69,11 +69,12 @@ export function clock(then: number | null, now: number): string {
 }
 
 /**
- * A sentence of the monitor with its times of day, "14:01:15 UTC", in the chosen time zone. They stay times of day: the sentence has no
- * date, and what it names may be older than a day.
+ * A sentence of the monitor with its times, "2026-11-26 14:01:15 UTC", in the chosen time zone, the date only if it is not today. Those of
+ * older monitors have no date: they stay times of day.
  */
 export function zoned(sentence: string, now: number): string {
-  return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (text, hours: string, minutes: string, seconds: string) => {
+  return sentence.replace(/\b(\d{4}-\d\d-\d\d )?(\d\d):(\d\d):(\d\d) UTC\b/g, (text, date: string | undefined, hours: string, minutes: string, seconds: string) => {
+    if (date !== undefined) return `${clock(Date.parse(`${date.trim()}T${hours}:${minutes}:${seconds}Z`) / 1000, now)}${zone.value === "utc" ? " UTC" : ""}`;
     const midnight = Math.floor(now / 86_400) * 86_400;
     const then = midnight + Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
     const latest = then > now + 60 ? then - 86_400 : then; // it names what has happened

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
+import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
@@ -118,11 +119,11 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : undefined}>{title} …</button>}
+          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>}
           {confirming && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
-              <p id="confirm-words">{consequence(action, job, left)}</p>
+              <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>
               <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={() => void send()}>
                 {title}
               </button>

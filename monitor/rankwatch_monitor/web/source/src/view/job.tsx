@@ -71,10 +71,10 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
-  const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} led={slow !== null} />;
+  const stragglers = performance !== null && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
+      <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -86,7 +86,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -134,7 +134,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 }
 
 /** `uncounted`: what goodput does not show of this job. */
-function Head({ job, ratio, uncounted }: { job: JobSummary; ratio: number | null; uncounted: string }) {
+function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: Incident | null; ratio: number | null; uncounted: string }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -154,7 +154,10 @@ function Head({ job, ratio, uncounted }: { job: JobSummary; ratio: number | null
       <Facts
         kind="facts"
         facts={[
-          { label: "Step", value: count(job.iteration) },
+          job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
+            ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
+            : { label: "Step", value: count(job.iteration) },
+          ...(job.checkpoint ? [{ label: "Last checkpoint", value: job.checkpoint.step === null ? clock(job.checkpoint.at, asOf.value) : `step ${count(job.checkpoint.step)}`, note: ago(job.checkpoint.at, asOf.value) }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },

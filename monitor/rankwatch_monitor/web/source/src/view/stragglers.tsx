@@ -2,7 +2,7 @@
 // not repeated.
 
 import { useState } from "preact/hooks";
-import type { Performance, Straggler } from "../api/types";
+import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
@@ -15,7 +15,7 @@ const FEW = 8;
 const WORST = 5;
 
 /** `headline`: the text at the top of the page, which is not repeated; `led`: what to do stands there too. */
-export function Stragglers({ job, performance, headline, led }: { job: string; performance: Performance; headline: string; led: boolean }) {
+export function Stragglers({ job, performance, headline, led }: { job: JobSummary; performance: Performance; headline: string; led: boolean }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);

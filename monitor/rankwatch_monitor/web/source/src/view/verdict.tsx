@@ -26,9 +26,11 @@ interface Props {
   /** False: its title stands above, as how the job ended. */
   titled: boolean;
   windows: Windows;
+  /** Seconds that the first attempt took to its first step; null: not known. */
+  startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, titled, windows }: Props) {
+export function Verdict({ job, incident, detail, byAddress, titled, windows, startup }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -47,7 +49,7 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows }: P
       {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} />
+      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
@@ -93,7 +95,7 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
-    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
+    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
     where(job, incident, detail),
     action(job, incident),
     {
