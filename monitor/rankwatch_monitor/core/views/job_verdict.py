@@ -20,7 +20,6 @@ action; :mod:`~rankwatch_monitor.core.stall` raises suspicions.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -120,9 +119,9 @@ def _progresses(job: Job, now: float) -> bool:
 
 def clock(at: float) -> str:
     """The time of day in UTC, for what is recent."""
-    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
+    return utc(at)[-12:-4]
 
 
 def utc(at: float) -> str:
     """A time in a sentence, with its date: it may be read on another day. The page shows it in the reader's zone."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{np.datetime64(int(at), 's')} UTC".replace("T", " ", 1)

@@ -5,14 +5,15 @@ import { ago, count, plural } from "./text";
 
 type Known = Pick<JobSummary, "checkpoint" | "iteration">;
 
-/** What a restart or a stop costs in steps. `checkpoint` is undefined with older monitors. */
-export function loss({ checkpoint, iteration }: Known, now: number): string {
-  if (checkpoint == null) return `Steps since the last checkpoint are lost${checkpoint === null ? "; none is known of this job" : ""}.`;
+/** What an action costs in steps. `checkpoint` is undefined with older monitors; its step is the least that it can be. */
+export function loss(what: string, { checkpoint, iteration }: Known, now: number): string {
+  if (checkpoint == null) return `${what} loses the steps since the last checkpoint${checkpoint === null ? "; none is known of this job" : ""}.`;
   const { at, step } = checkpoint;
-  if (step === null) return `What was trained since the last checkpoint, ${ago(at, now)}, is lost.`;
-  const steps = iteration === null || iteration < step ? "Steps since then" : iteration === step ? "No steps" : `Up to ${plural(iteration - step, "step")}`;
-  return `${steps} are lost: the last checkpoint was saved after step ${count(step)}, ${ago(at, now)}.`;
+  const steps = step === null || iteration === null || iteration < step ? "the steps since then" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
+  return `${what} loses ${steps}: the last checkpoint was saved ${saved(at, step, now)}.`;
 }
+
+const saved = (at: number, step: number | null, now: number): string => `${ago(at, now)}${step === null ? "" : `, at step ${count(step)} or later`}`;
 
 /** Where a job goes on that is launched again; empty: an older monitor does not know. */
 export function resumesAfter({ checkpoint, iteration }: Known, now: number): string {
@@ -20,5 +21,5 @@ export function resumesAfter({ checkpoint, iteration }: Known, now: number): str
   if (checkpoint === null) return "No checkpoint of this job is known: none was saved in a section named checkpointing.";
   const { at, step } = checkpoint;
   const lost = step === null || iteration === null || iteration <= step ? "" : `; up to ${plural(iteration - step, "step")} are lost`;
-  return `The last checkpoint was saved ${step === null ? "" : `after step ${count(step)}, `}${ago(at, now)}${lost}.`;
+  return `The last checkpoint was saved ${saved(at, step, now)}${lost}.`;
 }

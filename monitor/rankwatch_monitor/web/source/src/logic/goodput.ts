@@ -2,7 +2,7 @@
 
 import type { Goodput, Incident, JobSummary, LedgerEntry, Performance } from "../api/types";
 import { ALL_STAGES, phases, STAGES } from "./phases";
-import { percent, runs, wholeDuration, words } from "./text";
+import { percent, runs, wholeDuration, wholePercent, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
 const BUCKETS: Record<string, string> = {
@@ -158,7 +158,7 @@ export function uncounted(performance: Pick<Performance, "finding" | "stragglers
   if (share < 0.005) return "";
   const ranks = slow.map(({ rank }) => rank);
   const where = ranks.length === 0 ? "lost to the imbalance of the ranks" : `waiting for ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, 3)}`;
-  return `not counted: ${Math.round(100 * share)}\u2009% of each step, ${where}`;
+  return `not counted: ${wholePercent(share)} of each step, ${where}`;
 }
 
 /** Whether the sliding window covers less than the whole run; until then both figures are the same. */

@@ -89,7 +89,7 @@ export type ActionName = "capture" | "restart" | "restart_excluding_node" | "sav
 export function consequence(action: ActionName, job: Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts" | "checkpoint" | "iteration">, left: string, now: number): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = loss(job, now);
+  const lost = loss("It", job, now);
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {

@@ -120,6 +120,11 @@ export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
 }
 
+/** A share that is measured roughly, as the ranks' waiting is: "27 %". */
+export function wholePercent(fraction: number | null): string {
+  return fraction === null ? "–" : `${Math.round(fraction * 100)}${THIN}%`;
+}
+
 /** Any number in four digits: "2.184", "125.4k", "3.25e-5". */
 export function figure(value: number | null): string {
   if (value === null) return "–";

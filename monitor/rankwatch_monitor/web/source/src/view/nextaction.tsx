@@ -37,7 +37,7 @@ export function WhatToDo({ job, incident, windows, startup }: Props) {
   const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
   const restarts = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={restarts ? loss(job, asOf.value) : ""}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={restarts ? loss("A restart", job, asOf.value) : ""}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet !== null || late || next.action !== null) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -71,7 +71,7 @@ export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: Slo
     location.hash = jobAddress(job.id, "control");
   };
   return (
-    <ToDo steps={[next]} note={order === null ? "" : loss(job, asOf.value)}>
+    <ToDo steps={[next]} note={order === null ? "" : loss("A restart", job, asOf.value)}>
       {order !== null && <button type="button" onClick={open}>{next.host !== "" ? `Restart without ${next.host}` : ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
       <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>

@@ -12,7 +12,7 @@ import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/no
 import { asOfNow, isTrouble, moves, openSection, tally } from "../logic/severity";
 import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, percent, plural, wholeDuration } from "../logic/text";
+import { count, duration, plural, wholeDuration, wholePercent } from "../logic/text";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
@@ -292,7 +292,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       {slow.has(rank) && <span class="tag slow">{slowTag(slow.get(rank)!)}</span>}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
-      {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {percent(report!.scores!.lateness_share!)} of a step</span>}
+      {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {wholePercent(report!.scores!.lateness_share!)} of a step</span>}
       {section && <span>in <span class="code">{section.name}</span> for {aged(section.seconds)}</span>}
       {!section && report?.idle != null && <span>outside sections for {aged(report.idle)}</span>}
       {report?.heartbeat_age != null && <span>heartbeat {aged(report.heartbeat_age)} ago</span>}

@@ -10,7 +10,7 @@ import { isFormer } from "../logic/incidents";
 import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, percent, range, runs, wholeDuration } from "../logic/text";
+import { count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
 import { Nodes } from "./placedranks";
@@ -91,7 +91,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <span class="tag slow" title={straggler.reason}>{slowTag(straggler)}</span>}
                   </td>
-                  {shown?.look === "lateness" && <td class="number">{percent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+                  {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
                   {known && <td class="code">{openSection(report)?.name ?? (report.idle != null ? "outside" : "–")}</td>}
                   {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, aged)}</td>}

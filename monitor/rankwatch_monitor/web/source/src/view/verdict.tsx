@@ -102,10 +102,10 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
       label: "Cost",
       value: again !== null ? duration(again.cost) : downtimeText(incident, job, asOf.value),
       note: [
-        again === null ? null : `${count(again.times)} crashes together, the last ${took(lost, ended === null)}`,
+        again === null ? null : `${count(again.times)} crashes, the last one ${took(lost, ended === null)}`,
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
-      ].filter(Boolean).join(", "),
+      ].filter(Boolean).join(" · "),
     },
   ];
 }
