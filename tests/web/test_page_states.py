@@ -14,7 +14,7 @@ from rankwatch_monitor.core.views import job_view
 from web.scene_monitor import serving_scenes
 from web.slow_scenes import account
 
-SPACE = "[\u2009 ]"
+SPACE = "[\u2009\u202f ]"
 ERROR = "RuntimeError: CUDA error: device-side assert triggered"
 
 
@@ -59,8 +59,12 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         expect(page.locator(".again")).to_have_text(
             re.compile(r"2nd crash of rank 1 on host-0 with the same error in \d+ s\.")
         )
-        expect(page.get_by_role("region", name="What to do now")).to_contain_text("launch without host-0 to find out")
-        cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes together, the last ")
+        steps = page.get_by_role("region", name="What to do now").get_by_role("listitem")
+        expect(steps).to_contain_text(
+            ["Read what rank 1 logged around step", "Look for errors of its GPU", "Launch the job again without host-0: "]
+        )
+        expect(steps.get_by_role("button", name="Copy nvidia-smi")).to_be_visible()
+        cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes, the last one ")
         expect(page.locator(".answers")).to_contain_text(cost)
         bucket = page.locator(".buckets li", has_text="Restart")
         expect(bucket).to_be_visible()
@@ -111,8 +115,10 @@ def test_after_a_restart_what_is_waited_for_is_stated_and_the_culprit_is_of_the_
         page.goto(f"{monitor.url}/#/jobs/job")
         todo = page.get_by_role("region", name="What to do now")
         expect(todo).to_contain_text(
-            re.compile(r"Wait until [\d:]+ \(limit of the first report\): restarted at .* reported yet by attempt 2\.")
+            re.compile(r"Wait until [\d:]+: restarted at .* no rank of attempt 2 has reported yet.* nothing follows by itself")
         )
+        expect(todo.get_by_role("button")).to_have_text("Restart again …")
+        expect(page.locator(".head .facts")).to_contain_text(f"Step{scene.incident.furthest_iteration}of attempt 1")
         expect(page.get_by_role("heading", name="Rank 5 on host-1 hung in load_batch")).to_be_visible()
         expect(page.locator(".ranks tbody tr")).to_have_text(
             re.compile(r"0–7.*unseen8 alike.*rank 5: culprit of attempt 1")
@@ -156,7 +162,7 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
         expect(todo.locator("code")).to_have_text("ping -c 3 -- host-1")
         expect(todo.get_by_role("button")).to_have_text(["Copy", "Restart without host-1 …"])
         expect(page.locator(".ranks tbody tr").first).to_contain_text(
-            re.compile(rf"silent.*2\d.\d{SPACE}s.*2\d.\d{SPACE}s")
+            re.compile(rf"silent.*2\d{SPACE}s.*2\d{SPACE}s")
         )
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
         expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
+import { loss } from "../logic/checkpoint";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
@@ -86,7 +87,7 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
             <legend>What to do</legend>
             {KINDS.map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
-                <p>{kind.title}</p>
+                <p>{kind.title}{kind.names.includes("restart") && <small>{loss("A restart", job, asOf.value)}</small>}</p>
                 {kind.names.map((name) => (
                   <label key={name}>
                     <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />

@@ -157,7 +157,7 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
           job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
             ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
             : { label: "Step", value: count(job.iteration) },
-          ...(job.checkpoint ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
+          ...(job.checkpoint && job.state !== "finished" ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { Incident, JobSummary, NextAction, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
 import { loss, resumesAfter } from "../logic/checkpoint";
-import { awaited, dueBy, quietOf, quietStep, reportsDue } from "../logic/incidents";
+import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
 import { offered, orderOf, type Prepared, stepsOfJob } from "../logic/nextaction";
 import { ACTIONS } from "../logic/policy";
 import { jobAddress } from "../logic/route";
@@ -35,9 +35,11 @@ export function WhatToDo({ job, incident, windows, startup }: Props) {
     location.hash = jobAddress(job.id, "control");
   };
   const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
-  const restarts = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
+  const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
+  const underWay = incident.phase === "acting" && restartsRanks(incident);
+  const cost = underWay ? loss("The restart", job, asOf.value) : choosable ? loss("A restart", job, asOf.value) : "";
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={restarts ? loss("A restart", job, asOf.value) : ""}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={cost}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet !== null || late || next.action !== null) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -92,14 +94,17 @@ function Run({ command, host }: { command: string; host: string }) {
   );
 }
 
+/** Figures keep their units on one line. */
+const unbroken = (text: string): string => text.replaceAll("\u2009", "\u202f");
+
 /** `note`: what it costs. */
 function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {
-  const step = ({ text, command, host }: Step) => <><p>{text}</p>{command !== "" && <Run command={command} host={host} />}</>;
+  const step = ({ text, command, host }: Step) => <><p>{unbroken(text)}</p>{command !== "" && <Run command={command} host={host} />}</>;
   return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>
       {steps.length === 1 ? step(steps[0]!) : <ol>{steps.map((each) => <li key={each.text}>{step(each)}</li>)}</ol>}
-      {note !== "" && <small>{note}</small>}
+      {note !== "" && <small>{unbroken(note)}</small>}
       <p class="ways">{children}</p>
     </section>
   );
