@@ -360,9 +360,10 @@ def _worst(endings: Sequence[ProcessEvent], at: float) -> Ending | None:
         (ProcessEventKind.STOPPED, JobState.STOPPED),
         (ProcessEventKind.FINISHED, JobState.FINISHED),
     ):
-        reason = next((event.reason for event in endings if event.kind == kind), None)
-        if reason is not None:
-            return Ending(state, reason, at)
+        of_kind = [event for event in endings if event.kind == kind]
+        if of_kind:
+            worst = next((event for event in of_kind if event.no_restart), of_kind[0])
+            return Ending(state, worst.reason, at, worst.cause, worst.no_restart)
     return None
 
 

@@ -447,10 +447,10 @@ class Scene:
             self.event(ProcessEventKind.RESTARTING, node, reason=reason)
         self.launch(attempt=self.attempt + 1, startup=self.startup)
 
-    def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "") -> None:
+    def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "", **more: Any) -> None:
         """All launchers end."""
         self.stop_step = None
         for rank in self.ranks:
             rank.over = True
         for node in self.nodes:
-            self.event(kind, node, reason=reason)
+            self.event(kind, node, reason=reason, **more)
