@@ -151,12 +151,14 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
   and what then (`otherwise`), and the section of the `runbook` in the manual. A job's `headline` is that of its open
   incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
-  null: it is not), its `recovering_since` since when it is being restarted. A lost job also has the time of the last
-  report, `last_heard`.
+  null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
+  ranks saved in a section `checkpointing`: after which `step`, and when (`at`); null: none is known. A lost job also
+  has the time of the last report, `last_heard`.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, and its whole cost), a failed or lost one what to do (`next_step`), and a job with an open
-  incident the hosts of which nothing is received, although their silence is not certain yet
-  (`quiet_host`): with a command that shows whether one is up, and whether a restart without them can be ordered.
+  often, in how many seconds, and its whole cost), a failed or lost one what to do (`next_step`; step by
+  step, with commands: `next_steps`), and a job with an open incident the hosts of which nothing is received, although
+  their silence is not certain yet (`quiet_host`): with a command that shows whether one is up, and whether a restart
+  without them can be ordered.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

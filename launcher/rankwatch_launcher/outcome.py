@@ -62,6 +62,10 @@ class Outcome:
     """The furthest step that any attempt completed, as far as this node knows."""
     restarts: int = 0
     """Counted restarts."""
+    cause: str = ""
+    """Of a failure: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
+    no_restart: str = ""
+    """Of a failure: why no restart followed, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
     complete: bool = False
     """A rank called ``rankwatch.mark_complete()``."""
     excluded: tuple[tuple[str, str, str], ...] = ()

@@ -85,7 +85,7 @@ class View(NamedTuple):
 
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
-    scene = Scene(16, hosts=2, job_id=job, **policy)  # type: ignore[arg-type]
+    scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, **policy)  # type: ignore[arg-type]
     for second in range(SECONDS):
         if second == SECONDS - seconds:
             fault(scene)

@@ -373,6 +373,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     step = max([*job.columns.iteration_R.tolist(), -1])
     if step < 0 and over:
         step = job.ledger.furthest
+    before = incident.furthest_iteration if step < 0 and (incident := job.open_incident) is not None else None
+    step = step if before is None else before
     same("step", facts["Step"][0], "–" if step < 0 else f"{step:,}")
     same("attempt", facts["Attempt"][0], str(job.attempt))
     same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.policy.max_restarts}"])

@@ -226,7 +226,7 @@ class Agent(LocalElasticAgent):
         # The monitor names a culprit as soon as it knows of a failure, so the likely cause goes first.
         causes = [*(exit_ for exit_ in exits if exit_ in left), *crashed]
         for exit_ in [*causes, *(exit_ for exit_ in exits if exit_ not in causes)]:
-            self._report_exit(exit_, final=bool(futile) and exit_ in crashed)
+            self._report_exit(exit_, final=futile is not None and exit_ in crashed)
         if not crashed:
             return None
         # A rank may have requested a stop or its exclusion before it crashed; the request takes precedence.
@@ -267,9 +267,9 @@ class Agent(LocalElasticAgent):
         """Whether this is the job's first attempt, and no rank here has completed a step."""
         return self._attempt == 1 and self._starts == 1 and self.node.steps() is None
 
-    def _futile_restart(self, crashed: Sequence[RankExit]) -> str:
+    def _futile_restart(self, crashed: Sequence[RankExit]) -> attempt_end.Futile | None:
         if not crashed or self._stop.stopping is not None or not self._starting():
-            return ""
+            return None
         elapsed = time.monotonic() - self._started_at
         return attempt_end.futile_restart(crashed, len(self._ranks.all), elapsed, self._missing_script())
 
@@ -414,7 +414,9 @@ class Agent(LocalElasticAgent):
             if not attempt_end.is_regrouping(decision):
                 self.node.report(ProcessEventKind.RESTARTING, decision.reason, incident_id=decision.incident)
         elif decision.verdict == FAIL:
-            self.outcome = Outcome(FAILED, decision.code, decision.reason)
+            self.outcome = Outcome(
+                FAILED, decision.code, decision.reason, cause=decision.cause, no_restart=decision.no_restart
+            )
         else:
             self.outcome = Outcome(decision.state, CODE_FAILED, decision.reason)
         logger.warning("%s", attempt_end.describe_end(decision, self._attempt))

@@ -9,9 +9,9 @@ import math
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from rankwatch.contract.enums import DirectiveKind
+from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.agent.processes import RankExit
@@ -30,6 +30,13 @@ START_SECONDS: Final = 60.0
 """Seconds in which an exception of all ranks counts as one of the start."""
 
 
+class Futile(NamedTuple):
+    """A restart would end like the attempt before: why, and in words."""
+
+    no_restart: NoRestart
+    why: str
+
+
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
@@ -39,7 +46,7 @@ def on_crash(
     hostname: str,
     *,
     elsewhere: bool,
-    futile: str = "",
+    futile: Futile | None = None,
     left: Sequence[RankExit] = (),
 ) -> AttemptDecision:
     """Ranks exited with an error; two exit codes are results of the re-run state machine.
@@ -49,22 +56,37 @@ def on_crash(
         node: this launcher's node.
         hostname: its host.
         elsewhere: whether the ranks of this node could be resumed on another one.
-        futile: why a restart would not help.
+        futile: why a restart would not help; None: it may.
         left: ranks that exited with code 0, to which the others then lost their connection.
     """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
         described = describe_exit(_explained(exits, CODE_RESULT_REJECTED), hostname)
-        reason = f"{described}: it rejected a result, so the job is not restarted automatically"
-        return AttemptDecision(FAIL, reason, code=CODE_RESULT_REJECTED)
+        return AttemptDecision(
+            FAIL,
+            f"{described}: it rejected a result, so the job is not restarted automatically",
+            code=CODE_RESULT_REJECTED,
+            cause=described,
+            no_restart=NoRestart.RESULT_REJECTED,
+        )
     if CODE_RESUME_ELSEWHERE in codes:
         described = describe_exit(_explained(exits, CODE_RESUME_ELSEWHERE), hostname)
         reason = f"{described}: it asks to be resumed elsewhere, to tell a faulty device from a correct result"
         if elsewhere:
             return AttemptDecision(RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
-        return AttemptDecision(FAIL, f"{reason}, and the job has no other node", code=CODE_RESUME_ELSEWHERE, avoid=node)
-    if futile:
-        return AttemptDecision(FAIL, f"{describe_crash(exits, hostname)}; {futile}", code=CODE_DO_NOT_REQUEUE)
+        return AttemptDecision(
+            FAIL,
+            f"{reason}, and the job has no other node",
+            code=CODE_RESUME_ELSEWHERE,
+            avoid=node,
+            cause=described,
+            no_restart=NoRestart.RESUME_ELSEWHERE,
+        )
+    if futile is not None:
+        crash = describe_crash(exits, hostname)
+        return AttemptDecision(
+            FAIL, f"{crash}; {futile.why}", code=CODE_DO_NOT_REQUEUE, cause=crash, no_restart=futile.no_restart
+        )
     return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left))
 
 
@@ -81,8 +103,8 @@ def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
     return sorted(exits, key=key)
 
 
-def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script: str = "") -> str:
-    """Why a restart would end like this first attempt, in which no rank has completed a step; empty: it may help.
+def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script: str = "") -> Futile | None:
+    """Why a restart would end like this first attempt, in which no rank has completed a step; None: it may help.
 
     Args:
         exits: ranks of this node that failed.
@@ -91,18 +113,18 @@ def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script
         script: the script's path, if it does not exist.
     """
     if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):
-        return ""
+        return None
     if script and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
-        return f"there is no script {script}, so no restart follows"
+        return Futile(NoRestart.SCRIPT_MISSING, f"there is no script {script}, so no restart follows")
     error = exits[0].error
     if error is None or any(e.error is None or e.error.first_line != error.first_line for e in exits):
-        return ""
+        return None
     if error.may_pass or not (error.of_script or elapsed <= START_SECONDS):
-        return ""
+        return None
     if error.of_script:
-        return "the script cannot be imported, so no restart follows"
+        return Futile(NoRestart.SCRIPT_BROKEN, "the script cannot be imported, so no restart follows")
     what = "it failed" if ranks == 1 else f"all {ranks} ranks here failed alike"
-    return f"{what} before the first step, so no restart follows"
+    return Futile(NoRestart.FAILED_AT_START, f"{what} before the first step, so no restart follows")
 
 
 def on_directive(directive: Directive) -> AttemptDecision | None:
@@ -120,7 +142,14 @@ def on_exclusion_request(request: RankRequest, node: str, host: str, *, elsewher
     reason = describe_request(request.rank, host, "its node to be excluded", request.reason)
     exclude = {node: reason}
     if not elsewhere:
-        return AttemptDecision(FAIL, f"{reason}; the job has no other node", fault=False, exclude=exclude)
+        return AttemptDecision(
+            FAIL,
+            f"{reason}; the job has no other node",
+            fault=False,
+            exclude=exclude,
+            cause=reason,
+            no_restart=NoRestart.NO_OTHER_NODE,
+        )
     return AttemptDecision(RESTART, reason, fault=False, exclude=exclude)
 
 

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, STOPPED
+from rankwatch.contract.enums import NoRestart
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, CODE_RESUME_ELSEWHERE, STOPPED
 
 RESTART: Final = "restart"
 FAIL: Final = "fail"
@@ -45,6 +46,10 @@ class AttemptDecision:
     """Nodes excluded from further attempts, and why."""
     avoid: str | None = None
     """A node whose ranks should run elsewhere in the next attempt, if possible."""
+    cause: str = ""
+    """Of a ``fail``: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
+    no_restart: str = ""
+    """Of a ``fail``: why no restart follows, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
     state: str = STOPPED
     """The job's state after a ``stop``: ``stopped`` or ``preempted``."""
     by: str = ""
@@ -102,16 +107,24 @@ def within_limits(
     if proposed.verdict != RESTART or not proposed.counted:
         return proposed
     if 0 < budget.max_no_progress <= progress.stalled:
-        reason = (
-            f"{proposed.reason}; {progress.stalled} attempts in a row made no progress beyond step "
+        why = (
+            f"{progress.stalled} attempts in a row made no progress beyond step "
             f"{progress.furthest} (--max-no-progress {progress.stalled})"
         )
-        return replace(proposed, verdict=FAIL, code=CODE_DO_NOT_REQUEUE, reason=reason)
+        return _failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.NO_PROGRESS, why)
     if used >= budget.max_restarts:
-        limit = f"all {budget.max_restarts} restarts are used up (--max-restarts)"
-        none = "no restart is allowed (--max-restarts 0)"
-        return replace(proposed, verdict=FAIL, reason=f"{proposed.reason}; {limit if budget.max_restarts else none}")
+        if not budget.max_restarts:
+            return _failed(proposed, NoRestart.NOT_ALLOWED, "no restart is allowed (--max-restarts 0)")
+        why = f"all {budget.max_restarts} restarts are used up (--max-restarts)"
+        return _failed(proposed, NoRestart.USED_UP, why)
     return replace(proposed, used=used + 1)
+
+
+def _failed(proposed: AttemptDecision, no_restart: NoRestart, why: str) -> AttemptDecision:
+    reason = f"{proposed.reason}; {why}"
+    if proposed.code == CODE_RESUME_ELSEWHERE:
+        no_restart = NoRestart.RESUME_ELSEWHERE
+    return replace(proposed, verdict=FAIL, reason=reason, cause=proposed.reason, no_restart=no_restart)
 
 
 @dataclass(frozen=True, slots=True)

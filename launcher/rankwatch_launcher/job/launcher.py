@@ -154,7 +154,9 @@ class Launcher:
         except JobOver as over:
             ended = over.outcome
             logger.info("the job has ended (%s)%s", ended.state, f": {ended.reason}" if ended.reason else "")
-            self.outcome = Outcome(ended.state, ended.code, ended.reason)
+            self.outcome = Outcome(
+                ended.state, ended.code, ended.reason, cause=ended.cause, no_restart=ended.no_restart
+            )
         except Interrupted:
             if signals.stop_received is not None:
                 self.outcome = _ended_by_signal(node, signals.stop_received, signals, rendezvous)
@@ -174,7 +176,12 @@ class Launcher:
                 pool.close()
             events.record(event(), torch_compat.setting(config, "event_log_handler"))
             self.outcome = replace(self.outcome, job_id=discovery.job_id, **_job_record(rendezvous, node))
-            node.report(END_EVENTS[self.outcome.state], self.outcome.reason)
+            node.report(
+                END_EVENTS[self.outcome.state],
+                self.outcome.reason,
+                cause=self.outcome.cause,
+                no_restart=self.outcome.no_restart,
+            )
             if self.outcome.state == FINISHED:
                 node.finished()
             write_finished_flag(self.outcome, options.finished_flag, complete_on_success=options.complete_on_success)

@@ -24,6 +24,7 @@ import numpy as np
 
 from rankwatch.contract.enums import AckState, JobState, ProcessEventKind, ProcessState
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core import attempts, liveness, node_loss, nodes
 from rankwatch_monitor.core.events import (
     Acknowledged,
@@ -125,6 +126,10 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     columns.hosts[rank] = identity.host
     if report.beats is not None:
         columns.beat(rank, report.beats, report.heartbeat_age, now)
+    if CHECKPOINTING_SECTION in report.finished:
+        # The step before it is between that of the report before and that of this one: the lower one promises less.
+        before = columns.iteration_R.item(rank)
+        job.ledger.save(before if before >= 0 or report.iteration is None else report.iteration, now)
     _progress(job, rank, report.iteration, report.progress, now)
     columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
     if report.open_sections is not None:
@@ -363,9 +368,10 @@ def _worst(endings: Sequence[ProcessEvent], at: float) -> Ending | None:
         (ProcessEventKind.STOPPED, JobState.STOPPED),
         (ProcessEventKind.FINISHED, JobState.FINISHED),
     ):
-        reason = next((event.reason for event in endings if event.kind == kind), None)
-        if reason is not None:
-            return Ending(state, reason, at)
+        of_kind = [event for event in endings if event.kind == kind]
+        if of_kind:
+            worst = next((event for event in of_kind if event.no_restart), of_kind[0])
+            return Ending(state, worst.reason, at, worst.cause, worst.no_restart)
     return None
 
 

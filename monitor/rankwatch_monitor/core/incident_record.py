@@ -166,6 +166,7 @@ class Incident:
             "outcome": self.outcome,
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,
+            "furthest_iteration": self.furthest_iteration,
         }
 
 

@@ -115,6 +115,10 @@ class Ending:
     state: JobState
     reason: str
     at: float
+    cause: str = ""
+    """Of a failure: the part of ``reason`` that names what happened; empty: not stated."""
+    no_restart: str = ""
+    """Of a failure: a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated, as by older launchers."""
 
 
 class SettingsPush(NamedTuple):

@@ -115,7 +115,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if "ledger" in body:  # a row of an earlier version has none
         job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
-        job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
+        job.ended = Ending(**{**body["ended"], "state": JobState(body["ended"]["state"])})
     if body.get("stopping"):
         job.stopping = StopRequest(**body["stopping"])
     if nodes is None:

@@ -167,6 +167,28 @@ class NoticeKind(StrEnum):
     """Why its process is about to end; no incident of its own, but the reason of the exit that follows."""
 
 
+class NoRestart(StrEnum):
+    """Why no restart follows a failure, as a launcher decided it."""
+
+    FAILED_AT_START = "failed_at_start"
+    """All ranks failed alike before the first step."""
+    SCRIPT_BROKEN = "script_broken"
+    """The script cannot be imported."""
+    SCRIPT_MISSING = "script_missing"
+    RESULT_REJECTED = "result_rejected"
+    """A rank rejected a result of its own."""
+    RESUME_ELSEWHERE = "resume_elsewhere"
+    """A result is to be checked on another node, and there is none, or no restart is left."""
+    NO_PROGRESS = "no_progress"
+    """Several attempts in a row got no further than an earlier one."""
+    USED_UP = "used_up"
+    """No restart is left."""
+    NOT_ALLOWED = "not_allowed"
+    """The job may take none."""
+    NO_OTHER_NODE = "no_other_node"
+    """A node was excluded, and no other one is there."""
+
+
 class NodeRole(StrEnum):
     """Role of a launcher in its job."""
 

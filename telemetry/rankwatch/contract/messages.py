@@ -95,6 +95,10 @@ class ProcessEvent:
     signal: str | None = None
     """The signal's name, SIGKILL for example, when one ended the process."""
     reason: str = ""
+    cause: str = ""
+    """Of ``failed``: what happened, with which ``reason`` begins, and goes on with why no restart follows."""
+    no_restart: str = ""
+    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause, or an older launcher."""
     message: str = ""
     """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.contract.enums import DirectiveKind
+from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.attempt_end import describe_crash, describe_end, describe_exit
@@ -32,12 +32,14 @@ def test_a_crash_restarts_all_ranks_and_is_counted() -> None:
 def test_code_16_resumes_on_another_node_if_there_is_one(elsewhere: bool, verdict: str) -> None:
     decision = attempt_end.on_crash([exit_of(16)], "n1", "h1", elsewhere=elsewhere)
     assert (decision.verdict, decision.code, decision.avoid) == (verdict, 16, "n1")
+    assert decision.no_restart == ("" if elsewhere else NoRestart.RESUME_ELSEWHERE)
+    assert decision.reason.startswith(decision.cause)
 
 
 def test_code_17_fails_the_job_whatever_else_happened() -> None:
     exits = [exit_of(16), exit_of(17), exit_of(17, message="the loss is nan")]
     decision = attempt_end.on_crash(exits, "n1", "h1", elsewhere=True)
-    assert (decision.verdict, decision.code) == (FAIL, 17)
+    assert (decision.verdict, decision.code, decision.no_restart) == (FAIL, 17, NoRestart.RESULT_REJECTED)
     assert "the loss is nan" in decision.reason, "the exit with an explanation is described"
 
 

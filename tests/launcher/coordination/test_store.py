@@ -6,6 +6,7 @@ from typing import Any
 
 from torch.distributed import HashStore
 
+from rankwatch.contract.enums import NoRestart
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
     RESTART,
@@ -44,8 +45,11 @@ def test_a_used_up_budget_fails_the_job_on_all_launchers() -> None:
     last = end(b, 1, "y", "b")
     assert (last.verdict, last.used) == (FAIL, 1)
     assert last.reason == "y; all 1 restarts are used up (--max-restarts)"
+    assert (last.cause, last.no_restart) == ("y", NoRestart.USED_UP), "also of the launcher that read it"
     assert end(a, 1, "z", "a") == last
-    assert end(JobStore(HashStore(), "job"), 1, "x", "a", max_restarts=0).reason.endswith("(--max-restarts 0)")
+    none = end(JobStore(HashStore(), "job"), 1, "x", "a", max_restarts=0)
+    assert none.reason.endswith("(--max-restarts 0)")
+    assert none.no_restart == NoRestart.NOT_ALLOWED
 
 
 def test_regrouping_uses_no_restart() -> None:

@@ -24,6 +24,7 @@ from rankwatch.contract.messages import (
     RankStack,
 )
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Issue
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport, SectionStatistics
@@ -91,6 +92,7 @@ class Scene:
         sections: bool = True,
         interval: int = 1,
         reports_durations: bool = False,
+        saves: bool = False,
         **policy: Any,
     ) -> None:
         self.now = 1_000_000.0
@@ -108,6 +110,8 @@ class Scene:
         self.interval = interval
         self.reports_durations = reports_durations
         """Ranks report how long their sections take and since when nothing has moved, as those of our own SDK do."""
+        self.saves = saves
+        """Ranks report the checkpoints that they save."""
         self.busy = False
         """Everybody is in a section that takes its time."""
         self.startup = 2
@@ -352,6 +356,9 @@ class Scene:
         if not rank.exports_arrive:
             return None
         report = rank.report(self.now)._replace(**self.hidden)
+        if self.saves and rank.steps and rank.reached > 0 and rank.reached % self.checkpoint == 0:
+            rank.steps = 0
+            return report._replace(finished={CHECKPOINTING_SECTION: SectionStatistics(1, 0.1, 0.1, 0.1)})
         if not self.reports_durations or not rank.steps:
             return report
         took = SectionStatistics(rank.steps, 0.5 * rank.steps, 0.5, 0.5)
@@ -440,10 +447,10 @@ class Scene:
             self.event(ProcessEventKind.RESTARTING, node, reason=reason)
         self.launch(attempt=self.attempt + 1, startup=self.startup)
 
-    def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "") -> None:
+    def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "", **more: Any) -> None:
         """All launchers end."""
         self.stop_step = None
         for rank in self.ranks:
             rank.over = True
         for node in self.nodes:
-            self.event(kind, node, reason=reason)
+            self.event(kind, node, reason=reason, **more)

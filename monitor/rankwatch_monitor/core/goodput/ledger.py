@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
 
 WINDOW_MINUTES: Final = 60
+SAME_CHECKPOINT: Final = 5.0
+"""Seconds in which all ranks report that they have saved the same checkpoint."""
 COUNTED_AFTER: Final = 15.0
 """Seconds before settled time enters the Prometheus counters: longer than what a killed monitor loses, so that the
 counters of the one that takes over are never below those of the one before."""
@@ -38,6 +40,8 @@ class Ledger:
         """The furthest step of all attempts."""
         self.step_seconds = 0.0
         """Usual seconds of a step; 0: unknown."""
+        self.checkpoint: CompletedStep | None = None
+        """The last checkpoint, after which step, and when it was saved; None: none is known."""
         self.attempt = 0
         self.attempt_since = began
         self.had_ranks = False
@@ -71,6 +75,11 @@ class Ledger:
             self.settled_until = span.end
             into_minutes(self.minutes, span)
 
+    def save(self, step: int, now: float) -> None:
+        """Note that a rank has saved a checkpoint after a step; -1: the script counts none. The first report counts."""
+        if self.checkpoint is None or now - self.checkpoint.at > SAME_CHECKPOINT:
+            self.checkpoint = CompletedStep(now, step)
+
     def count(self, now: float) -> None:
         """Move time that was settled some time ago into the counters."""
         if now - self._to_count[0] >= COUNTED_AFTER:
@@ -88,6 +97,7 @@ class Ledger:
             "mark": list(self.last_step) if self.last_step else None,
             "furthest": self.furthest,
             "step_seconds": self.step_seconds,
+            "checkpoint": list(self.checkpoint) if self.checkpoint else None,
             "attempt": self.attempt,
             "attempt_since": self.attempt_since,
             "flags": [self.had_ranks, self.first_attempt, self.ended, self.lost],
@@ -107,6 +117,8 @@ class Ledger:
         ledger.pending = [Span(start, end, Bucket(b)) for start, end, b in data["pending"]]
         ledger.last_step = CompletedStep(*data["mark"]) if data["mark"] else None
         ledger.furthest, ledger.step_seconds = data["furthest"], data["step_seconds"]
+        if checkpoint := data.get("checkpoint"):  # an earlier version has none
+            ledger.checkpoint = CompletedStep(*checkpoint)
         ledger.attempt, ledger.attempt_since = data["attempt"], data["attempt_since"]
         ledger.had_ranks, ledger.first_attempt, ledger.ended, ledger.lost = data["flags"]
         ledger.counted, ledger._to_count = dict(ledger.settled), (ledger.accounted_at, dict(ledger.settled))

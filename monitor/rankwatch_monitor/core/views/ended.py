@@ -1,7 +1,9 @@
 """An ended or lost job: how its ranks ended, why no restart followed its failure, and what a person should do next.
 
-The launchers state a failure as ``<how a rank crashed>; <why no restart follows>``. All of it is derived when read, so
-that a job read back from its record is shown like one that has just ended. Shapes: R ranks.
+The launchers report a failure with what happened (``cause``), why no restart follows (``no_restart``), and both in one
+sentence. Older ones send the sentence alone, ``<how a rank crashed>; <why no restart follows>``, which is taken apart
+here. All of it is derived when read, so that a job read back from its record is shown like one that has just ended.
+Shapes: R ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.cli.formatting import duration
-from rankwatch.contract.enums import CulpritClass, JobState, RankState
+from rankwatch.contract.enums import CulpritClass, JobState, NoRestart, RankState
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
@@ -21,26 +23,35 @@ from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
 
-_WHY: Final = (
-    (
-        "before the first step",
+_NEXT: Final[Mapping[str, str]] = {
+    NoRestart.FAILED_AT_START: (
         "Correct what fails at the start (script, arguments, environment), then launch the job again: a restart would "
-        "end in the same way.",
+        "end in the same way."
     ),
-    ("cannot be imported", "Correct the script, then launch the job again: it fails while it is imported."),
-    ("there is no script", "Correct the path of the script, then launch the job again."),
-    (
-        "rejected a result",
-        "Decide whether the job goes on: a rank rejected a result. Test its device before you launch the job again.",
+    NoRestart.SCRIPT_BROKEN: "Correct the script, then launch the job again: it fails while it is imported.",
+    NoRestart.SCRIPT_MISSING: "Correct the path of the script, then launch the job again.",
+    NoRestart.RESULT_REJECTED: (
+        "Decide whether the job goes on: a rank rejected a result. Test its device before you launch the job again."
     ),
-    ("asks to be resumed elsewhere", "Launch the job again on another node: the result is to be checked there."),
-    ("made no progress beyond step", "Find out why no further step completes, then launch the job again."),
-    ("restarts are used up", "Remove the cause, then launch the job again: no restart is left in its budget."),
-    ("no restart is allowed", "Remove the cause, then launch the job again: its launcher allows no restart."),
-    ("the job has no other node", "Launch the job again with another node: the excluded one had no replacement."),
+    NoRestart.RESUME_ELSEWHERE: "Launch the job again on another node: the result is to be checked there.",
+    NoRestart.NO_PROGRESS: "Find out why no further step completes, then launch the job again.",
+    NoRestart.USED_UP: "Remove the cause, then launch the job again: no restart is left in its budget.",
+    NoRestart.NOT_ALLOWED: "Remove the cause, then launch the job again: its launcher allows no restart.",
+    NoRestart.NO_OTHER_NODE: "Launch the job again with another node: the excluded one had no replacement.",
+}
+_STATED: Final = (
+    ("before the first step", NoRestart.FAILED_AT_START),
+    ("cannot be imported", NoRestart.SCRIPT_BROKEN),
+    ("there is no script", NoRestart.SCRIPT_MISSING),
+    ("rejected a result", NoRestart.RESULT_REJECTED),
+    ("asks to be resumed elsewhere", NoRestart.RESUME_ELSEWHERE),
+    ("made no progress beyond step", NoRestart.NO_PROGRESS),
+    ("restarts are used up", NoRestart.USED_UP),
+    ("no restart is allowed", NoRestart.NOT_ALLOWED),
+    ("the job has no other node", NoRestart.NO_OTHER_NODE),
 )
-"""Parts of the launchers' sentences about why no restart follows, and the next step for each."""
-_EXHAUSTED: Final = ("", "restarts are used up", "no restart is allowed")
+"""The same in the sentences of older launchers, and of the exit of a rank."""
+_EXHAUSTED: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
 """Those after which the cause is not known from the launchers' words."""
 _REJECTED: Final = ": it rejected a result, "
 _OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
@@ -143,9 +154,21 @@ def next_step(job: Job, state: JobState) -> str:
         return _LOST
     if state is not JobState.FAILED or job.ended is None:
         return ""
-    part, step = next(((part, step) for part, step in _WHY if part in job.ended.reason), ("", _OTHERWISE))
     again = repeated(job)
-    return _after_repeated(job, again) if again is not None and part in _EXHAUSTED else step
+    return (
+        _after_repeated(job, again)
+        if again is not None and cause_is_open(job)
+        else _NEXT.get(_no_restart(job.ended), _OTHERWISE)
+    )
+
+
+def cause_is_open(job: Job) -> bool:
+    """Whether the launchers' reason for no further restart leaves open why the job failed."""
+    return job.ended is not None and _no_restart(job.ended) in _EXHAUSTED
+
+
+def _no_restart(ending: Ending) -> str:
+    return ending.no_restart or next((code for part, code in _STATED if part in ending.reason), "")
 
 
 def _after_repeated(job: Job, crash: Repeated) -> str:
@@ -186,7 +209,9 @@ def _parts(job: Job, ending: Ending) -> tuple[str, str]:
     incident = _last(job, ending)
     crash = next((c.reason for c in incident.culprits if c.kind is CulpritClass.DEAD), "") if incident else ""
     stated, _, why = reason.rpartition("; ")
-    if _REJECTED in reason:
+    if ending.cause:
+        stated, why = ending.cause, reason.removeprefix(ending.cause).lstrip(",;: ")
+    elif _REJECTED in reason:
         stated, _, why = reason.rpartition(": ")
     elif not stated:
         return reason, ""

@@ -164,7 +164,8 @@ def _under_way(incident: Incident, runbook: str) -> NextAction:
     if incident.action not in RESTARTS:
         return NextAction(None, "Wait: Rankwatch stops the job.", runbook=runbook)
     if incident.phase is Phase.RECOVERING:
-        return NextAction(None, "Wait: the ranks were restarted, and none has completed a step yet.", runbook=runbook)
+        text = "Wait: the ranks were restarted, and none has completed a step yet."
+        return NextAction(None, text, runbook=runbook, also=(Action.RESTART,))
     until = incident.phase_since + REPEAT_AFTER
     if incident.directive:
         text, otherwise = "Wait: Rankwatch restarts the ranks.", "Rankwatch repeats the order if no launcher answers"

@@ -1,8 +1,9 @@
-"""Shell commands about a host that a person copies. Names are those that launchers reported, so they are quoted."""
+"""Shell commands that a person copies. Names are those that launchers reported, so they are quoted."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 
 def reach(host: str, *, slurm: bool = False) -> str:
@@ -14,3 +15,41 @@ def reach(host: str, *, slurm: bool = False) -> str:
 def drain(node: str) -> str:
     """Give a node of Slurm no further jobs."""
     return f"scontrol update nodename={shlex.quote(node)} state=drain reason=rankwatch"
+
+
+def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
+    """Show whether a job still runs.
+
+    Args:
+        facts: of one of its launchers, about its scheduler.
+        host: of that launcher.
+        launcher_pid: its process there.
+    """
+    match facts.get("scheduler"):
+        case "slurm":
+            return f"squeue -j {shlex.quote(facts['slurm_job_id'])}" if "slurm_job_id" in facts else "squeue --me"
+        case "kubernetes":
+            pod = shlex.quote(facts["kubernetes_pod"]) if "kubernetes_pod" in facts else ""
+            return " ".join(filter(None, ("kubectl get pods", _namespace(facts), pod, "-o wide")))
+    return f"ssh {shlex.quote(host)} ps -o pid,etime,args -p {launcher_pid}"
+
+
+def log(facts: Mapping[str, str]) -> str:
+    """Show the log of a job that has ended, or where it is; empty: the scheduler is not known."""
+    match facts.get("scheduler"):
+        case "slurm" if "slurm_job_id" in facts:
+            return f"scontrol show job {shlex.quote(facts['slurm_job_id'])} | grep -E 'StdOut|StdErr'"
+        case "kubernetes" if "kubernetes_pod" in facts:
+            pod = shlex.quote(facts["kubernetes_pod"])
+            return " ".join(filter(None, ("kubectl logs", _namespace(facts), pod, "--tail 200")))
+    return ""
+
+
+def device(local_rank: int) -> str:
+    """Show errors of a rank's GPU, on its host."""
+    which = f" -i {local_rank}" if local_rank >= 0 else ""
+    return f"nvidia-smi -q{which} -d ECC,ROW_REMAPPER,PERFORMANCE"
+
+
+def _namespace(facts: Mapping[str, str]) -> str:
+    return f"-n {shlex.quote(facts['kubernetes_namespace'])}" if "kubernetes_namespace" in facts else ""

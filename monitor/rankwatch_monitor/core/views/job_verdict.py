@@ -43,13 +43,13 @@ def finding(job: Job, now: float) -> Finding:
     if (held_up := _held_up(job, now)) is not None:
         return held_up
     if job.pace.stalled:
-        reason = f"No step has completed since {clock(job.pace.stepped_at)} UTC."
+        reason = f"No step has completed since {utc(job.pace.stepped_at)}."
         return Finding(StragglerVerdict.NO_STEP, reason=reason, since=job.pace.stepped_at)
     since = no_step_since(job, now)
     if since is None:
         return found
     # No age in the reason: it is a label of a metric, and each value would be a new series.
-    why = f"the first rank reported at {clock(since)} UTC" if job.instrumented else "no rank has reported"
+    why = f"the first rank reported at {utc(since)}" if job.instrumented else "no rank has reported"
     what = "No step has completed yet" if job.ended is None else "No step completed"
     return Finding(StragglerVerdict.NO_STEP, reason=f"{what}: {why}.", since=since)
 
@@ -70,7 +70,7 @@ def _held_up(job: Job, now: float) -> Finding | None:
             return None
         reason, since = job.ended.reason or f"The job has {job.ended.state}.", job.ended.at
     elif job.ever_instrumented and liveness.lost(job, now):
-        reason, since = f"No rank or launcher has reported since {clock(job.last_heard)} UTC.", job.last_heard
+        reason, since = f"No rank or launcher has reported since {utc(job.last_heard)}.", job.last_heard
     elif (incident := _holding_up(job)) is not None:
         reason, since = incident.reason, incident.timeline.since or incident.opened_at
     else:
@@ -118,6 +118,10 @@ def _progresses(job: Job, now: float) -> bool:
 
 
 def clock(at: float) -> str:
-    """The time of day in UTC."""
-    seconds = int(at) % 86_400
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    """The time of day in UTC, for what is recent."""
+    return utc(at)[-12:-4]
+
+
+def utc(at: float) -> str:
+    """A time in a sentence, with its date: it may be read on another day. The page shows it in the reader's zone."""
+    return f"{np.datetime64(int(at), 's')} UTC".replace("T", " ", 1)

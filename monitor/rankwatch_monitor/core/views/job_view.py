@@ -23,6 +23,7 @@ from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
+from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
@@ -142,6 +143,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "headline": _headline(job, reason, quiet),
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
+        "next_steps": [step.to_json() for step in next_steps(job, state)],
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
@@ -154,6 +156,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
         "iteration": _iteration(job),
         "iterations_per_second": steps_per_second(job, now),
+        "checkpoint": _checkpoint(job),
         # Of a lost job alone: it would change with every report, and with it all that is sent only when it changes.
         "last_heard": job.last_heard if state is JobState.LOST else None,
         "instrumented": job.instrumented,
@@ -196,6 +199,12 @@ def _iteration(job: Job) -> int | None:
     if (furthest := job.furthest_iteration) is None and job.ended is not None and job.ledger.furthest >= 0:
         return job.ledger.furthest
     return furthest
+
+
+def _checkpoint(job: Job) -> dict[str, Any] | None:
+    """The last checkpoint that is known: after which step, None for scripts that count none, and when it was saved."""
+    known = job.ledger.checkpoint
+    return None if known is None else {"step": known.iteration if known.iteration >= 0 else None, "at": known.at}
 
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:

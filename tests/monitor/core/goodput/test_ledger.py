@@ -44,6 +44,35 @@ def test_a_ledger_survives_the_store() -> None:
     assert again.counted == ledger.settled
 
 
+def test_the_last_checkpoint_is_known_also_after_a_restart_and_in_the_next_monitor() -> None:
+    scene = Accounted(checkpoint=20, saves=True).run(15)
+    assert scene.job.ledger.checkpoint is None
+    scene.run(40)
+    known = scene.job.ledger.checkpoint
+    assert known is not None
+    assert known.iteration in (39, 40), "the lower step of the two reports around it"
+    assert 10 < scene.now - known.at < 20
+    scene.hang(2).run(20)
+    assert scene.job.attempt == 2
+    assert scene.job.ledger.checkpoint == known
+    assert Ledger.of_json(json.loads(json.dumps(scene.job.ledger.to_json()))).checkpoint == known
+
+
+def test_all_ranks_report_one_checkpoint() -> None:
+    ledger = Ledger(0.0)
+    for at in (100.0, 100.4, 102.0):
+        ledger.save(40, at)
+    assert ledger.checkpoint == (100.0, 40)
+    ledger.save(80, 140.0)
+    assert ledger.checkpoint == (140.0, 80)
+
+
+def test_a_ledger_of_an_earlier_version_has_no_checkpoint() -> None:
+    row = Accounted(saves=True).run(60).job.ledger.to_json()
+    assert row.pop("checkpoint") is not None
+    assert Ledger.of_json(row).checkpoint is None
+
+
 def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() -> None:
     scene = Accounted().run(100)
     stored = scene.job.ledger.to_json()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import ProcessEventKind, RankState
-from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch.contract.enums import NoRestart, ProcessEventKind, RankState
+from rankwatch_monitor.core.views import downtime, ended, job_view
 from rankwatch_monitor.core.views.node_view import one_node
 
 ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
@@ -85,6 +85,19 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(why: str, step: s
     assert (shown["state"], shown["no_restart"]) == ("failed", why)
     assert step in shown["next_step"]
     assert shown["headline"].startswith("Rank 2 on host-1 exited with code 1: RuntimeError: CUDA error: no kernel")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("no_restart", [*NoRestart])
+def test_why_no_restart_followed_is_a_field_and_no_matter_of_words(no_restart: NoRestart, stored: bool) -> None:
+    scene = Scene(4, hosts=2).run(20)
+    cause = "rank 2 on host-1 exited with code 1: ValueError: all restarts are used up; there is no script"
+    why = "for a reason in new words; really"
+    scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart))
+    scene = scene.reload() if stored else scene
+    shown = job_view.summary(scene.job, scene.now)
+    assert (shown["no_restart"], shown["next_step"]) == (why, ended._NEXT[no_restart])
+    assert ended.cause(scene.job) == cause
 
 
 def test_a_rejected_result_is_not_restarted() -> None:

@@ -290,3 +290,10 @@ def test_of_a_silent_host_a_command_shows_whether_it_is_up() -> None:
     found = next_action(scene.incident)
     assert (found.action, found.command) == (Action.RESTART_EXCLUDING_NODE, "ping -c 3 -- host-1")
     assert reach("a b", slurm=True) == "ping -c 3 -- 'a b'; sinfo -n 'a b'"
+
+
+def test_an_incident_as_shown_has_the_last_step_of_its_attempt_also_after_the_restart() -> None:
+    scene = Scene(4).run(60).hang(1)
+    reached = scene.job.furthest_iteration
+    scene.until(lambda: scene.job.attempt == 2)
+    assert (scene.job.furthest_iteration, shown(scene.incident)["furthest_iteration"]) == (None, reached)

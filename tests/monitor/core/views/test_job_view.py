@@ -233,3 +233,13 @@ def test_the_step_of_an_ended_job_is_known_after_a_restart_of_the_monitor() -> N
     scene.finish()
     scene.reload()
     assert summary(scene.job, scene.now)["iteration"] == furthest
+
+
+def test_a_summary_has_the_last_checkpoint() -> None:
+    assert summary(Scene().run(60).job, 1_000_060.0)["checkpoint"] is None
+    scene = Scene(checkpoint=20, saves=True).run(50)
+    known = summary(scene.job, scene.now)["checkpoint"]
+    assert known["step"] in (39, 40)
+    assert 0 < scene.now - known["at"] < 20
+    stepless = Scene(steps=False).run(5).enter("checkpointing").run(3).leave()
+    assert summary(stepless.job, stepless.now)["checkpoint"] == {"step": None, "at": stepless.now}

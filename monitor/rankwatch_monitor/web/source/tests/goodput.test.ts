@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Performance, Straggler } from "../src/api/types";
-import { asOfNow, byStage, inWords, isYoung, slices, stages, uncounted, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
-import { percent } from "../src/logic/text";
+import type { JobSummary, Performance, Straggler } from "../src/api/types";
+import { asOfNow, byStage, inWords, isYoung, slices, spent, stages, uncounted, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
 import { incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -11,12 +10,6 @@ test("slices are the non-empty buckets in order, and fill the bar", () => {
   const found = slices({ restart: 20, hang: 10, productive: 70, stalled: 0, down: 0.01 });
   assert.deepEqual(found.map((slice) => slice.bucket), ["productive", "hang", "restart"]);
   assert.ok(Math.abs(found.reduce((sum, slice) => sum + slice.share, 0) - 1) < 0.001);
-});
-
-test("the share of new steps is the one that is shown elsewhere, and the rest fills the bar", () => {
-  const found = slices({ productive: 96, hang: 3, restart: 1 }, 0.968);
-  assert.deepEqual(found.map(({ share }) => share.toFixed(3)), ["0.968", "0.024", "0.008"]);
-  assert.deepEqual(slices({ productive: 5 }, 1)[0]!.share, 1);
 });
 
 test("an unknown bucket is shown by its own name, last", () => {
@@ -45,40 +38,57 @@ test("the sliding window is shown once the run is longer than it", () => {
   assert.equal(windowDiffers(run(7200, 3600)), true);
 });
 
-test("every place shows the same share of the whole run", () => {
-  assert.equal(percent(wholeRatio({ goodput: 0.9665 }, { ratio: 0.96649 })), percent(0.96649));
-  assert.equal(wholeRatio({ goodput: 0.966 }, null), 0.966);
-  assert.equal(wholeRatio({ goodput: null }, { ratio: 0.1 }), null, "too early for one");
+test("the share of the run is that of the new steps in the bar, while time passes in which none completes", () => {
+  const open = incident({ timeline: { ...hung, restarted: null, first_step: null }, phase: "acting", closed_at: null });
+  const job = { ...summary, state: "recovering", goodput: 0.9, started_at: 0 } as JobSummary;
+  const answer = { ratio: 0.9, window: { seconds: 112, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 1 }, incidents: [{ ...entry, restart_s: null, first_step_s: null, total_s: null }] };
+  const found = spent(job, answer, [open], 140);
+  assert.deepEqual([found.open, found.apart], ["Restart", []]);
+  assert.equal(wholeRatio(job, found), slices(found.buckets).find(({ bucket }) => bucket === "productive")!.share);
+  assert.ok(Math.abs(wholeRatio(job, found)! - 100 / 140) < 1e-9);
+  assert.equal(wholeRatio({ goodput: 0.966 }, null), 0.966, "until the time is known");
+  assert.equal(wholeRatio({ goodput: null }, found), null, "too early for one");
 });
 
+test("a suspicion is confirmed in a stage of its own, which the table has only then", () => {
+  const suspected = incident({ timeline: { ...hung, decided: null, captured: null, restarted: null, first_step: null }, confirmed: false, phase: "confirming", closed_at: null });
+  const job = { ...summary, state: "running", started_at: 0 } as JobSummary;
+  const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, decide_s: null, capture_s: null, restart_s: null, first_step_s: null, total_s: null }] };
+  const found = spent(job, answer, [suspected], 120);
+  assert.deepEqual([found.buckets.Confirm, found.apart], [9, []]);
+  assert.deepEqual(found.columns.slice(0, 3), ["Detect", "Confirm", "Decide"]);
+  assert.ok(!spent(job, { ...answer, incidents: [entry] }, [], 120).columns.includes("Confirm"));
+});
+
+const summary = { ended_at: null, last_heard: null, goodput: 0.9 };
 const entry = { id: "i", kind: "section_overrun", opened_at: 110, detect_s: 11, decide_s: 0, capture_s: 0, restart_s: 1, first_step_s: 1.5, total_s: 13.5, lost_s: 13.5, steps_lost: 3, outcome: "" };
 const hung = { since: 100, detected: 111, decided: 111, captured: 111, restarted: 112, first_step: 113.5 };
 
 test("the time of incidents has the names and the seconds of their stages", () => {
-  const taken = stages(entry, incident({ timeline: hung, closed_at: 114 }), 500, true);
-  assert.deepEqual(stages(entry, undefined, 500, true), taken, "also where only the entry is known");
+  const taken = stages(entry, incident({ timeline: hung, closed_at: 114 }), 500);
+  assert.deepEqual(stages(entry, undefined, 500), taken, "also where only the entry is known");
   const { buckets, apart } = byStage({ productive: 80, hang: 11, handling: 1, restart: 1.5 }, [taken]);
   assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["new steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
 });
 
 test("an entry that is over has its stages, although the incident was read while it was open", () => {
   const open = incident({ phase: "capturing", timeline: { ...hung, captured: null, restarted: null, first_step: null }, closed_at: null });
-  assert.deepEqual(stages({ ...entry, capture_s: 1.1 }, open, 500, true), {
+  assert.deepEqual(stages({ ...entry, capture_s: 1.1 }, open, 500), {
     Detect: { seconds: 11, open: false }, Decide: { seconds: 0, open: false }, Capture: { seconds: 1.1, open: false },
     Restart: { seconds: 1, open: false }, Recover: { seconds: 1.5, open: false },
   });
-  const going = stages({ ...entry, capture_s: null, restart_s: null, first_step_s: null, total_s: null }, open, 114, true);
+  const going = stages({ ...entry, capture_s: null, restart_s: null, first_step_s: null, total_s: null }, open, 114);
   assert.deepEqual(going.Capture, { seconds: 3, open: true });
 });
 
 test("time that is not that of the stages has a name of its own", () => {
-  const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500, true)]);
+  const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500)]);
   assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["new steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
 });
 
 test("what has passed since the answer belongs to the stage that goes on", () => {
   const crash = incident({ kind: "process_exited", phase: "acting", timeline: { ...hung, since: 100, detected: 100, decided: 100, captured: null, restarted: null, first_step: null } });
-  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, crash, 108.5, true);
+  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, crash, 108.5);
   assert.deepEqual(taken.Restart, { seconds: 8.5, open: true });
   const now = asOfNow({ productive: 100, handling: 8 }, [taken], 108.5);
   assert.deepEqual(byStage(now, [taken]), { buckets: { productive: 100, Restart: 8.5 }, apart: [] });
@@ -94,7 +104,7 @@ test("a run younger than an hour has no last hour", () => {
 test("of a slow job the time that goodput does not count is stated", () => {
   const finding = { verdict: "worker", share: 0.268 } as Performance["finding"];
   const slow = (...ranks: number[]) => ranks.map((rank) => ({ rank, share: 0.268 }) as Straggler);
-  assert.equal(plain(uncounted({ finding, stragglers: slow(5) })), "does not count the 27 % of each step spent waiting for rank 5");
+  assert.equal(plain(uncounted({ finding, stragglers: slow(5) })), "not counted: 27 % of each step, waiting for rank 5");
   assert.match(uncounted({ finding, stragglers: slow(5, 7) }), /waiting for ranks 5, 7$/);
   assert.match(uncounted({ finding, stragglers: [] }), /imbalance/);
   assert.equal(uncounted({ finding: { ...finding, share: 0 }, stragglers: [] }), "");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { offered, stepOfJob } from "../src/logic/nextaction";
+import { offered, stepsOfJob } from "../src/logic/nextaction";
 import { incident } from "./samples";
 
 const next = (action: string | null, ranks: number[] = []) =>
@@ -39,8 +39,16 @@ test("of a host that is not heard no stacks are captured: the order leaves it ou
 });
 
 test("a lost and a failed job have a next step outside of the page", () => {
-  const step = (state: string) => stepOfJob({ state } as JobSummary);
-  assert.equal(step("lost")?.runbook, "runbook.html#rankwatchjoblost");
-  assert.equal(step("failed")?.runbook, "runbook.html#rankwatchjobfailed");
-  for (const state of ["running", "hung", "recovering", "finished", "stopped"]) assert.equal(step(state), null);
+  const found = (state: string, facts: Partial<JobSummary> = {}) => stepsOfJob({ state, ...facts } as JobSummary);
+  assert.equal(found("lost")?.runbook, "runbook.html#rankwatchjoblost");
+  assert.equal(found("failed")?.runbook, "runbook.html#rankwatchjobfailed");
+  const steps = [{ text: "Look.", command: "squeue -j 1", host: "" }, { text: "Launch.", command: "", host: "" }];
+  assert.deepEqual(found("lost", { next_step: "Look first.", next_steps: steps })?.steps, steps);
+  assert.deepEqual(found("lost", { next_step: "Look first." })?.steps.map(({ text }) => text), ["Look first."], "of an older monitor");
+  for (const state of ["running", "hung", "recovering", "finished", "stopped"]) assert.equal(found(state), null);
+});
+
+test("after a restart another one can be ordered", () => {
+  const recovering = { ...next(null), phase: "recovering", next_action: { ...next(null).next_action!, also: ["restart"] } };
+  assert.deepEqual(offered(job, recovering).map(({ words }) => words), ["Restart again"]);
 });

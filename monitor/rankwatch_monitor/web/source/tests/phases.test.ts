@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { downtime, phases } from "../src/logic/phases";
+import { downtime, downtimeText, phases } from "../src/logic/phases";
 import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
@@ -27,6 +27,8 @@ test("an incident without a first new step ends with what was under way, and its
   const over = incident({ timeline: crash, kind: "process_exited", closed_at: 113.2 });
   const last = phases(over, 500).at(-1)!;
   assert.deepEqual([last.name, last.ends, last.to], ["Restart", "given up", 113.2]);
+  const failed = phases(over, 500, { state: "failed", ended_at: 113.2 }).at(-1)!;
+  assert.deepEqual([failed.name, failed.ends, failed.to], ["Stop", "job failed", 113.2], "nothing was restarted");
   assert.ok(Math.abs(phases(over, 500).reduce((sum, { seconds }) => sum + seconds, 0) - downtime(over, RUNS, 500)) < 1e-9);
   assert.equal(phases(incident({ timeline: { ...healed, first_step: null }, closed_at: 130 }), 500).at(-1)!.name, "Recover");
 });
@@ -92,6 +94,12 @@ test("nothing is going on that was not ordered", () => {
   assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restart");
   assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recover");
   assert.equal(current({ action: "stop", phase: "acting" }), "Stop");
-  assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, false).at(-1)!.name, "Unknown");
+  assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, { state: "lost", ended_at: null }).at(-1)!.name, "Unknown");
   assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Decide");
+});
+
+test("what goes on costs whole seconds of the page's clock, what is over the exact time", () => {
+  const [open, closed] = [null, 122].map((closed_at) => incident({ timeline: { ...healed, since: 100.4, first_step: null }, closed_at }));
+  assert.equal(downtimeText(open!, RUNS, 113), "13\u2009s so far");
+  assert.equal(downtimeText(closed!, RUNS, 500), "21.6\u2009s");
 });

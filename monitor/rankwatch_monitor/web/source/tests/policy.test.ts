@@ -35,11 +35,11 @@ test("values are shown with their unit, or as off", () => {
 });
 
 test("the consequence of an order is stated", () => {
-  const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3 };
-  assert.match(consequence("restart", job, ""), /all 512 ranks are ended and restarted as attempt 3\. .*lost\. .*1 of 3 restarts/);
-  assert.match(consequence("restart_excluding_node", job, "node-7"), /without node-7/);
-  assert.match(consequence("capture", job, ""), /Training goes on/);
-  assert.match(consequence("stop", job, ""), /without saving/);
+  const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3, iteration: 885, checkpoint: { step: 840, at: 40 } };
+  assert.match(consequence("restart", job, "", 100), /all 512 ranks are ended and restarted as attempt 3\. It loses up to 45 steps: .* 1.min ago, .*1 of 3 restarts/);
+  assert.match(consequence("restart_excluding_node", job, "node-7", 100), /without node-7/);
+  assert.match(consequence("capture", job, "", 100), /Training goes on/);
+  assert.match(consequence("stop", job, "", 100), /without saving/);
 });
 
 test("every action stands in one kind, those that end the job in the last", () => {

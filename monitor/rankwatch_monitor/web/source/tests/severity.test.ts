@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankReport, RankState } from "../src/api/types";
-import { openSection, tally, worstFirst } from "../src/logic/severity";
+import { asOfNow, openSection, tally, worstFirst } from "../src/logic/severity";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
   rank, host: "a", pid: 1, state: "running", iteration, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
@@ -36,4 +36,12 @@ test("the section shown is the one open longest", () => {
   assert.deepEqual(openSection(report(0, 1, { backward: 3, step: 4.5 })), { name: "step", seconds: 4.5 });
   assert.equal(openSection(report(0, 1)), null);
   assert.equal(openSection(undefined), null);
+});
+
+test("ages grow while nothing moves; a silent rank does not report either", () => {
+  const hung = asOfNow({ ...report(0, 5, { step: 11 }), state: "hung", heartbeat_age: 12 }, 1.5);
+  assert.deepEqual([hung.open_sections, hung.heartbeat_age, hung.report_age], [{ step: 12.5 }, 13.5, 0]);
+  assert.equal(asOfNow({ ...report(0, 5), state: "silent", report_age: 60 }, 1.5).report_age, 61.5);
+  const running = report(0, 5, { step: 0.2 });
+  assert.equal(asOfNow(running, 1.5), running);
 });

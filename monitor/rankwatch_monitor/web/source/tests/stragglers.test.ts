@@ -17,7 +17,7 @@ test("the finding is the monitor's sentence, else a default", () => {
 test("facts of a finding are cause, share and ranks, as far as known", () => {
   const found = finding({ verdict: "worker", cause: "compute", share: 0.174, ranks: [8, 9, 10] });
   assert.equal(findingFacts(found), "", "the table of stragglers has them");
-  assert.equal(plain(findingFacts({ ...found, verdict: "stage" })), "17.4 % of each step is lost · unbalanced stages · slow computation · 3 ranks (8–10)");
+  assert.equal(plain(findingFacts({ ...found, verdict: "stage" })), "17 % of each step is lost · unbalanced stages · slow computation · 3 ranks (8–10)");
   assert.equal(findingFacts(finding({ verdict: "unexplained" })), "unexplained");
   assert.equal(findingFacts(finding({})), "");
 });

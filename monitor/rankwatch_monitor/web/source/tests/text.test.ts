@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, figure, gpuTime, percent, rate, runs, zoned } from "../src/logic/text";
+import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, wholeDuration, zoned } from "../src/logic/text";
 import { chooseZone } from "../src/logic/zone";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -51,6 +51,26 @@ test("times of the monitor's sentences are in the chosen time zone", () => {
   const local = new Date((now - 45) * 1000).toLocaleTimeString("en-GB", { hour12: false });
   assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), `Node n1 not heard since ${local} (limit 60 s)`);
   assert.equal(zoned("no time", now), "no time");
+  for (const chosen of ["utc", "local"] as const) {
+    chooseZone(chosen);
+    const suffix = chosen === "utc" ? " UTC" : "";
+    assert.equal(zoned("silent since 2026-11-26 14:01:15 UTC.", now), `silent since ${clock(now - 45, now)}${suffix}.`);
+    assert.equal(zoned("silent since 2026-11-24 14:01:15 UTC.", now), `silent since ${clock(now - 45 - 2 * 86_400, now)}${suffix}.`);
+    assert.match(zoned("silent since 2026-11-24 14:01:15 UTC.", now), /since 2[45] Nov \d\d:\d\d/, "with its date");
+  }
   const before = new Date((now - 86_400 + 65) * 1000).toLocaleTimeString("en-GB", { hour12: false });
   assert.equal(zoned("reported at 14:03:05 UTC.", now), `reported at ${before}.`, "of an earlier day, which the sentence does not name");
+});
+
+test("an age is the difference of the two times that are shown", () => {
+  const noon = Date.UTC(2026, 10, 26, 12) / 1000;
+  const seconds = (at: number) => Number(clock(at, noon + 60).slice(-2));
+  for (const then of [noon, noon + 0.4, noon + 0.5, noon + 0.9]) for (const now of [noon + 12, noon + 44]) {
+    assert.equal(plain(wholeDuration(now - then)), `${seconds(now) - seconds(then)} s`);
+    assert.equal(plain(ago(then, now)), `${seconds(now) - seconds(then)} s ago`);
+  }
+});
+
+test("a limit has no decimals that are zero", () => {
+  assert.deepEqual([10, 10.4, 0.25, 60, 90, 1800].map((each) => plain(limitText(each))), ["10 s", "10.4 s", "250 ms", "1 min", "1 min 30 s", "30 min"]);
 });

@@ -31,12 +31,16 @@ export const stale = computed<Stale | null>(() => {
   return now.value - lastContact.value >= NOTICEABLE_CHANGE_S ? { since: lastContact.value, answering: false } : null;
 });
 
-/** The time that the figures refer to: now, or the last contact while disconnected, so that ages and durations stop growing. */
-export const asOf = computed(() => stale.value?.since ?? now.value);
+/**
+ * The time that the figures refer to, as the header shows it, in whole seconds: now, or the last contact while disconnected, so that ages
+ * and durations stop growing.
+ */
+export const asOf = computed(() => Math.floor(stale.value?.since ?? now.value));
 
 let offset = 0;
 
-function exactNow(): number {
+/** Unix seconds by the monitor's clock. */
+export function exactNow(): number {
   return server.known ? server.at(performance.now()) : Date.now() / 1000 + offset;
 }
 

@@ -35,6 +35,10 @@ export interface JobSummary {
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
   next_step?: string;
+  /** The same step by step, each with a command where one is known. Absent with older monitors. */
+  next_steps?: Step[];
+  /** The last one that is known: after which step, null: the script counts none. Absent with older monitors. */
+  checkpoint?: { step: number | null; at: number } | null;
   /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
   repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; step: number | null; text: string } | null;
   /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
@@ -502,6 +506,13 @@ export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 
 /** What a job is labelled by, in the list and on the pages of its nodes. */
 export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "recovering_since" | "ended_at">;
+
+/** What to do; `command` is run on `host`, without one anywhere in the cluster. */
+export interface Step {
+  text: string;
+  command: string;
+  host: string;
+}
 
 export interface PlacedLauncher extends Launcher {
   launcher_pid: number;

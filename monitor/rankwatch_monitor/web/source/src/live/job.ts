@@ -1,7 +1,7 @@
 // One job, kept current by the event stream and by polling: summary, grid, ranks, incidents.
 
 import { batch, effect, type Signal, signal, untracked } from "@preact/signals";
-import { expectNoClock, now } from "../api/connection";
+import { exactNow, expectNoClock, now } from "../api/connection";
 import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
@@ -16,6 +16,12 @@ export interface Grid {
   furthest: number | null;
 }
 
+/** What the ranks reported, with ages as of `at`: unix seconds by the monitor's clock. */
+export interface Reports {
+  byRank: (RankReport | undefined)[];
+  at: number;
+}
+
 export interface JobWatch extends Stream {
   id: string;
   job: Signal<JobSummary | null>;
@@ -24,7 +30,7 @@ export interface JobWatch extends Stream {
   performance: Signal<Performance | null>;
   /** Bytes of the grid's looks other than the state, by name; null: available, not read. */
   looks: Signal<Record<string, Uint8Array | null>>;
-  reports: Signal<{ byRank: (RankReport | undefined)[] }>;
+  reports: Signal<Reports>;
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
   slow: SlowPoll;
@@ -38,7 +44,7 @@ export function watchJob(id: string): JobWatch {
   const grid = signal<Grid | null>(null);
   const performance = signal<Performance | null>(null);
   const looks = signal<Record<string, Uint8Array | null>>({});
-  const reports = signal<{ byRank: (RankReport | undefined)[] }>({ byRank: [] });
+  const reports = signal<Reports>({ byRank: [], at: 0 });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<Problem | null>(null);
   const slow = startSlowPoll(path, () => (job.value?.ended_at ?? null) !== null);
@@ -82,7 +88,7 @@ export function watchJob(id: string): JobWatch {
         const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended.signal);
         const byRank: (RankReport | undefined)[] = [];
         for (const report of answer.ranks) byRank[report.rank] = report;
-        reports.value = { byRank };
+        reports.value = { byRank, at: exactNow() };
       }
     } catch {
       // Shown by the connection bar; the grid itself comes with the event stream.

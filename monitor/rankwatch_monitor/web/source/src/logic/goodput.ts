@@ -1,8 +1,8 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
 import type { Goodput, Incident, JobSummary, LedgerEntry, Performance } from "../api/types";
-import { phases, STAGES } from "./phases";
-import { percent, runs, wholeDuration, words } from "./text";
+import { ALL_STAGES, phases, STAGES } from "./phases";
+import { percent, runs, wholeDuration, wholePercent, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
 const BUCKETS: Record<string, string> = {
@@ -16,6 +16,7 @@ const BUCKETS: Record<string, string> = {
   hang: "hang",
   Detect: "Detect",
   Unresolved: "Unresolved",
+  Confirm: "Confirm",
   handling: "handling incidents",
   Decide: "Decide",
   Capture: "Capture",
@@ -45,18 +46,13 @@ function totalSeconds(buckets: Readonly<Record<string, number>>): number {
 /** Smaller buckets are left out. */
 const LEAST_S = 0.05;
 
-/**
- * The non-empty buckets in the order of the bar; buckets without a label come last, by name. `ratio`: the share of new steps that is shown
- * elsewhere, which may be some seconds older.
- */
-export function slices(buckets: Readonly<Record<string, number>>, ratio: number | null = null): Slice[] {
+/** The non-empty buckets in the order of the bar; buckets without a label come last, by name. */
+export function slices(buckets: Readonly<Record<string, number>>): Slice[] {
   const total = totalSeconds(buckets);
-  const rest = total - (buckets.productive ?? 0);
-  const shareOf = (bucket: string, seconds: number) => (ratio === null || rest <= 0 ? seconds / total : bucket === "productive" ? ratio : ((1 - ratio) * seconds) / rest);
   const place = (bucket: string) => (BUCKETS[bucket] === undefined ? ORDER.length : ORDER.indexOf(bucket));
   return Object.entries(buckets)
     .filter(([, seconds]) => seconds >= LEAST_S)
-    .map(([bucket, seconds]) => ({ bucket, name: BUCKETS[bucket] ?? words(bucket), seconds, share: shareOf(bucket, seconds) }))
+    .map(([bucket, seconds]) => ({ bucket, name: BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
     .sort((a, b) => place(a.bucket) - place(b.bucket));
 }
 
@@ -71,10 +67,10 @@ export interface Stage {
  * The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known, or where the
  * entry is newer: over, as its total states.
  */
-export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, heard: boolean): Record<string, Stage> {
+export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, job: Pick<JobSummary, "state" | "ended_at"> | null = null): Record<string, Stage> {
   const found: Record<string, Stage> = {};
   const newer = entry.total_s !== null && incident?.closed_at === null;
-  if (incident !== undefined && !newer) phases(incident, now, heard).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
+  if (incident !== undefined && !newer) phases(incident, now, job).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
   else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s].forEach((seconds, i) => {
     if (seconds !== null) found[STAGES[i]!] = { seconds, open: false };
   });
@@ -82,7 +78,7 @@ export function stages(entry: LedgerEntry, incident: Incident | undefined, now: 
 }
 
 /** The stages that the monitor counts in one bucket. */
-const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Decide", "Capture", "Restart", "Stop"], restart: ["Recover"] };
+const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Confirm", "Decide", "Capture", "Restart", "Stop"], restart: ["Recover"] };
 /** Seconds by which a bucket may differ from its stages: the monitor counts about once a second. */
 const SAME_S = 0.5;
 /** Seconds that the answer may be older than what is shown. */
@@ -122,9 +118,33 @@ export function inWords(found: readonly Slice[]): string {
 /** What goodput counts. */
 export const COUNTED = "share of all time since the start that went into new steps; start-up, evaluation, checkpoints, repeated steps, hangs and restarts are the rest";
 
-/** The share of the whole run, as every place on the page shows it: null while a run is too short for one. */
-export function wholeRatio(job: Pick<JobSummary, "goodput">, goodput: Pick<Goodput, "ratio"> | null): number | null {
-  return job.goodput === null ? null : goodput?.ratio ?? job.goodput;
+/** The time of a job as of now, by bucket and by stage of each incident. */
+export interface Spent {
+  buckets: Record<string, number>;
+  /** Names of buckets of incidents that are not the sum of the stages. */
+  apart: string[];
+  /** Stages by incident. */
+  taken: ReadonlyMap<string, Record<string, Stage>>;
+  /** The stage that is going on; null: none is. */
+  open: string | null;
+  /** The stages that incidents of this job have, and those that all have, in the order of the table. */
+  columns: readonly string[];
+}
+
+export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Incident[], now: number): Spent {
+  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
+  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), now, job)]));
+  const all = [...taken.values()];
+  const age = job.ended_at !== null || job.state === "lost" || job.started_at === null ? 0 : now - job.started_at;
+  const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0] ?? null;
+  const columns = ALL_STAGES.filter((name) => STAGES.includes(name) || all.some((each) => each[name] !== undefined));
+  return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
+}
+
+/** The share of new steps in the whole run, as every place on the page shows it: null while a run is too short for one. */
+export function wholeRatio(job: Pick<JobSummary, "goodput">, found: Pick<Spent, "buckets"> | null): number | null {
+  const total = found === null ? 0 : totalSeconds(found.buckets);
+  return job.goodput === null || total === 0 ? job.goodput : (found!.buckets.productive ?? 0) / total;
 }
 
 const HOUR = 3600;
@@ -140,8 +160,8 @@ export function uncounted(performance: Pick<Performance, "finding" | "stragglers
   const share = Math.max(0, ...slow.map((each) => each.share ?? 0), performance?.finding.share ?? 0);
   if (share < 0.005) return "";
   const ranks = slow.map(({ rank }) => rank);
-  const spent = ranks.length === 0 ? "lost to the imbalance of the ranks" : `spent waiting for ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, 3)}`;
-  return `does not count the ${Math.round(100 * share)}\u2009% of each step ${spent}`;
+  const where = ranks.length === 0 ? "lost to the imbalance of the ranks" : `waiting for ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, 3)}`;
+  return `not counted: ${wholePercent(share)} of each step, ${where}`;
 }
 
 /** Whether the sliding window covers less than the whole run; until then both figures are the same. */

@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
 import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState } from "../api/types";
-import { clock, count, plural, runs, wholeDuration, words, zoned } from "./text";
+import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -27,21 +27,34 @@ export function isFormer(job: Pick<JobSummary, "attempt">, incident: Pick<Incide
   return job.attempt > incident.attempt;
 }
 
+/** Seconds after a restart in which the ranks report, unless the first attempt took longer. */
+const PATIENCE_S = 120;
+/** As many times the start-up of the first attempt. */
+const PATIENCE = 3;
+
+/** When the ranks of a new attempt should have reported; null: the incident is not about to recover, or they have. */
+export function reportsDue(job: Pick<JobSummary, "ranks_reporting" | "attempt">, incident: Incident, startup: number | null): number | null {
+  const { restarted } = incident.timeline;
+  if (incident.phase !== "recovering" || incident.closed_at !== null || restarted === null || (isFormer(job, incident) && job.ranks_reporting > 0)) return null;
+  return restarted + Math.max(PATIENCE_S, PATIENCE * (startup ?? 0));
+}
+
 /**
  * What is waited for after a restart, of the new attempt, until when and what then; empty: the incident is in another
- * phase. `limit`: seconds for the first report, null: none.
+ * phase. `limit`: seconds for a rank's report after the first one, null: none; `startup`: of the first attempt, null: not known.
  */
-export function awaited(job: JobSummary, incident: Incident, limit: number | null, now: number): string {
+export function awaited(job: JobSummary, incident: Incident, limit: number | null, startup: number | null, now: number): string {
   if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
   const { restarted } = incident.timeline;
   const began = restarted === null ? "the ranks were restarted" : `restarted at ${clock(restarted, now)}`;
   const attempt = isFormer(job, incident) ? ` of attempt ${job.attempt}` : "";
   if (attempt === "" || job.ranks_reporting === 0) {
     // The limit counts from the first report of any rank: until then nothing but a person's order follows.
-    const due = restarted === null || limit === null ? null : restarted + limit;
-    if (due !== null && now > due) return `Order another restart, or read the launchers' logs: no rank${attempt} has reported since the restart at ${clock(restarted, now)}.`;
-    const until = due === null ? "Wait" : `Wait until ${clock(due, now)} (limit of the first report)`;
-    return `${until}: ${began}; nothing is reported yet${attempt && ` by attempt ${job.attempt}`}. If nothing comes${due === null ? "" : " by then"}, order another restart: nothing follows by itself.`;
+    const due = reportsDue(job, incident, startup);
+    const its = attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
+    if (due !== null && now > due) return `Read ${its}, then restart again: no rank has reported since the restart at ${clock(restarted, now)} (${wholeDuration(now - restarted!)}), and nothing follows by itself.`;
+    const usual = startup === null || startup < 1 ? "" : ` (the first start took ${wholeDuration(startup)})`;
+    return `Wait${due === null ? "" : ` until ${clock(due, now)}`}: ${began}; no rank${attempt} has reported yet${usual}. If none has${due === null ? "" : " by then"}, read ${its} and restart again: nothing follows by itself.`;
   }
   const later = limit === null ? "" : ` A rank that has not reported ${wholeDuration(limit)} after the first one raises an incident.`;
   if (job.ranks_reporting < job.world_size) return `Wait: ${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")}${attempt} report, none has completed a step.${later}`;
@@ -65,7 +78,8 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
 
 /** The monitor's sentence about hosts that are not heard, in the chosen time zone. `now`: with their age. */
 export function quietWords({ headline, since }: QuietHost, now: number | null): string {
-  const words = zoned(headline, now ?? since);
+  // The sentence has the time of day only, and may be about a host that is silent for days.
+  const words = headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, clock(since, now ?? since));
   return now === null ? words : words.replace("; ", ` (${wholeDuration(now - since)}); `);
 }
 

@@ -1,6 +1,6 @@
 // What to do about an incident or a job, as an order that the page can prepare or as a step outside of it.
 
-import type { Incident, JobSummary } from "../api/types";
+import type { Incident, JobSummary, Step } from "../api/types";
 import { hosts, quietWords } from "./incidents";
 import { type ActionName, ACTIONS } from "./policy";
 
@@ -21,13 +21,16 @@ export function offered(job: Pick<JobSummary, "ended_at" | "quiet_host">, incide
   const why = quiet === null ? headline || reason : quietWords(quiet, null);
   return names.flatMap((action) => {
     const order = orderOf({ action, ranks: quiet?.ranks ?? next.ranks }, why);
-    return order === null ? [] : [{ order, words: label(order.action, quiet?.hosts ?? hosts(incident.culprits), !incident.confirmed) }];
+    return order === null ? [] : [{ order, words: label(order.action, quiet?.hosts ?? hosts(incident.culprits), when(incident)) }];
   });
 }
 
-function label(action: ActionName, nodes: readonly string[], early: boolean): string {
+/** "now": a restart before its time; "again": after one. */
+const when = ({ confirmed, phase }: Incident): string => (!confirmed ? "now" : phase === "recovering" ? "again" : "");
+
+function label(action: ActionName, nodes: readonly string[], when: string): string {
   if (action === "restart_excluding_node" && nodes.length === 1) return `Restart without ${nodes[0]}`;
-  return `${ACTIONS.find(([name]) => name === action)![1]}${early && action === "restart" ? " now" : ""}`;
+  return `${ACTIONS.find(([name]) => name === action)![1]}${when && action === "restart" ? ` ${when}` : ""}`;
 }
 
 /** An order of the monitor's proposal, for a reason; null: it proposes none. */
@@ -36,10 +39,9 @@ export function orderOf(next: { action: string | null; ranks: readonly number[] 
   return action === undefined ? null : { action, ranks: next.ranks, reason: reason.slice(0, 500) };
 }
 
-/** The next step for a job of which nothing is received or that has failed; null: there is none. */
-export function stepOfJob({ state, next_step: known }: JobSummary): { text: string; runbook: string } | null {
-  if (state === "lost")
-    return { text: known || "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again.", runbook: "runbook.html#rankwatchjoblost" };
-  if (state === "failed") return { text: known || "Remove the cause, then launch the job again: nothing restarts it.", runbook: "runbook.html#rankwatchjobfailed" };
-  return null;
+/** What to do about a job of which nothing is received or that has failed; null: nothing. */
+export function stepsOfJob({ state, next_step: known, next_steps: steps }: JobSummary): { steps: readonly Step[]; runbook: string } | null {
+  if (state !== "lost" && state !== "failed") return null;
+  const text = known || (state === "lost" ? "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again." : "Remove the cause, then launch the job again: nothing restarts it.");
+  return { steps: steps?.length ? steps : [{ text, command: "", host: "" }], runbook: `runbook.html#rankwatchjob${state}` };
 }

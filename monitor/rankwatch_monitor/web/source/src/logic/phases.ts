@@ -2,6 +2,7 @@
 
 import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
+import { duration, wholeDuration } from "./text";
 
 export interface Phase {
   name: string;
@@ -28,12 +29,14 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
 
 /** The stages of an incident, in the words of the stage bar, the goodput bar and the table. */
 export const STAGES: readonly string[] = MARKS.map(([, name]) => name);
+/** The same with those that few incidents have, in the order of the table. */
+export const ALL_STAGES: readonly string[] = ["Detect", "Confirm", "Decide", "Capture", "Restart", "Stop", "Recover", "Unresolved", "Unknown"];
 
 /**
  * The phases that were reached, and the current one, or of an incident without a first new step that in which it was closed. Unreached
- * marks are left out. A suspicion has one phase after its detection: confirming. `heard`: false for a job of which nothing is received.
+ * marks are left out. A suspicion has one phase after its detection: confirming. `job`: its state and end; none: it runs.
  */
-export function phases(incident: Incident, now: number, heard = true): Phase[] {
+export function phases(incident: Incident, now: number, job: Pick<JobSummary, "state" | "ended_at"> | null = null): Phase[] {
   const { closed_at: closedAt } = incident;
   const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
   let from = timeline.since ?? timeline.detected;
@@ -55,17 +58,18 @@ export function phases(incident: Incident, now: number, heard = true): Phase[] {
     return [...found, { name: "Confirm", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
-    const [name, ends] = heard ? current(incident) : ["Unknown", "closed"] as const;
+    const [name, ends] = job?.state === "lost" ? ["Unknown", "closed"] as const : current(incident);
     found.push({ name, ends, from, to: null, seconds: Math.max(0, now - from) });
   } else if (timeline.first_step === null && closedAt > from) {
-    const [name, ends] = lastly(incident);
+    const [name, ends] = lastly(incident, job);
     found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
   }
   return found;
 }
 
 /** Name and end mark of the phase in which an incident was closed without a first new step. */
-function lastly(incident: Incident): readonly [string, string] {
+function lastly(incident: Incident, job: Pick<JobSummary, "state" | "ended_at"> | null): readonly [string, string] {
+  if (job?.state === "failed" && job.ended_at === incident.closed_at) return ["Stop", "job failed"];
   if (!restartsRanks(incident)) return ["Unresolved", "closed"];
   return incident.timeline.restarted === null ? ["Restart", "given up"] : ["Recover", "closed"];
 }
@@ -99,4 +103,13 @@ export function downtime(incident: Incident, job: Pick<JobSummary, "ended_at" | 
   const { closed_at: closedAt, opened_at: openedAt, timeline } = incident;
   const until = timeline.first_step ?? closedAt ?? job.ended_at ?? job.last_heard ?? now;
   return Math.max(0, until - (timeline.since ?? openedAt));
+}
+
+/** How long something took, or has taken so far. */
+export const took = (seconds: number, goesOn: boolean): string => (goesOn ? wholeDuration(seconds) : duration(seconds));
+
+/** What an incident has cost in time: "13.5 s", "13 s so far". */
+export function downtimeText(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): string {
+  const open = over(incident) === null;
+  return `${took(downtime(incident, job, now), open)}${open ? " so far" : ""}`;
 }

@@ -1,6 +1,7 @@
 // Conversion of policy settings to form fields and back. Validation is left to the monitor.
 
-import type { Setting, SettingValue } from "../api/types";
+import type { JobSummary, Setting, SettingValue } from "../api/types";
+import { loss } from "./checkpoint";
 import { count } from "./text";
 
 /** A value as the text of its field. */
@@ -85,10 +86,10 @@ export function grouped(settings: readonly Setting[]): Group[] {
 export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
 /** What an action will do, shown for confirmation. */
-export function consequence(action: ActionName, job: { world_size: number; attempt: number; restarts: number; max_restarts: number }, left: string): string {
+export function consequence(action: ActionName, job: Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts" | "checkpoint" | "iteration">, left: string, now: number): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = "Steps since the last checkpoint are lost.";
+  const lost = loss("It", job, now);
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {

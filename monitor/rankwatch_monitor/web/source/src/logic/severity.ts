@@ -25,6 +25,18 @@ export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]):
 
 const ADVANCING: ReadonlySet<RankState> = new Set<RankState>(["running", "finished", "ended", "unseen"]);
 
+/** Whether what a rank in this state is doing changes between two readings: its ages are then known as of the last one only. */
+export const moves = (state: RankState): boolean => ADVANCING.has(state);
+
+/** What a rank has reported, `since` seconds ago, as of now: while nothing moves in it, its ages grow; a silent one reports no more. */
+export function asOfNow<T extends RankReport>(report: T, since: number): T {
+  if (moves(report.state)) return report;
+  const grown = (age: number | null): number | null => (age === null ? null : Math.max(0, age + since));
+  const open_sections = Object.fromEntries(Object.entries(report.open_sections).map(([name, age]) => [name, grown(age)!]));
+  const heard = report.state !== "silent" && report.state !== "dead";
+  return { ...report, open_sections, idle: grown(report.idle), heartbeat_age: grown(report.heartbeat_age), report_age: heard ? report.report_age : grown(report.report_age) };
+}
+
 /** How many ranks are in each state in which none makes progress, the worst first: "1 is stopped"; empty if none is. */
 export function standing(states: Uint8Array, legend: readonly RankState[]): string {
   const counts = tally(states, legend);

@@ -2,7 +2,7 @@
 
 import type { Finding, Performance, Straggler } from "../api/types";
 import { times } from "./kernels";
-import { clock, duration, percent, plural, roughly, runs, words } from "./text";
+import { clock, duration, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
@@ -27,7 +27,7 @@ export function findingWords(finding: Finding): string {
 export function findingFacts(finding: Finding): string {
   if (isUnremarkable(finding) || finding.verdict === "worker") return ""; // slow ranks have a table of their own
   return [
-    finding.share > 0 ? `${percent(finding.share)} of each step is lost` : null,
+    finding.share > 0 ? `${wholePercent(finding.share)} of each step is lost` : null,
     ORIGINS[finding.verdict] ?? finding.verdict,
     finding.cause === "unexplained" ? null : `slow ${slowIn(finding.cause)}`,
     finding.ranks.length > 0 ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
@@ -113,7 +113,7 @@ export function slowSentence({ stragglers, open }: Pick<Performance, "stragglers
   const waiting = /([\d,]+) ranks? waits?\b/.exec(headline)?.[1];
   const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
   const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${Math.round(first.share * 100)}\u2009%) of each step.${more}`;
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
 }
 
 /** "none (on_straggler = log)": what the monitor does about a slow rank. */

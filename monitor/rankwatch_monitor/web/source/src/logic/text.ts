@@ -12,7 +12,12 @@ export function duration(seconds: number | null | undefined): string {
   if (s < 0.9995) return `${Math.round(s * 1000)}${THIN}ms`;
   // A decimal up to a minute: limits of 10 s are passed by fractions.
   if (s < 59.95) return `${s.toFixed(1)}${THIN}s`;
-  return wholeDuration(s);
+  return inUnits(Math.round(s));
+}
+
+/** A limit: a setting, or one learned, without decimals that are zero: "10 s", "10.4 s". */
+export function limitText(seconds: number | null | undefined): string {
+  return duration(seconds).replace(/\.0(?=\D)/, "");
 }
 
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
@@ -23,9 +28,15 @@ export function fine(seconds: number | null | undefined): string {
   return `${scaled >= 99.95 ? Math.round(scaled) : Number(scaled.toPrecision(3))}${THIN}${name}`;
 }
 
-/** The same without fractions, for counters that update every second. */
+/**
+ * The same in whole seconds, for what goes on. Up to the page's clock, which has whole seconds, it is the difference of the two times as
+ * the page shows them: both are rounded down.
+ */
 export function wholeDuration(seconds: number): string {
-  const s = Math.max(0, Math.round(seconds));
+  return inUnits(Math.max(0, Math.ceil(seconds - 0.001)));
+}
+
+function inUnits(s: number): string {
   if (s < 60) return `${s}${THIN}s`;
   const [unit, big, small] = s < 3600 ? [60, "min", "s"] : s < 86_400 ? [3600, "h", "min"] : [86_400, "d", "h"];
   const rest = Math.floor((s % unit) / (unit === 60 ? 1 : unit === 3600 ? 60 : 3600));
@@ -58,11 +69,12 @@ export function clock(then: number | null, now: number): string {
 }
 
 /**
- * A sentence of the monitor with its times of day, "14:01:15 UTC", in the chosen time zone. They stay times of day: the sentence has no
- * date, and what it names may be older than a day.
+ * A sentence of the monitor with its times, "2026-11-26 14:01:15 UTC", in the chosen time zone, the date only if it is not today. Those of
+ * older monitors have no date: they stay times of day.
  */
 export function zoned(sentence: string, now: number): string {
-  return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (text, hours: string, minutes: string, seconds: string) => {
+  return sentence.replace(/\b(\d{4}-\d\d-\d\d )?(\d\d):(\d\d):(\d\d) UTC\b/g, (text, date: string | undefined, hours: string, minutes: string, seconds: string) => {
+    if (date !== undefined) return `${clock(Date.parse(`${date.trim()}T${hours}:${minutes}:${seconds}Z`) / 1000, now)}${zone.value === "utc" ? " UTC" : ""}`;
     const midnight = Math.floor(now / 86_400) * 86_400;
     const then = midnight + Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
     const latest = then > now + 60 ? then - 86_400 : then; // it names what has happened
@@ -106,6 +118,11 @@ export function gpuTime(seconds: number): string {
 
 export function percent(fraction: number | null): string {
   return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
+}
+
+/** A share that is measured roughly, as the ranks' waiting is: "27 %". */
+export function wholePercent(fraction: number | null): string {
+  return fraction === null ? "–" : `${Math.round(fraction * 100)}${THIN}%`;
 }
 
 /** Any number in four digits: "2.184", "125.4k", "3.25e-5". */

@@ -2,7 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
+import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
+import { loss } from "../logic/checkpoint";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
@@ -85,7 +87,7 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
             <legend>What to do</legend>
             {KINDS.map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
-                <p>{kind.title}</p>
+                <p>{kind.title}{kind.names.includes("restart") && <small>{loss("A restart", job, asOf.value)}</small>}</p>
                 {kind.names.map((name) => (
                   <label key={name}>
                     <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
@@ -118,11 +120,11 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : undefined}>{title} …</button>}
+          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>}
           {confirming && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
-              <p id="confirm-words">{consequence(action, job, left)}</p>
+              <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>
               <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={() => void send()}>
                 {title}
               </button>

@@ -42,7 +42,7 @@ export function ControlTokenForm() {
         Control token{" "}
         <input name="control" type="password" autocomplete="off" spellcheck={false} required aria-describedby="control-token" />
       </label>
-      <button type="submit">Use it</button>
+      <button type="submit" class="go">Use it</button>
       <small id="control-token">
         {rejection.value === null ? "Required for orders and changes." : `Rejected by the monitor: ${rejection.value}.`} It is exchanged for a cookie, and not kept.
       </small>

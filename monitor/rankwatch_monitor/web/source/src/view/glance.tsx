@@ -61,8 +61,8 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
   );
 }
 
-/** `uncounted`: what goodput does not show of this job. */
-export function Glance({ job, incidents, uncounted }: Course & { uncounted: string }) {
+/** `ratio`: goodput of the whole run as of now, which ends the line of a young one. */
+export function Glance({ job, incidents, ratio }: Course & { ratio: number | null }) {
   const trends = useTrends(job);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
@@ -71,7 +71,7 @@ export function Glance({ job, incidents, uncounted }: Course & { uncounted: stri
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
   const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
   const young = isYoung(job, asOf.value);
-  const goodput = trends === null ? null : withLatest(job, asOf.value, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? job.goodput : null);
+  const goodput = trends === null ? null : withLatest(job, asOf.value, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? ratio : null);
   if (!hasSpeed && logged === null && !hasGoodput) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
@@ -85,7 +85,7 @@ export function Glance({ job, incidents, uncounted }: Course & { uncounted: stri
       )}
       {goodput !== null && hasGoodput && (
         <div>
-          <h2>Goodput <small>{young ? "of the run so far" : "of the hour before"}{uncounted && `; ${uncounted}`}</small></h2>
+          <h2>Goodput <small>{young ? "of the run so far" : "of the hour before"}</small></h2>
           <Plot name="Goodput" time={goodput.time} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: young ? "whole run" : "last hour", tone: "series-5", values: goodput.values }]} {...shared} />
         </div>
       )}

@@ -3,47 +3,40 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { asOfNow, byStage, COUNTED, inWords, type Slice, slices, type Stage, stages, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { COUNTED, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { downtime, STAGES } from "../logic/phases";
+import { downtimeText, took } from "../logic/phases";
 import { clock, count, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
 
-/** `uncounted`: what goodput does not show of this job. */
-export function GoodputSection({ job, goodput, incidents, uncounted }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[]; uncounted: string }) {
-  if (goodput === null) return null;
-  const heard = job.state !== "lost";
-  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
-  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), asOf.value, heard)]));
-  const all = [...taken.values()];
-  const age = job.ended_at !== null || !heard || job.started_at === null ? 0 : asOf.value - job.started_at;
-  const { buckets, apart } = byStage(asOfNow(goodput.buckets, all, age), all);
-  const found = slices(buckets, wholeRatio(job, goodput));
+export function GoodputSection({ job, goodput, incidents, spent }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[]; spent: Spent | null }) {
+  if (goodput === null || spent === null) return null;
+  const { apart } = spent;
   return (
     <section class="goodput">
       <h2>
-        Goodput <small>{COUNTED}{uncounted && `; ${uncounted}`}</small>
+        Goodput <small>{COUNTED}</small>
       </h2>
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(wholeRatio(job, goodput)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : undefined },
+          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : undefined },
           ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />
-      <Bar found={found} />
+      <Bar found={slices(spent.buckets)} open={spent.open} />
       {apart.length > 0 && goodput.incidents.length > 0 && (
         <p class="note">The bar counts each second once and only time without steps, so {listed(apart)} {apart.length === 1 ? "is" : "are"} not the sum of the stages below.</p>
       )}
-      {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} byId={byId} taken={taken} />}
+      {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} incidents={incidents} spent={spent} />}
     </section>
   );
 }
 
-function Bar({ found }: { found: Slice[] }) {
+function Bar({ found, open }: { found: Slice[]; open: string | null }) {
   if (found.length === 0) return <p class="note">No time is accounted for yet.</p>;
   return (
     <>
@@ -57,7 +50,7 @@ function Bar({ found }: { found: Slice[] }) {
         {found.map(({ bucket, name, seconds, share }) => (
           <li key={bucket} data-bucket={bucket}>
             <i aria-hidden="true" />
-            <span>{name}</span> <b>{duration(seconds)}</b> <small>{percent(share)}</small>
+            <span>{name}</span> <b>{took(seconds, bucket === open)}</b> <small>{percent(share)}</small>
           </li>
         ))}
       </ul>
@@ -68,17 +61,18 @@ function Bar({ found }: { found: Slice[] }) {
 interface Entries {
   job: JobSummary;
   entries: readonly LedgerEntry[];
-  byId: ReadonlyMap<string, Incident>;
-  taken: ReadonlyMap<string, Record<string, Stage>>;
+  incidents: readonly Incident[];
+  spent: Spent;
 }
 
-function Ledger({ job, entries, byId, taken }: Entries) {
+function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries) {
+  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
   const [all, showAll] = useState(false);
   const visible = all ? entries : entries.slice(0, FEW);
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
     const incident = byId.get(entry.id);
-    return <>{duration(incident === undefined ? entry.lost_s : downtime(incident, job, asOf.value))} so far</>;
+    return incident === undefined ? `${took(entry.lost_s, true)} so far` : downtimeText(incident, job, asOf.value);
   };
   return (
     <>
@@ -89,7 +83,7 @@ function Ledger({ job, entries, byId, taken }: Entries) {
             <tr>
               <th scope="col">Detected</th>
               <th scope="col">What</th>
-              {STAGES.map((name) => <th key={name} scope="col" class="number">{name}</th>)}
+              {columns.map((name) => <th key={name} scope="col" class="number">{name}</th>)}
               <th scope="col" class="number">Total</th>
               <th scope="col" class="number">Steps lost</th>
               <th scope="col">Outcome</th>
@@ -102,7 +96,7 @@ function Ledger({ job, entries, byId, taken }: Entries) {
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
-                {STAGES.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
+                {columns.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
                 <td class="number force">{cost(entry)}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
@@ -121,5 +115,5 @@ function Ledger({ job, entries, byId, taken }: Entries) {
 }
 
 function stageWords(stage: Stage | undefined): string {
-  return stage === undefined ? "–" : `${duration(stage.seconds)}${stage.open ? " so far" : ""}`;
+  return stage === undefined ? "–" : `${took(stage.seconds, stage.open)}${stage.open ? " so far" : ""}`;
 }

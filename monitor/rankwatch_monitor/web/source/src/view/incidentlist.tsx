@@ -4,10 +4,10 @@ import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { titleOf, wasTaken } from "../logic/incidents";
-import { downtime } from "../logic/phases";
+import { downtime, over, took } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
-import { clock, duration, plural, words } from "../logic/text";
+import { clock, plural, words } from "../logic/text";
 
 const FEW = 8;
 const all = signal(false);
@@ -51,7 +51,7 @@ function facts(job: JobSummary, incident: Incident): string {
   const lost = downtime(incident, job, asOf.value);
   return [
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
-    duration(lost),
+    took(lost, over(incident) === null),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
   ].filter(Boolean).join(" · ");
 }

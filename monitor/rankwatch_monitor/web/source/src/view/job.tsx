@@ -2,13 +2,13 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Goodput, Incident, JobState, JobSummary } from "../api/types";
+import type { Incident, JobState, JobSummary } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
-import { uncounted, wholeRatio } from "../logic/goodput";
+import { spent, uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
@@ -63,16 +63,18 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
+  const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
+  const ratio = wholeRatio(job, time);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
-  const stragglers = performance !== null && <Stragglers job={id} performance={performance} headline={headline} led={slow !== null} />;
+  const stragglers = performance !== null && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} goodput={goodput.value} />
+      <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -84,7 +86,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} />
+        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -98,7 +100,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
       {tab === "overview" && loud && !past && stragglers}
-      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />}
+      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} ratio={ratio} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
@@ -124,14 +126,15 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} uncounted={over ? "" : uncounted(performance)} />
+          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />
         </div>
       )}
     </article>
   );
 }
 
-function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
+/** `uncounted`: what goodput does not show of this job. */
+function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: Incident | null; ratio: number | null; uncounted: string }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -151,12 +154,15 @@ function Head({ job, goodput }: { job: JobSummary; goodput: Goodput | null }) {
       <Facts
         kind="facts"
         facts={[
-          { label: "Step", value: count(job.iteration) },
+          job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
+            ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
+            : { label: "Step", value: count(job.iteration) },
+          ...(job.checkpoint && job.state !== "finished" ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(wholeRatio(job, goodput)), note: lastly },
+          { label: "Goodput", value: percent(ratio), note: lastly ?? (uncounted || undefined) },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : lastly },
         ]}
       />

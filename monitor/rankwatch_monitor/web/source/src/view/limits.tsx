@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Timeout } from "../api/types";
 import { columns, limited, ordered, origin } from "../logic/limits";
-import { duration } from "../logic/text";
+import { limitText } from "../logic/text";
 
 const FEW = 14;
 
@@ -30,9 +30,9 @@ export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | nu
             {visible.map((timeout) => (
               <tr key={`${timeout.what} ${timeout.section ?? ""}`}>
                 <th scope="row" class={timeout.section === null ? undefined : "code"}>{limited(timeout)}</th>
-                <td class="number force">{duration(timeout.in_force)}</td>
+                <td class="number force">{limitText(timeout.in_force)}</td>
                 <td class="source">{origin(timeout)}</td>
-                {further.map(([name]) => <td key={name} class="number">{duration(timeout[name])}</td>)}
+                {further.map(([name]) => <td key={name} class="number">{limitText(timeout[name])}</td>)}
               </tr>
             ))}
           </tbody>

@@ -2,10 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Incident, JobSummary, NextAction, SlowAction } from "../api/types";
+import type { Incident, JobSummary, NextAction, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
-import { awaited, dueBy, quietOf, quietStep } from "../logic/incidents";
-import { offered, orderOf, type Prepared, stepOfJob } from "../logic/nextaction";
+import { loss, resumesAfter } from "../logic/checkpoint";
+import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
+import { offered, orderOf, type Prepared, stepsOfJob } from "../logic/nextaction";
 import { ACTIONS } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
@@ -18,9 +19,11 @@ interface Props {
   job: JobSummary;
   incident: Incident;
   windows: Windows;
+  /** Seconds that the first attempt took to its first step; null: not known. */
+  startup: number | null;
 }
 
-export function WhatToDo({ job, incident, windows }: Props) {
+export function WhatToDo({ job, incident, windows, startup }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
@@ -31,47 +34,48 @@ export function WhatToDo({ job, incident, windows }: Props) {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
   };
+  const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
+  const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
+  const underWay = incident.phase === "acting" && restartsRanks(incident);
+  const cost = underWay ? loss("The restart", job, asOf.value) : choosable ? loss("A restart", job, asOf.value) : "";
   return (
-    <ToDo text={words(job, incident, next, windows)} more={command && <Run command={command} host="" />}>
-      {offers.map(({ order, words }) => <button key={order.action} type="button" onClick={() => open(order)}>{words} …</button>)}
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={cost}>
+      {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet !== null || late || next.action !== null) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
     </ToDo>
   );
 }
 
-function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows): string {
+function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, startup: number | null): string {
   const quiet = quietOf(job, incident);
   if (quiet !== null) return quietStep(quiet);
   if (isSuspected(incident) && next.action === null) return waited(incident, confirmation, asOf.value);
-  return awaited(job, incident, firstReport, asOf.value) || dueBy(next, asOf.value);
+  return awaited(job, incident, firstReport, startup, asOf.value) || dueBy(next, asOf.value);
 }
 
 /** The next step for a job that reports nothing, or that has failed. */
 export function NextStep({ job }: { job: JobSummary }) {
-  const step = stepOfJob(job);
-  if (step === null) return null;
+  const found = stepsOfJob(job);
+  if (found === null) return null;
   return (
-    <ToDo text={step.text}>
-      <a href={`/manual/${step.runbook}`}>Runbook</a>
+    <ToDo steps={found.steps} note={resumesAfter(job, asOf.value)}>
+      <a href={`/manual/${found.runbook}`}>Runbook</a>
     </ToDo>
   );
 }
 
 /** What to do about a slow job: where to look, what to run there, and the order to restart without that node. */
-export function WhatToDoSlow({ job, next, reason }: { job: string; next: SlowAction; reason: string }) {
+export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: SlowAction; reason: string }) {
   const order = orderOf(next, reason);
   const open = () => {
     prepared.value = order;
-    location.hash = jobAddress(job, "control");
+    location.hash = jobAddress(job.id, "control");
   };
   return (
-    <ToDo
-      text={next.text}
-      more={next.command !== "" && <Run command={next.command} host={next.host} />}
-    >
+    <ToDo steps={[next]} note={order === null ? "" : loss("A restart", job, asOf.value)}>
       {order !== null && <button type="button" onClick={open}>{next.host !== "" ? `Restart without ${next.host}` : ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
-      <a href={jobAddress(job, "timeline")}>Section timeline</a>
+      <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>
     </ToDo>
   );
@@ -84,18 +88,23 @@ function Run({ command, host }: { command: string; host: string }) {
   return (
     <p class="run">
       {host !== "" && <span>On <NodeLink host={host} />:</span>}<code>{command}</code>
-      <button type="button" onClick={() => void copy()}>Copy</button>
+      <button type="button" aria-label={`Copy ${command}`} onClick={() => void copy()}>Copy</button>
       <small aria-live="polite">{copied}</small>
     </p>
   );
 }
 
-function ToDo({ text, more, children }: { text: string; more?: ComponentChildren; children: ComponentChildren }) {
+/** Figures keep their units on one line. */
+const unbroken = (text: string): string => text.replaceAll("\u2009", "\u202f");
+
+/** `note`: what it costs. */
+function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {
+  const step = ({ text, command, host }: Step) => <><p>{unbroken(text)}</p>{command !== "" && <Run command={command} host={host} />}</>;
   return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>
-      <p>{text}</p>
-      {more}
+      {steps.length === 1 ? step(steps[0]!) : <ol>{steps.map((each) => <li key={each.text}>{step(each)}</li>)}</ol>}
+      {note !== "" && <small>{unbroken(note)}</small>}
       <p class="ways">{children}</p>
     </section>
   );

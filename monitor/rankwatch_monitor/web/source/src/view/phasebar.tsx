@@ -1,7 +1,7 @@
 // The phases of an incident as a proportional bar, with figures below.
 
-import type { Phase } from "../logic/phases";
-import { clock, duration } from "../logic/text";
+import { type Phase, took } from "../logic/phases";
+import { clock, limitText } from "../logic/text";
 
 /** Seconds below which a phase that is over took no time. */
 const NO_TIME = 0.0005;
@@ -30,8 +30,8 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
           <li key={phase.name} data-phase={kind(phase)}>
             <i aria-hidden="true" />
             <span>{phase.name}</span>
-            <b>{duration(phase.seconds)}</b>
-            {phase.limit !== undefined && <small>{duration(phase.limit)} of it the limit</small>}
+            <b>{took(phase.seconds, phase.to === null)}</b>
+            {phase.limit !== undefined && <small>{limitText(phase.limit)} of it the limit</small>}
             <small>{phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
           </li>
         ))}

@@ -14,7 +14,7 @@ export function GroupLinks({ job, groups }: { job: string; groups: Partial<Recor
     <>
       {known.map((dimension, i) => (
         <span key={dimension}>
-          {i > 0 && " "}
+          {i > 0 && " · "}
           <a href={groupAddress(job, dimension, groups[dimension]!)}>{dimension} {groups[dimension]}</a>
         </span>
       ))}

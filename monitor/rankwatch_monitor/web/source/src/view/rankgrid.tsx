@@ -2,17 +2,17 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Incident, Straggler } from "../api/types";
-import { stale } from "../api/connection";
+import { asOf, stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
-import { isTrouble, openSection, tally } from "../logic/severity";
+import { asOfNow, isTrouble, moves, openSection, tally } from "../logic/severity";
 import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, percent, plural } from "../logic/text";
+import { count, duration, plural, wholeDuration, wholePercent } from "../logic/text";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
@@ -277,9 +277,11 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       </p>
     );
   }
-  const report = watch.reports.value.byRank[rank];
-  const section = openSection(report);
+  const { byRank, at } = watch.reports.value;
   const state = grid.legend[byte]!;
+  const report = byRank[rank] && asOfNow({ ...byRank[rank], state }, asOf.value - at);
+  const section = openSection(report);
+  const aged = moves(state) ? duration : wholeDuration;
   return (
     <p class="readout" id="grid-keys" aria-live="polite">
       <RankMark state={state} />
@@ -290,10 +292,10 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       {slow.has(rank) && <span class="tag slow">{slowTag(slow.get(rank)!)}</span>}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
-      {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {percent(report!.scores!.lateness_share!)} of a step</span>}
-      {section && <span>in <span class="code">{section.name}</span> for {duration(section.seconds)}</span>}
-      {!section && report?.idle != null && <span>outside sections for {duration(report.idle)}</span>}
-      {report?.heartbeat_age != null && <span>heartbeat {duration(report.heartbeat_age)} ago</span>}
+      {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {wholePercent(report!.scores!.lateness_share!)} of a step</span>}
+      {section && <span>in <span class="code">{section.name}</span> for {aged(section.seconds)}</span>}
+      {!section && report?.idle != null && <span>outside sections for {aged(report.idle)}</span>}
+      {report?.heartbeat_age != null && <span>heartbeat {aged(report.heartbeat_age)} ago</span>}
       {report?.iteration != null && <span>step {count(report.iteration)}</span>}
       {report?.pid != null && <span>pid {report.pid}</span>}
       {report?.reason && <span>{report.reason}</span>}

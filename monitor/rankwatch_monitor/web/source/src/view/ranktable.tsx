@@ -3,13 +3,14 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Incident, PlacedRank, RankReport, RankState } from "../api/types";
 import type { JobWatch } from "../live/job";
+import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { cellWords, slowestFirst } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
-import { openSection, worstFirst } from "../logic/severity";
+import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, percent, range, runs } from "../logic/text";
+import { count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
 import { Nodes } from "./placedranks";
@@ -26,23 +27,26 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const named = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
   const past = job?.state === "lost" || job?.ended_at != null;
   const grid = watch.grid.value;
-  const { byRank } = watch.reports.value;
+  const { byRank, at } = watch.reports.value;
   const culprits = useMemo(() => new Set(incident?.closed_at === null && !former ? incident.culprits.map((culprit) => culprit.rank) : []), [incident, former]);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const order = useMemo(() => worstFirst(states, byRank, named, slow.keys()), [states, byRank, named, slow]);
   const shown = shownBy(grid, look.value, watch.looks.value);
-  const slowest = shown === null || shown.look === "state" ? order : slowestFirst(order, shown.codes);
-  const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
-  if (grid === null) return null;
   // Ordered by a figure, each rank has its place.
   const folds = shown === null || shown.look === "state";
-  const lines = each || !folds ? wanted.map((rank) => [placed(rank, states, byRank)]) : folded(wanted.map((rank) => placed(rank, states, byRank)), (rank) => culprits.has(rank) || slow.has(rank) || rank === selected.value);
-  const rows = lines.slice(0, limit);
-  const ranksShown = rows.reduce((sum, same) => sum + same.length, 0);
+  const lines = useMemo(() => {
+    const slowest = folds ? order : slowestFirst(order, shown.codes);
+    const wanted = (only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value)).map((rank) => placed(rank, states, byRank));
+    return each || !folds ? wanted.map((one) => [one]) : folded(wanted, (rank) => culprits.has(rank) || slow.has(rank) || rank === selected.value);
+  }, [order, shown?.look, shown?.codes, only.value, each, states, byRank, culprits, slow, selected.value]);
+  if (grid === null) return null;
+  const age = asOf.value - at;
+  const rows = lines.slice(0, limit).map((same) => same.map((one) => asOfNow(one, age)));
   // Of ranks that have not reported nothing else is known.
   const known = states.some((state) => state !== "unseen");
+  const ranksShown = rows.reduce((sum, same) => sum + same.length, 0);
   const beating = !past && known && rows.some((same) => same.some((one) => one.heartbeat_age != null));
   const heads = 3 + (known ? 2 : 0) + (shown?.look === "lateness" ? 1 : 0) + (shown?.look === "robust" ? 1 : 0) + (past || !known ? 0 : 2) + (beating ? 1 : 0);
   return (
@@ -72,6 +76,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               const { rank } = report;
               const straggler = slow.get(rank);
               const alone = same.length === 1;
+              const aged = moves(report.state) ? duration : wholeDuration;
               const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => range(same.map(of), text) || "–";
               const tone = incident && culprits.has(rank) ? blame(incident) : undefined;
               const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
@@ -86,12 +91,12 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <span class="tag slow" title={straggler.reason}>{slowTag(straggler)}</span>}
                   </td>
-                  {shown?.look === "lateness" && <td class="number">{percent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+                  {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
                   {known && <td class="code">{openSection(report)?.name ?? (report.idle != null ? "outside" : "–")}</td>}
-                  {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, duration)}</td>}
-                  {beating && <td class="number wide">{figures((one) => one.heartbeat_age, duration)}</td>}
-                  {!past && known && <td class="number wide">{figures((one) => one.report_age, duration)}</td>}
+                  {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, aged)}</td>}
+                  {beating && <td class="number wide">{figures((one) => one.heartbeat_age, aged)}</td>}
+                  {!past && known && <td class="number wide">{figures((one) => one.report_age, aged)}</td>}
                   {known && <td class="number wide">{figures((one) => one.iteration, count)}</td>}
                 </tr>,
                 report.reason !== "" && <tr key={`${rank} why`} class={["because", tone].filter(Boolean).join(" ")}><td /><td colSpan={heads - 1}>{report.reason}</td></tr>,
@@ -101,7 +106,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
         </table>
       </div>
       <p class="more">
-        {count(ranksShown)} of {count(wanted.length)}
+        {count(ranksShown)} of {count(lines.reduce((sum, same) => sum + same.length, 0))}
         {each && folds && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
         {rows.length < lines.length && limit < 500 && (
           <button type="button" class="quiet" onClick={() => setLimit(limit + MORE_ROWS)}>

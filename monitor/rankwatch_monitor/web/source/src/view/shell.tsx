@@ -114,7 +114,7 @@ function TokenGate() {
         Token
         <input name="token" type="password" autocomplete="off" spellcheck={false} required autofocus />
       </label>
-      <button type="submit">Open the page</button>
+      <button type="submit" class="go">Open the page</button>
     </form>
   );
 }

@@ -2,11 +2,11 @@
 // not repeated.
 
 import { useState } from "preact/hooks";
-import type { Performance, Straggler } from "../api/types";
+import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
-import { ago, clock, count, duration, gpuTime, percent, roughly, words } from "../logic/text";
+import { ago, clock, count, duration, gpuTime, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
@@ -15,7 +15,7 @@ const FEW = 8;
 const WORST = 5;
 
 /** `headline`: the text at the top of the page, which is not repeated; `led`: what to do stands there too. */
-export function Stragglers({ job, performance, headline, led }: { job: string; performance: Performance; headline: string; led: boolean }) {
+export function Stragglers({ job, performance, headline, led }: { job: JobSummary; performance: Performance; headline: string; led: boolean }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
@@ -109,7 +109,7 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
                 {known && <td class="number">{each.own == null ? "–" : <>{duration(each.own)}<small>its peers {duration(each.peers)}</small></>}</td>}
                 <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>its peers' median</small>}</td>
                 <td class="number">{duration(each.lateness)}</td>
-                <td class="number">{percent(each.share)}</td>
+                <td class="number">{wholePercent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
                 <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
                 <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>

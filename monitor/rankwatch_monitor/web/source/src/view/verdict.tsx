@@ -6,10 +6,10 @@ import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
 import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
-import { downtime, over, phases } from "../logic/phases";
+import { downtime, downtimeText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, count, duration, gpuTime, plural, words } from "../logic/text";
+import { ago, clock, count, duration, gpuTime, limitText, plural, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -26,9 +26,11 @@ interface Props {
   /** False: its title stands above, as how the job ended. */
   titled: boolean;
   windows: Windows;
+  /** Seconds that the first attempt took to its first step; null: not known. */
+  startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, titled, windows }: Props) {
+export function Verdict({ job, incident, detail, byAddress, titled, windows, startup }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -47,9 +49,9 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows }: P
       {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} />
+      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
-      <PhaseBar phases={phases(incident, asOf.value, job.state !== "lost")} />
+      <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
     </section>
   );
@@ -93,17 +95,17 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
-    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}, ${ago(since, asOf.value)}` },
+    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
     where(job, incident, detail),
     action(job, incident),
     {
       label: "Cost",
-      value: again !== null ? duration(again.cost) : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
+      value: again !== null ? duration(again.cost) : downtimeText(incident, job, asOf.value),
       note: [
-        again === null ? null : `${count(again.times)} crashes together, the last ${duration(lost)}`,
+        again === null ? null : `${count(again.times)} crashes, the last one ${took(lost, ended === null)}`,
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
-      ].filter(Boolean).join(", "),
+      ].filter(Boolean).join(" · "),
     },
   ];
 }
@@ -125,7 +127,7 @@ function action(job: JobSummary, incident: Incident): Fact {
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
   const { elapsed, limit, section } = incident;
-  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${duration(limit)}`}`;
+  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)

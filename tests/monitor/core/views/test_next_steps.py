@@ -1,0 +1,75 @@
+"""What to do about a job that failed or is lost, step by step, with commands to copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import Scene
+from monitor.core.views.test_ended import crashed_again, failed
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.views import host_commands, job_view
+
+SLURM = {"scheduler": "slurm", "slurm_job_id": "4711"}
+POD = {"scheduler": "kubernetes", "kubernetes_namespace": "ml", "kubernetes_pod": "gpt-0"}
+
+
+def steps(scene: Scene) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = job_view.summary(scene.job, scene.now)["next_steps"]
+    return found
+
+
+def registered(scene: Scene, facts: dict[str, str]) -> Scene:
+    """The launchers of a scene with facts about their scheduler."""
+    for node in scene.nodes:
+        host = node.replace("node", "host")
+        apply(scene.job, NodeRegistration(node, host, 10, 2, "gpt", attempt=1, facts=facts), scene.now)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        (SLURM, "squeue -j 4711"),
+        ({"scheduler": "slurm"}, "squeue --me"),
+        (POD, "kubectl get pods -n ml gpt-0 -o wide"),
+        ({"scheduler": "kubernetes"}, "kubectl get pods -o wide"),
+        ({}, "ssh host-0 ps -o pid,etime,args -p 10"),
+    ],
+)
+def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, str], command: str) -> None:
+    scene = registered(Scene(4, hosts=2).run(20), facts).cut_host(0).cut_host(1).run(200)
+    assert [step["command"] for step in steps(scene)] == [command, "", ""]
+    assert steps(scene)[-1]["text"] == "If it does not, launch it again."
+
+
+def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None:
+    read, look, launch = steps(registered(crashed_again(4), SLURM))
+    assert read["text"].startswith("Read what rank 2 logged around step ")
+    assert read["command"] == "scontrol show job 4711 | grep -E 'StdOut|StdErr'"
+    assert (look["host"], look["command"]) == ("host-1", "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,PERFORMANCE")
+    assert launch["text"].startswith("Launch the job again without host-1: ")
+    *_, launch = steps(crashed_again(2, hosts=1))
+    assert launch["text"].startswith("Launch the job again on another node: ")
+
+
+def test_a_single_crash_is_read_and_mended() -> None:
+    scene = failed("all 3 restarts are used up (--max-restarts)")
+    assert steps(scene) == [
+        {"text": "Read what rank 2 logged.", "command": "", "host": ""},
+        {
+            "text": "Remove the cause, then launch the job again: no restart is left in its budget.",
+            "command": "",
+            "host": "",
+        },
+    ]
+
+
+def test_a_job_that_runs_has_no_steps() -> None:
+    assert steps(Scene(4).run(20)) == []
+
+
+def test_names_of_launchers_are_quoted() -> None:
+    assert host_commands.still_runs({}, "a; rm b", 7) == "ssh 'a; rm b' ps -o pid,etime,args -p 7"
+    assert host_commands.log({**POD, "kubernetes_pod": "a b"}) == "kubectl logs -n ml 'a b' --tail 200"
+    assert host_commands.log({}) == ""
