@@ -533,11 +533,26 @@ export interface NodeDetail {
     /** Whether the node is its culprit, its suspect, or quiet while it is open. Absent with older monitors. */
     named_as?: "culprit" | "suspect" | "quiet";
   }[];
+  /** Confirmed incidents of which it is a culprit. */
   named_by: number;
-  /** Whether anything points to a fault of the node. This and the next two are absent with older monitors. */
+  /** What points to the node, or to one GPU of it. This and what follows are absent with older monitors. */
   verdict?: string;
-  /** What to run to check it; empty: nothing points to it. */
-  commands?: string[];
+  /** In how many jobs it is heard; empty: none runs there. */
+  presence?: string;
+  /** What to do about it, with commands to run on the node and on any machine of the cluster; null: nothing points to it. */
+  todo?: { text: string; here: string[]; anywhere: string[] } | null;
+  /** The one with the most faults first. */
+  gpus?: {
+    name: string;
+    uuid: string | null;
+    /** Confirmed incidents, and jobs in which it was slow. */
+    faults: number;
+    slow: number;
+    /** "5 crashes in 2 jobs, slow in 1"; empty: none. */
+    history: string;
+    ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
+    reading: Device | null;
+  }[];
   /** A job that can be restarted without it. */
   exclude?: { job: string; name: string; ranks: number[] } | null;
 }
