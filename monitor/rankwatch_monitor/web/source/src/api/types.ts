@@ -31,6 +31,8 @@ export interface JobSummary {
   trouble_since?: number | null;
   /** Since when it is being restarted, in unix seconds; null: it is not. */
   recovering_since?: number | null;
+  /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
+  todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */

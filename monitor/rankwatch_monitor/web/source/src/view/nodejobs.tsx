@@ -8,7 +8,7 @@ import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
 import { restOf, slowTag } from "../logic/stragglers";
-import { clock, count, duration, plural, range, roughly, runs } from "../logic/text";
+import { clock, count, duration, elapsed, plural, range, roughly, runs } from "../logic/text";
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
 
@@ -69,7 +69,7 @@ function Rows({ part }: { part: Part }) {
 }
 
 function JobCell({ part }: { part: Part }) {
-  const age = stale.value !== null ? "" : troubleAge(part, asOf.value) || (part.over && part.ended_at !== null ? `${roughly(asOf.value - part.ended_at)} ago` : "");
+  const age = stale.value !== null ? "" : troubleAge(part, asOf.value) || (part.over && part.ended_at !== null ? `${roughly(elapsed(part.ended_at, asOf.value))} ago` : "");
   return (
     <>
       <JobMark state={part.state} label={labelOf(part)} />
