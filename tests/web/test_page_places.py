@@ -207,11 +207,18 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
-    expect(page.locator(".standing")).to_have_text(re.compile("^Rank 2 on host-1"))
-    expect(page.get_by_text("Rank 2 is the culprit")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
+    expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u2009s since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
+    cells = page.locator(".cells li")
+    expect(cells).to_have_text(["2", "3"])
+    expect(cells.first.get_by_role("link")).to_have_attribute("title", "Rank 2 on host-1: hung")
     page.get_by_role("link", name="Previous: pipeline 0").click()
-    expect(page.get_by_text("No rank of this group is named")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(re.compile("^This group waits, it is not the cause: rank 2"))
+    expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline 1")
+    expect(page.locator(".todo").get_by_role("link", name="pipeline 1")).to_have_attribute(
+        "href", "#/jobs/one/groups/pipeline/1"
+    )
     page.get_by_role("rowheader").first.get_by_role("link").click()
     expect(page.locator(".readout")).to_contain_text("Rank 0")
 

@@ -33,7 +33,7 @@ MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
 _URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
-_OF_SUMMARY: Final = (
+LABELS: Final = (
     *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
     *("open_incidents", "ended_at"),
 )
@@ -144,7 +144,7 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     add_stragglers(job, rows)
     return {
         "job": job.id,
-        **{key: summary[key] for key in _OF_SUMMARY},
+        **{key: summary[key] for key in LABELS},
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),

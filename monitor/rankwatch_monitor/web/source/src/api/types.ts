@@ -567,14 +567,22 @@ export interface GroupDetail {
   number: number;
   /** Of the groups of more than one rank. */
   numbers: number[];
-  /** Those groups, truncated: the state of the worst rank of each, and how many are slow. Absent with older monitors. */
-  beside?: { number: number; state: RankState; slow: number }[];
+  /**
+   * Those groups, truncated: the state of the worst rank of each, how many are slow, the furthest step, and in seconds the longest own
+   * work of a rank within a step and that step; null: not known.
+   */
+  beside: { number: number; state: RankState; slow: number; iteration: number | null; work: number | null; step: number | null }[];
   attempt: number;
   total_ranks: number;
   hosts: number;
   iterations: { min: number | null; max: number | null };
-  /** Which rank is behind or slow, then the states; what matters most first. */
-  sentences: string[];
+  /** What the job is labelled by. */
+  label: Labelled;
+  todo: JobSummary["todo"];
+  /** Whether the group is the cause of what is wrong with the job; the first rank that the others wait for, and the group it is in. */
+  standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; rank: number | null; number: number | null };
+  /** How many ranks are in each state. */
+  summary: string;
   incident: { id: string; headline: string } | null;
   /** The worst first, truncated. */
   ranks: PlacedRank[];

@@ -8,17 +8,16 @@ import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
 import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
-import { orderOf } from "../logic/nextaction";
-import { HOURS, incidentAddress, jobAddress, nodeAddress } from "../logic/route";
+import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
+import { NextAction } from "./nextlink";
 import { NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
-import { prepared } from "./selection";
 import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
@@ -168,17 +167,9 @@ function JobRow({ job, hours, sparklines, speeds }: { job: Listed; hours: number
           </>
         )}
       </a>
-      {!isElsewhere(job) && stale.value === null && <Next job={job} why={why} />}
+      {!isElsewhere(job) && job.todo != null && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo} why={why} /></p>}
     </li>
   );
-}
-
-/** What a person should do about the job: leads to the order, to the node, or to the page of the job. */
-function Next({ job: { id, todo = null }, why }: { job: JobSummary; why: string }) {
-  if (todo === null) return null;
-  const order = orderOf(todo, why);
-  const address = order !== null ? jobAddress(id, "control") : todo.host !== "" ? nodeAddress(todo.host) : jobAddress(id);
-  return <p class="next">Next: <a href={address} onClick={() => order !== null && (prepared.value = order)}>{todo.text}</a></p>;
 }
 
 function Figures({ job }: { job: JobSummary }) {
