@@ -152,7 +152,8 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   and what then (`otherwise`), and the section of the `runbook` in the manual. A job's `headline` is that of its open
   incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
   null: it is not), its `recovering_since` since when it is being restarted. A lost job also has the time of the last
-  report, `last_heard`.
+  report, `last_heard`. Its `todo` is the next action of a person in a few words, with the order that carries it out or
+  the host that it is about; null: there is none, or Rankwatch acts by itself.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
   often, in how many seconds, and its whole cost), a failed or lost one what to do (`next_step`), and a job with an open
   incident the hosts of which nothing is received, although their silence is not certain yet

@@ -132,6 +132,7 @@ def jobs() -> Iterator[Job]:
 def views() -> Iterator[View]:
     """All pictures."""
     yield View("fleet", "#/")
+    yield View("fleet-whole", "#/", whole=True)
     yield View("fleet-phone", "#/", PHONE)
     yield View("fleet-dark", "#/", dark=True)
     yield View("incident", "#/jobs/recorded")

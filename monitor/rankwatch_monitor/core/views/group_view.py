@@ -84,7 +84,7 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     for row in rows:
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
-    summary = job_view.summary(job, now)
+    summary, standing = job_view.summary(job, now), _standing(job, ranks, late, now, known_late=known)
     iteration = job.columns.iteration_R[ranks]
     counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
     numbers = np.flatnonzero(sizes[dimension] > 1).tolist()
@@ -106,8 +106,9 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
         },
         "label": {key: summary[key] for key in LABELS},
         "todo": summary["todo"],
-        "standing": _standing(job, ranks, late, now, known_late=known).to_json(column_R),
+        "standing": standing.to_json(column_R),
         "summary": f"{of_states(states)}.",
+        "sentences": [standing.text, f"{of_states(states)}."],
         "beside": _beside(job, column_R, codes_R, numbers[:BESIDE_SHOWN]),
         "incident": None if incident is None else {"id": incident.id, "headline": headline(incident)},
         "ranks": rows,

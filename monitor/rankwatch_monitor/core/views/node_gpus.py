@@ -6,6 +6,7 @@ as ranks of one GPU, as they are on hosts of which each job has all GPUs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
 
 UUID_SHOWN: Final = 12
 """Characters of a UUID in a sentence."""
@@ -72,6 +72,11 @@ class Gpu:
             return f"ranks {first} and {len(others)} more"
         return f"ranks {first} and {others[0]}" if others else f"rank {first}"
 
+    @property
+    def finding(self) -> str:
+        """``rank 5: 5 crashes in 2 jobs, slow in 1``."""
+        return f"{self.of_ranks}: {self.history()}"
+
     def history(self) -> str:
         """``5 crashes in 2 jobs, slow in 1``; empty: nothing is known of it."""
         counts: dict[tuple[str, str], list[str]] = {}
@@ -99,13 +104,29 @@ class Gpu:
         }
 
 
-def gpus_of(jobs: Iterable[Job], host: str, parts: Sequence[Mapping[str, Any]]) -> list[Gpu]:
+def slow_by_host(jobs: Iterable[Job], since: float = -math.inf) -> dict[str, list[tuple[Job, Straggler]]]:
+    """The slow ranks that jobs still hold, by host; ``since``: those that became slow from then on (unix seconds)."""
+    found: dict[str, list[tuple[Job, Straggler]]] = {}
+    for job in jobs:
+        for each in job.performance.stragglers:
+            if each.since >= since:
+                found.setdefault(each.host, []).append((job, each))
+    return found
+
+
+def gpus_of(
+    host: str,
+    named: Iterable[Incident],
+    slow: Iterable[tuple[Job, Straggler]],
+    parts: Sequence[Mapping[str, Any]] = (),
+) -> list[Gpu]:
     """The GPUs of a host that a rank runs on or that a fault names, the one with the most faults first.
 
     Args:
-        jobs: all that may be read.
         host: its name.
-        parts: what each job runs there, as in the view of a node.
+        named: the incidents that name it.
+        slow: the slow ranks on it, of :func:`slow_by_host`.
+        parts: what each job runs there now, as in the view of a node.
     """
     found: dict[str, Gpu] = {}
 
@@ -122,13 +143,15 @@ def gpus_of(jobs: Iterable[Job], host: str, parts: Sequence[Mapping[str, Any]]) 
                 place = {"job": part["job"], "name": part["name"]}
                 gpu.ranks.append(place | {key: row[key] for key in ("rank", "pid", "state")})
                 gpu.reading = row["device"] or gpu.reading
-    for job in jobs:
-        for incident, culprit in _faults(job, host):
+    for incident in named:
+        for culprit in incident.culprits:
+            if culprit.host != host or culprit.kind in _OF_HOST:
+                continue
             if (gpu := at(culprit.local_rank, culprit.device)) is not None:
                 gpu.faults.append((incident, culprit))
-        for slow in job.performance.stragglers:
-            if slow.host == host and (gpu := at(*_place(job, slow))) is not None:
-                gpu.slow.append((job.id, slow))
+    for job, each in slow:
+        if (gpu := at(*_place(job, each))) is not None:
+            gpu.slow.append((job.id, each))
     shared = Counter(gpu.number for gpu in found.values())
     for gpu in found.values():
         if gpu.uuid and shared[gpu.number] > 1:  # local ranks of jobs that see different GPUs
@@ -141,16 +164,6 @@ def standing_out(gpus: Sequence[Gpu]) -> Gpu | None:
     if not gpus or gpus[0].weight < 2 or (len(gpus) > 1 and gpus[1].weight == gpus[0].weight):
         return None
     return gpus[0]
-
-
-def _faults(job: Job, host: str) -> list[tuple[Incident, Culprit]]:
-    return [
-        (incident, culprit)
-        for incident in job.incidents
-        if incident.confirmed and incident.kind not in NOT_OF_A_HOST
-        for culprit in incident.culprits
-        if culprit.host == host and culprit.kind not in _OF_HOST
-    ]
 
 
 def _place(job: Job, slow: Straggler) -> tuple[int, str]:

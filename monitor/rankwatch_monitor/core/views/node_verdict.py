@@ -128,7 +128,7 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incid
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        return f"{gpu.name} of {host}, {gpu.of_ranks}: {gpu.history()}."
+        return f"{gpu.name} of {host}, {gpu.finding}."
     jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
     counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
     found = [f"{what} {number}" for what, number in counted if number]

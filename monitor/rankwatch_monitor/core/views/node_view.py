@@ -22,7 +22,7 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
-from rankwatch_monitor.core.views.node_gpus import gpus_of
+from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
@@ -113,13 +113,15 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     about = node_verdict.incidents_about(jobs, host, now)
     if not parts and not about:
         return None
-    of_id, named, gpus = {job.id: job for job in jobs}, node_verdict.naming(about), gpus_of(jobs, host, parts)
+    of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
+    gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
     todo = node_verdict.todo(jobs, host, parts, named, gpus)
     return {
         "host": host,
         "verdict": node_verdict.verdict(host, parts, named, gpus),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
+        "commands": [] if todo is None else [*todo.here, *todo.anywhere],
         "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),

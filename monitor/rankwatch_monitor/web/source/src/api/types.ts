@@ -467,6 +467,8 @@ export interface NamedHost {
   host: string;
   incidents: number;
   jobs: string[];
+  /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
+  gpu?: string | null;
   last: { job: string; incident: string; opened_at: number; headline: string };
 }
 

@@ -74,20 +74,22 @@ export function Fleet({ hours }: { hours: number | undefined }) {
 /** Nodes that more than one incident has named: a driver, a link or a disk there may need a repair. */
 function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
   if (hosts.length === 0) return null;
+  const known = hosts.some(({ gpu }) => gpu != null);
   return (
     <section class="hosts" aria-labelledby="hosts">
       <h2 id="hosts">Nodes named more than once</h2>
       <div class="scroll" tabIndex={0}>
         <table>
           <thead>
-            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th><th scope="col">Last</th></tr>
+            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
           </thead>
           <tbody>
-            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, last }) => (
+            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, gpu = null, last }) => (
               <tr key={host}>
                 <th scope="row"><NodeLink host={host} /></th>
                 <td class="number">{count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
+                {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
                 <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
               </tr>
             ))}

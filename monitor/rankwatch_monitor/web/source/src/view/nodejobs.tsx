@@ -122,14 +122,6 @@ function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[
     <>
       {notes.map((note) => <small key={note}>{note}</small>)}
       {grouped && <small>groups <GroupLinks job={job} groups={first.groups} /></small>}
-      {!grouped && <SharedGroups job={job} same={same} />}
     </>
   );
-}
-
-/** The groups that all of these ranks are in. */
-function SharedGroups({ job, same }: { job: string; same: readonly PlacedRank[] }) {
-  const shared = Object.fromEntries(Object.entries(same[0]!.groups).filter(([name, number]) => same.every(({ groups }) => Object.entries(groups).some(([other, its]) => other === name && its === number))));
-  if (Object.keys(shared).length === 0) return null;
-  return <small>groups <GroupLinks job={job} groups={shared} /></small>;
 }
