@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -86,6 +87,9 @@ class View(NamedTuple):
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
     scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, **policy)  # type: ignore[arg-type]
+    scene.job.performance._grow(16)
+    scene.job.performance.layout.data_R[:16] = np.arange(16) // 8
+    scene.job.performance.layout.tensor_R[:16] = np.arange(16) % 8
     for second in range(SECONDS):
         if second == SECONDS - seconds:
             fault(scene)
@@ -128,6 +132,7 @@ def jobs() -> Iterator[Job]:
 def views() -> Iterator[View]:
     """All pictures."""
     yield View("fleet", "#/")
+    yield View("fleet-whole", "#/", whole=True)
     yield View("fleet-phone", "#/", PHONE)
     yield View("fleet-dark", "#/", dark=True)
     yield View("incident", "#/jobs/recorded")
@@ -148,6 +153,10 @@ def views() -> Iterator[View]:
     yield View("no-timeline", "#/jobs/healthy?tab=timeline", whole=True)
     yield View("control-phone", "#/jobs/slowed?tab=control", PHONE, whole=True)
     yield View("group", "#/jobs/slowed/groups/pipeline/1", whole=True)
+    yield View("group-waits", "#/jobs/slowed/groups/pipeline/0", whole=True)
+    yield View("group-hung", "#/jobs/recorded/groups/tensor/5", whole=True)
+    yield View("group-hung-waits", "#/jobs/recorded/groups/tensor/2", whole=True)
+    yield View("group-phone", "#/jobs/recorded/groups/tensor/5", PHONE, whole=True)
     yield View("node", "#/nodes/host-1", whole=True)
     yield View("node-slow", "#/nodes/host-0", whole=True)
     yield View("node-phone", "#/nodes/host-1", PHONE, whole=True)

@@ -70,7 +70,7 @@ def test_the_top_bar_is_one_line(page: Page, monitor_url: str, script: Script, w
 def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
     page: Page, monitor_url: str, script: Script
 ) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
+    page.set_viewport_size({"width": 700, "height": 844})
     show(page, monitor_url, script, "#/jobs/j/groups/pipeline/1", ".place table")
     table = page.locator(".place .scroll").first
     assert table.evaluate("each => each.scrollWidth > each.clientWidth")

@@ -69,13 +69,38 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
     keep(page, f"fleet-{width}")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_what_a_person_should_do_stands_in_its_row_and_leads_there(
+    page: Page, monitor_url: str, script: Script, width: int
+) -> None:
+    script.add("healthy", ["running"] * 4)
+    for job, todo in (
+        ("ill", {"text": "Restart the ranks", "action": "restart", "ranks": [2], "host": ""}),
+        ("quiet", {"text": "Check whether node host-1 is up", "action": None, "ranks": [], "host": "host-1"}),
+    ):
+        script.add(job, ["running"] * 4)
+        script.hang(job, 2, REASON)
+        script.jobs[job]["todo"] = todo
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(monitor_url)
+    expect(page.get_by_role("heading", level=1)).to_have_text("2 jobs need you (2 hung)")
+    expect(page.locator(".jobs .next")).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    keep(page, f"fleet-next-{width}")
+    page.get_by_role("link", name="Check whether node host-1 is up").click()
+    expect(page).to_have_url(re.compile("#/nodes/host-1$"))
+    page.go_back()
+    page.get_by_role("link", name="Restart the ranks").click()
+    expect(page).to_have_url(re.compile(r"#/jobs/ill\?tab=control$"))
+
+
 def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str, script: Script) -> None:
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
     script.suspect("run-1", 2, REASON)
     script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
     page.goto(monitor_url)
-    expect(page.get_by_role("heading", level=1)).to_have_text("1 job suspected, 1 failed in the last 12 h")
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 job needs you (1 failed), 1 suspected")
     rows = page.get_by_role("listitem")
     expect(rows.locator(".id")).to_have_text(["run-2", "run-1", "run-3", "run-0"])
     page.get_by_label("Sort by").select_option("lowest goodput")
@@ -170,7 +195,7 @@ def test_what_needs_a_person_has_the_strongest_colour(
     shade: dict[str, float] = dict(page.evaluate(SHADES))
     assert shade["hung"] >= 1.3
     assert shade["hung"] > max(shade["lost"], shade["failed"])
-    assert min(shade["lost"], shade["failed"]) > max(shade["recovering"], shade["suspected"])
+    assert min(shade["lost"], shade["failed"]) > max(shade["restarting"], shade["suspected"])
 
 
 def test_the_filters_are_folded_on_a_phone(page: Page, monitor_url: str, script: Script) -> None:

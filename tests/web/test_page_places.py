@@ -51,16 +51,16 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks, 1 is hung, 1 is waiting.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(
-        "host-1 was named in 1 of 1 job; one job alone is no sign of a fault of the node."
+        "host-1 was named in 1 of 1 job: one job alone is no sign of a fault of the node."
     )
     expect(page.locator(".place h2")).to_have_text(
-        [re.compile("^Jobs here now"), re.compile("^Incidents that named it")]
+        [re.compile("^GPUs"), re.compile("^Jobs here"), re.compile("^Incidents that named it")]
     )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u2009s"))
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
-    expect(page.locator(".todo code")).to_have_text("ping -c 3 -- host-1")
+    expect(page.locator(".todo .what")).to_have_text(re.compile("the node needs no check for this alone"))
     page.get_by_text("1 launcher here").click()
     expect(page.get_by_text("Launcher node-1, process 10: active; last message")).to_be_visible()
     incidents = page.get_by_role("region", name="Incidents that named this node")
@@ -119,7 +119,7 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     expect(jobs.filter(has_text="silent").locator(".why p")).to_have_text(
         [re.compile("^Node host-1 has not been heard since .*; its 8 ranks and its launcher are silent$")]
     )
-    page.get_by_text("2 launchers here").click()
+    page.get_by_text("3 launchers here").click()
     expect(page.locator(".of-launchers .gone")).to_have_text(
         re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u2009s \(since .*\)\.$")
     )
@@ -131,12 +131,35 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     expect(each.locator("th.ranks")).to_have_text(["13", "8", "9", "10", "11", "12", "14", "15"])
     each.get_by_role("button", name="One line for ranks that are alike").click()
     expect(alike.locator("th.ranks")).to_have_count(2)
-    ended = page.locator(".place .over details")
-    expect(ended).to_have_count(1)
-    expect(ended.get_by_role("region")).to_be_hidden()
-    ended.locator("summary").click(position={"x": 4, "y": 12})
-    expect(ended.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
-    expect(ended.get_by_role("region")).to_be_visible()
+    expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2 now, 1 over; those in trouble first")
+    ended = page.locator(".node-jobs [data-over]")
+    expect(ended).to_contain_text(re.compile("finished(\\d+\u2009s|just now).*8–15.*show 8"))
+    expect(page.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
+
+
+def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_alike(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scenes = [Scene(16, hosts=2, job_id=job).run(20) for job in ("one", "two")]
+    for scene in scenes:
+        for rank in range(8, 16):
+            scene.job.performance.readings[rank] = DeviceReading(temperature=60.0 + rank % 3)
+        scene.die(13, exit_code=1, message="CUDA error").run(1)
+    stage(script, scenes)
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.locator(".standing")).to_have_text("GPU 5 of host-1, rank 13: 2 crashes in 2 jobs.")
+    expect(page.get_by_text("Ranks report in 2 of 2 jobs, so the node is up.")).to_be_visible()
+    expect(page.locator(".todo code")).to_have_text(
+        ["nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"]
+    )
+    rows = page.get_by_role("region", name="GPUs of host-1").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["GPU 5", "GPUs 0–4, 6, 7show 7"])
+    expect(rows.first).to_contain_text(re.compile("2 crashes in 2 jobs.*dead rank 13 of one process \\d+.*61 °C"))
+    expect(rows.last).to_contain_text(re.compile("no fault.*waiting in one, two.*60–62 °C"))
+    rows.last.get_by_role("button", name="7 alike: show each").click()
+    expect(rows).to_have_count(8)
+    rows.first.get_by_role("link", name="rank 13 of two").click()
+    expect(page).to_have_url(re.compile(r"#/jobs/two\?rank=13$"))
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
@@ -184,11 +207,18 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
-    expect(page.locator(".standing")).to_have_text(re.compile("^Rank 2 on host-1"))
-    expect(page.get_by_text("Rank 2 is the culprit")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
+    expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u2009s since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
+    cells = page.locator(".cells li")
+    expect(cells).to_have_text(["2", "3"])
+    expect(cells.first.get_by_role("link")).to_have_attribute("title", "Rank 2 on host-1: hung")
     page.get_by_role("link", name="Previous: pipeline 0").click()
-    expect(page.get_by_text("No rank of this group is named")).to_be_visible()
+    expect(page.locator(".standing")).to_have_text(re.compile("^This group waits, it is not the cause: rank 2"))
+    expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline 1")
+    expect(page.locator(".todo").get_by_role("link", name="pipeline 1")).to_have_attribute(
+        "href", "#/jobs/one/groups/pipeline/1"
+    )
     page.get_by_role("rowheader").first.get_by_role("link").click()
     expect(page.locator(".readout")).to_contain_text("Rank 0")
 

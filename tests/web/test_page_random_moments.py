@@ -578,8 +578,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.policy.max_restarts}")
-    troubled = sum(state in ("hung", "lost", "recovering") for state in states.values())
-    found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|recovers? by)", shown["lead"][0])
+    troubled = sum(state in ("hung", "lost", "recovering", "failed") for state in states.values())
+    found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", shown["lead"][0])
     same("jobs in trouble", sum(map(int, found)), troubled)
 
 

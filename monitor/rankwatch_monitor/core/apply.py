@@ -123,7 +123,7 @@ def _report(job: Job, report: RankReport, now: float) -> None:
         # Other threads report while the main one is stuck in the kernel; its launcher reports when that is over.
         columns.process_R[rank] = ALIVE
     columns.pid_R[rank], columns.local_rank_R[rank] = identity.pid, identity.local_rank
-    columns.hosts[rank] = identity.host
+    columns.hosts[rank], columns.devices[rank] = identity.host, identity.device
     if report.beats is not None:
         columns.beat(rank, report.beats, report.heartbeat_age, now)
     if CHECKPOINTING_SECTION in report.finished:

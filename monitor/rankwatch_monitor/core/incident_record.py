@@ -181,6 +181,8 @@ class Notice(NamedTuple):
     at: float
     attempt: int
     """In which it was reported; it may be over by the time the notice is recorded."""
+    local_rank: int = -1
+    device: str = ""
 
 
 def find_incident(incidents: Sequence[Incident], evidence: Evidence) -> Incident | None:

@@ -120,6 +120,8 @@ class RankColumns:
         self.sections: list[str] = []
         self._column_of: dict[str, int] = {}
         self.hosts: list[str] = [""] * size
+        self.devices: list[str] = [""] * size
+        """The UUID of each rank's device, ``hw.id``; empty: not reported."""
         self.launchers: list[str] = [""] * size
         """The launcher of each rank; empty: unknown."""
         self.instances: list[str] = [""] * size
@@ -150,7 +152,7 @@ class RankColumns:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
         self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
         self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
-        for mine in (self.hosts, self.launchers, self.instances, self.retired):
+        for mine in (self.hosts, self.devices, self.launchers, self.instances, self.retired):
             mine.extend([""] * extra)
 
     def clear(self, rank: int) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from rankwatch.cli import monitors
+from rankwatch.cli import monitors, readers
 from rankwatch.contract import access, env, records
 from rankwatch.monitor_client import DEFAULT_MONITOR, EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError, path_of
 
@@ -102,13 +102,18 @@ def record_to_ask(arguments: argparse.Namespace, variables: Mapping[str, str]) -
 def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
     """A client of a read-only monitor over a record, which ends with this block, or by itself if it ``stays``.
 
+    One that was left running for the page of the same record is used again.
+
     Raises:
         MonitorError: the record cannot be read.
     """
+    if (running := readers.running(record)) is not None:
+        yield running
+        return
     if any(find_spec(name) is None for name in ("rankwatch_monitor", "fastapi", "sqlalchemy")):
         words = f"the record {record} is read by the monitor's packages: pip install 'rankwatch[monitor]'"
         raise MonitorError(words, EXIT_WRONG)
-    token = secrets.token_urlsafe(24)
+    token, written = secrets.token_urlsafe(24), readers.written(record)
     with tempfile.TemporaryDirectory(prefix="rankwatch-reader-", ignore_cleanup_errors=True) as name:
         ready, log = Path(name) / "ready.json", Path(name) / "log"
         command = [sys.executable, "-m", "rankwatch_monitor", "--host", "127.0.0.1", "--port", "0"]
@@ -125,11 +130,13 @@ def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
             )
         done = False
         try:
-            yield MonitorClient(_address(process, ready, log), token)
+            client = MonitorClient(_address(process, ready, log), token)
+            yield client
             done = True
         finally:
             if stays and done:
                 process.returncode = 0  # it outlives this command, which is no mistake to warn of
+                readers.publish(record, client.url, token, written)
             else:
                 process.terminate()
                 process.wait()

@@ -145,13 +145,13 @@ def found(env: Mapping[str, str]) -> list[Record]:
     records = []
     for folder in folders(env):
         with contextlib.suppress(OSError):
-            records += [record for path in folder.glob("*" + SUFFIX) if (record := _record(path)) is not None]
+            records += [record for path in folder.glob("*" + SUFFIX) if (record := at(path)) is not None]
     return sorted(records, key=lambda record: record.written, reverse=True)
 
 
 def of_job(job_id: str, env: Mapping[str, str]) -> Record | None:
     """The record of a job; None if there is none."""
-    records = [_record(folder / file_name(job_id)) for folder in folders(env)]
+    records = [at(folder / file_name(job_id)) for folder in folders(env)]
     return max((record for record in records if record is not None), key=lambda record: record.written, default=None)
 
 
@@ -197,11 +197,12 @@ def prune(folder: Path, *, days: float, mib: int, now: float | None = None) -> l
 
 def _in(folder: Path) -> Iterator[Record]:
     for path in folder.glob("*" + SUFFIX):
-        if (record := _record(path)) is not None:
+        if (record := at(path)) is not None:
             yield record
 
 
-def _record(path: Path) -> Record | None:
+def at(path: Path) -> Record | None:
+    """The record in a file; None: there is none."""
     try:
         written, size = path.stat().st_mtime, 0
     except OSError:

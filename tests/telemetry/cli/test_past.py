@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import httpx
@@ -36,6 +37,7 @@ JOB = "team run"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of records, of which the environment knows; the default monitor's port is free."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in (env.MONITOR_URL, env.TOKEN):
         monkeypatch.delenv(name, raising=False)
     with socket.socket() as taken:
@@ -180,5 +182,32 @@ def test_the_page_over_a_record_ends_once_it_was_left(
             [job] = browser.get(f"{root}/api/v1/jobs").json()["jobs"]
             assert job["id"] == JOB
         wait_for(lambda: not marked(str(folder)), "the monitor ends by itself")
+    finally:
+        end_marked(str(folder))
+
+
+@pytest.mark.long
+def test_a_page_that_is_opened_again_has_the_same_monitor_until_its_record_changes(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(folder))
+    record = keep(folder)
+
+    def root() -> str:
+        assert open_page([JOB]) == 0
+        return capsys.readouterr().out.partition("/api/")[0]
+
+    try:
+        first = root()
+        assert root() == first
+        assert status([JOB, "--json"]) == 3, "other commands use it too"
+        capsys.readouterr()
+        assert len(marked(str(folder))) == 1
+        os.utime(record, (2_000.0, 2_000.0))
+        assert root() != first, "it has not read the change"
+        assert len(marked(str(folder))) == 2
+        end_marked(str(folder))
+        assert root() != first, "it has ended"
+        assert len(marked(str(folder))) == 1
     finally:
         end_marked(str(folder))

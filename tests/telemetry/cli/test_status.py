@@ -112,6 +112,18 @@ def test_a_job_without_a_step_is_not_called_healthy() -> None:
     assert below.strip() == reason
 
 
+def test_what_a_person_should_do_stands_below_the_reason() -> None:
+    counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
+    known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}
+    shown = {**WELL, **counts, **known, "id": "a", "name": "a", "state": "hung", "reason": "Rank 1 hangs."}
+    for todo, lines in (
+        ({"text": "Restart the ranks"}, ["Rank 1 hangs.", "next: Restart the ranks"]),
+        (None, ["Rank 1 hangs."]),
+    ):
+        below = render.fleet_lines([{**shown, "todo": todo}], Terminal(140), 100.0)[2:]
+        assert [line.strip() for line in below] == lines
+
+
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
     code, printed = ask(job, "--json")

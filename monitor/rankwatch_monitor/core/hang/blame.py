@@ -51,7 +51,7 @@ from rankwatch_monitor.core.hang.messages import (
     waits_instead,
 )
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
-from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, of_kinds
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, culprit_of, of_kinds
 from rankwatch_monitor.core.ranks import (
     EXITED,
     STOPPED,
@@ -118,7 +118,7 @@ def blame(
 def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     return tuple(
-        _culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss)
+        culprit_of(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss)
         for v in of_kinds(verdicts, VerdictKind.NODE_LOST)
         if v.node_loss
     )
@@ -136,20 +136,20 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence
     causes = [v for v in exits if not follows_from_another(columns, v.rank)]
     left = left_ranks(columns).tolist() if exits and not causes else []
     culprits = [
-        _culprit(columns, rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, rank)}{LEFT_EARLY}")
+        culprit_of(columns, rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, rank)}{LEFT_EARLY}")
         for rank in left
     ] or [
-        _culprit(columns, v.rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, v.rank)}")
+        culprit_of(columns, v.rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, v.rank)}")
         for v in causes or exits
     ]
     if not culprits:
         for rank in np.flatnonzero(columns.process_R == STOPPED):
             text = "its process is stopped by a signal (state T), so it cannot run"
-            culprits.append(_culprit(columns, int(rank), CulpritClass.STOPPED, text))
+            culprits.append(culprit_of(columns, int(rank), CulpritClass.STOPPED, text))
     if not culprits:
         for verdict in of_kinds(verdicts, VerdictKind.NEVER_STARTED):
             text = "it never reported, while other ranks did"
-            culprits.append(_culprit(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
+            culprits.append(culprit_of(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
     return tuple(culprits)
 
 
@@ -160,7 +160,7 @@ def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
     if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
         return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
     return tuple(
-        _culprit(
+        culprit_of(
             columns,
             rank,
             CulpritClass.DEVICE_OR_NETWORK,
@@ -183,7 +183,7 @@ def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[Sta
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
     ranks = np.flatnonzero((lost_R > TICK_LOST) & runs_R)
     return tuple(
-        _culprit(
+        culprit_of(
             columns,
             int(r),
             CulpritClass.GIL_HELD,
@@ -206,7 +206,7 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
         reasons.update((v.rank, silence) for v in of_host)
     for verdict in of_kinds(verdicts, VerdictKind.SILENT):
         reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
-    return tuple(_culprit(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
+    return tuple(culprit_of(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
 
 
 def _live(columns: RankColumns) -> Ints:
@@ -235,7 +235,7 @@ def _by_mismatch(
     (usual, majority), *others = differing.calls
     site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)
     return tuple(
-        _culprit(
+        culprit_of(
             columns,
             rank,
             CulpritClass.BEHIND,
@@ -266,7 +266,7 @@ def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[
     if 2 * len(ranks_at[usual]) <= len(live):
         return ()
     return tuple(
-        _culprit(columns, rank, CulpritClass.BEHIND, other_site(place(front), site, usual, len(ranks_at[usual])))
+        culprit_of(columns, rank, CulpritClass.BEHIND, other_site(place(front), site, usual, len(ranks_at[usual])))
         for site, ranks in ranks_at.items()
         if site != usual
         for rank in ranks
@@ -290,7 +290,7 @@ def _by_collectives(
     named = sorted(outside or set(late) - waits or late)
     sites = _call_sites(groups)
     return tuple(
-        _culprit(
+        culprit_of(
             columns,
             rank,
             CulpritClass.BEHIND,
@@ -324,7 +324,7 @@ def _by_progress(columns: RankColumns, odd: set[int], *, shed: bool) -> tuple[Cu
         gap = "has not begun the step that the others are in"
     wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
     text = f"it {gap}, and {wait} for it"
-    return tuple(_culprit(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
+    return tuple(culprit_of(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
 
 
 def _current(columns: RankColumns, ranks: Ints) -> Ints:
@@ -351,7 +351,7 @@ def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup])
         return ()
     innermost = {rank: g.frames[0] if g.frames else None for g in groups for rank in g.ranks}
     return tuple(
-        _culprit(
+        culprit_of(
             columns,
             rank,
             CulpritClass.BEHIND,
@@ -421,7 +421,7 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict], *, shed: bool) -> 
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone
-    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, text) for rank in sorted(offenders))
+    return tuple(culprit_of(columns, rank, CulpritClass.BEHIND, text) for rank in sorted(offenders))
 
 
 def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -429,7 +429,7 @@ def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, 
     if not groups or not all(g.waits for g in groups):
         return ()
     text = f"{ITS_PROCESS}exited with code 0{LEFT_EARLY}"
-    return tuple(_culprit(columns, rank, CulpritClass.DEAD, text) for rank in left_ranks(columns).tolist())
+    return tuple(culprit_of(columns, rank, CulpritClass.DEAD, text) for rank in left_ranks(columns).tolist())
 
 
 def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
@@ -437,10 +437,6 @@ def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
     if not any(g.waits for g in groups):
         return set()
     return {rank for g in groups if not g.waits for rank in g.ranks}
-
-
-def _culprit(columns: RankColumns, rank: int, kind: CulpritClass, reason: str) -> Culprit:
-    return Culprit(rank, columns.hosts[rank], kind, reason)
 
 
 def _joined(culprits: Sequence[Culprit]) -> str:

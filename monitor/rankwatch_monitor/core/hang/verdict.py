@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch_monitor.core.ranks import RankColumns
 
 
 class Verdict(NamedTuple):
@@ -56,6 +57,18 @@ class Culprit(NamedTuple):
     host: str
     kind: CulpritClass
     reason: str
+    local_rank: int = -1
+    """Which of the host's processes it was; -1: not known."""
+    device: str = ""
+    """The UUID of its device; empty: not known."""
+
+
+def culprit_of(columns: RankColumns, rank: int, kind: CulpritClass, reason: str, host: str | None = None) -> Culprit:
+    """The culprit at a rank, with the place of its process; ``host``: where it ran, if it may run elsewhere now."""
+    now_at = columns.hosts[rank] if rank < len(columns) else ""
+    if host is not None and host != now_at:
+        return Culprit(rank, host, kind, reason)
+    return Culprit(rank, now_at, kind, reason, int(columns.local_rank_R[rank]), columns.devices[rank])
 
 
 class Blame(NamedTuple):

@@ -23,8 +23,8 @@ from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import (
     Blame,
-    Culprit,
     Verdict,
+    culprit_of,
     kinds_of,
     left_to_launchers,
     of_kinds,
@@ -263,7 +263,9 @@ def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | N
         VerdictKind.STRAGGLER,
         first.reason,
         since=min(s.since for s in due.stragglers),
-        culprits=tuple(Culprit(s.rank, s.host, CulpritClass.STRAGGLER, s.reason) for s in due.stragglers),
+        culprits=tuple(
+            culprit_of(job.columns, s.rank, CulpritClass.STRAGGLER, s.reason, s.host) for s in due.stragglers
+        ),
         affected=tuple(sorted(s.rank for s in due.stragglers)),
     )
     _send(job, incident, machine.Decided(due.action, due.why, diagnosis), now, effects)
@@ -420,7 +422,9 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
         f"{capital(stated)}; after that, {followed}",
         since=min(loss.since for loss in losses),
         culprits=tuple(
-            Culprit(rank, loss.host, CulpritClass.HOST_SILENT, loss.reason) for loss in losses for rank in loss.ranks
+            culprit_of(job.columns, rank, CulpritClass.HOST_SILENT, loss.reason, loss.host)
+            for loss in losses
+            for rank in loss.ranks
         ),
         affected=tuple(sorted({*incident.affected, *ranks})),
     )
@@ -434,7 +438,7 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
     """
     if not incident.open or not incident.aborted:
         return
-    asked, stacks, hosts = nodes.acting(job), incident.stacks, job.columns.hosts
+    asked, stacks = nodes.acting(job), incident.stacks
     waited = now - incident.opened_at >= job.policy.capture_deadline + evidence_spread(len(asked))
     if not (set(asked) <= incident.heard_nodes or waited or job.ended is not None or _stepped(job, incident)):
         return
@@ -443,7 +447,7 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
     if culprits:
         reason = messages.also_to_blame(reason, culprits)
     else:
-        culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.DEAD, ABORTED) for rank in incident.aborted)
+        culprits = tuple(culprit_of(job.columns, rank, CulpritClass.DEAD, ABORTED) for rank in incident.aborted)
     diagnosis = Diagnosis(
         incident.kind,
         reason,
@@ -677,8 +681,7 @@ def _of_busy(
     job: Job, incident: Incident, verdicts: Sequence[Verdict], decision: proof.Decision, why: str
 ) -> Diagnosis:
     """The diagnosis while no action follows; the others wait for ranks that are busy, and none of them hangs."""
-    hosts = job.columns.hosts
-    culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.BEHIND, "it is busy") for rank in decision.ranks)
+    culprits = tuple(culprit_of(job.columns, r, CulpritClass.BEHIND, "it is busy") for r in decision.ranks)
     first = verdicts[0]
     return Diagnosis(
         first.kind,

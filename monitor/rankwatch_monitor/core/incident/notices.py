@@ -28,9 +28,10 @@ def receive(job: Job, event: ProcessEvent, at: float) -> None:
     if event.attempt != job.attempt or event.rank is None or event.notice not in KINDS:
         return
     job.make_room(event.rank)
-    host = job.columns.hosts[event.rank]
+    columns, rank = job.columns, event.rank
     kind, sentence = VerdictKind(event.notice), _sentence(event.reason)
-    job.notices.append(Notice(kind, event.rank, host, sentence, event.seconds, at, event.attempt))
+    place = int(columns.local_rank_R[rank]), columns.devices[rank]
+    job.notices.append(Notice(kind, rank, columns.hosts[rank], sentence, event.seconds, at, event.attempt, *place))
 
 
 def known(job: Job, notice: Notice) -> Incident | None:

@@ -460,7 +460,8 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
         return ""
     outcome = "the rank continued or ended, as its notice states"
     if notice.kind is VerdictKind.WRONG_RESULT:
-        culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason)
+        place = notice.local_rank, notice.device
+        culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason, *place)
         _set(incident, culprits=(culprit,))
     else:
         outcome = f"the training function was restarted in the same process after {notice.seconds:.1f} s"

@@ -17,6 +17,7 @@ from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import hosts_named
+from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
 LINKS: Final = 8
 """Links of one line; ``more`` counts the others."""
@@ -71,7 +72,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
         *_restarts(jobs, names, since),
         *_lost_time(jobs, since, now),
         *_ended(jobs, since, now),
-        *_nodes(opened),
+        *_nodes(opened, jobs, since),
         *_stragglers(jobs, since),
     ]
     return {
@@ -170,14 +171,24 @@ def _ended(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]
     return lines
 
 
-def _nodes(opened: Iterable[Incident]) -> list[dict[str, Any]]:
-    counts = Counter(host for each in opened for host in hosts_named(each))
-    again = [(host, number) for host, number in counts.most_common() if number > 1]
+def _nodes(opened: Iterable[Incident], jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
+    named: dict[str, list[Incident]] = {}
+    for each in opened:
+        for host in hosts_named(each):
+            named.setdefault(host, []).append(each)
+    again = sorted(((host, found) for host, found in named.items() if len(found) > 1), key=lambda item: -len(item[1]))
     if not again:
         return []
+    slow = slow_by_host(jobs, since)
     verb = "was" if len(again) == 1 else "were"
-    links = [Link(f"{host}: {number} incidents", host=host) for host, number in again]
+    links = [Link(_node(host, found, slow.get(host, ())), host=host) for host, found in again]
     return [_line("nodes", f"{_count(len(again), 'node')} {verb} named by more than one incident.", links)]
+
+
+def _node(host: str, named: Sequence[Incident], slow: Sequence[tuple[Job, Straggler]]) -> str:
+    """``host-0: 6 incidents; GPU 5, rank 5: 5 crashes in 2 jobs``."""
+    gpu = standing_out(gpus_of(host, named, slow))
+    return f"{host}: {len(named)} incidents{'' if gpu is None else f'; {gpu.name}, {gpu.finding}'}"
 
 
 def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:

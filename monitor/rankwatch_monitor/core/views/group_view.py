@@ -1,22 +1,25 @@
-"""One group of the parallel layout: which of its ranks is behind or slow, its ranks, and their collectives.
+"""One group of the parallel layout: whether it causes the job's trouble or waits, its ranks, and their collectives.
 
 A group of one rank is left out wherever groups are listed: it is that rank.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.nodes import format_ranks
-from rankwatch_monitor.core.ranks import Ints
+from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+from rankwatch_monitor.core.straggler.lateness import OWN
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import (
+    LABELS,
     add_stragglers,
     coordinates_of,
     group_sizes,
@@ -25,6 +28,7 @@ from rankwatch_monitor.core.views.node_view import (
     of_states,
     worst_first,
 )
+from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 SHOWN: Final = 200
 """Ranks of a group in one answer, the worst first."""
@@ -33,6 +37,30 @@ BESIDE_SHOWN: Final = 256
 """Groups of a dimension in one answer, in the order of their numbers."""
 NOTABLE: Final = 0.05
 """Share of a step for which the others wait for a rank, from which a sentence names it."""
+
+
+class Role(StrEnum):
+    """What a group has to do with the trouble of its job."""
+
+    CAUSE = "cause"
+    WAITS = "waits"
+    CALM = "calm"
+    UNKNOWN = "unknown"
+
+
+class Standing(NamedTuple):
+    """Whether a group is the cause of what is wrong with its job, in a sentence."""
+
+    role: Role
+    text: str
+    blamed: tuple[int, ...] = ()
+    """The ranks that the others wait for, the first one first."""
+
+    def to_json(self, column_R: Ints) -> dict[str, Any]:
+        """For the API, with the group of the first of these ranks; ``column_R``: the group of each rank."""
+        first = self.blamed[0] if self.blamed else None
+        at = int(column_R[first]) if first is not None and first < len(column_R) and column_R[first] >= 0 else None
+        return {"role": str(self.role), "text": self.text, "rank": first, "number": at}
 
 
 def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] | None:
@@ -56,10 +84,11 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     for row in rows:
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
+    summary, standing = job_view.summary(job, now), _standing(job, ranks, late, now, known_late=known)
     iteration = job.columns.iteration_R[ranks]
     counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
     numbers = np.flatnonzero(sizes[dimension] > 1).tolist()
-    incident = job.open_incident if job.open_incident and job.open_incident.attempt == job.attempt else None
+    incident = job.open_incident
     states = [str(state) for code, state in enumerate(job_view.RANK_STATES) for _ in range(int(counts[code]))]
     return {
         "job": job.id,
@@ -75,7 +104,11 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
             "min": int(iteration[iteration >= 0].min()) if (iteration >= 0).any() else None,
             "max": int(iteration.max()) if (iteration >= 0).any() else None,
         },
-        "sentences": [*_standing(job, incident, ranks, late, known_late=known), f"{of_states(states)}."],
+        "label": {key: summary[key] for key in LABELS},
+        "todo": summary["todo"],
+        "standing": standing.to_json(column_R),
+        "summary": f"{of_states(states)}.",
+        "sentences": [standing.text, f"{of_states(states)}."],
         "beside": _beside(job, column_R, codes_R, numbers[:BESIDE_SHOWN]),
         "incident": None if incident is None else {"id": incident.id, "headline": headline(incident)},
         "ranks": rows,
@@ -83,44 +116,85 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     }
 
 
-def _standing(
-    job: Job, incident: Incident | None, ranks: Ints, late: np.ndarray[Any, Any], *, known_late: bool
-) -> list[str]:
-    """Which rank is behind or slow, the sentence that matters most first."""
+def _standing(job: Job, ranks: Ints, late: Floats, now: float, *, known_late: bool) -> Standing:
+    """Whether the group is the cause of what is wrong with the job."""
     inside = set(ranks.tolist())
-    if incident is not None and incident.culprits:
-        what = headline(incident).rstrip(".")
-        culprits = sorted(inside & {culprit.rank for culprit in incident.culprits})
-        if not culprits:
-            return ["No rank of this group is named by the open incident.", f"{what}."]
-        kind = "suspected" if not incident.confirmed else "the culprit" if len(culprits) == 1 else "culprits"
-        return [f"{what}.", f"{_capital(format_ranks(culprits))} {'is' if len(culprits) == 1 else 'are'} {kind}."]
-    slow = [each for each in job.performance.open_stragglers if each.rank in inside]
-    if slow:
-        lead, others = _capital(slow[0].reason.rstrip(".")), len(slow) - 1
-        named = lead if lead.startswith("Rank") else f"Rank {slow[0].rank} is slow: {lead}"
-        too = f" {others} more of its ranks {'is' if others == 1 else 'are'} slow." if others else ""
-        return [f"{named}.{too}"]
+    incident, quiet = job.open_incident, quiet_host(job, now)
+    if incident is not None and incident.attempt != job.attempt:
+        return Standing(Role.UNKNOWN, "The job restarts: no rank of the new attempt is named.")
+    if incident is not None:
+        blamed = tuple(culprit.rank for culprit in incident.culprits) if quiet is None else quiet.ranks
+        what = headline(incident).rstrip(".") if quiet is None else quiet.headline
+        if not blamed:
+            return Standing(Role.UNKNOWN, f"No rank is named as the cause yet: {_lower(what)}.")
+        if inside.isdisjoint(blamed):
+            return Standing(Role.WAITS, f"This group waits, it is not the cause: {_lower(what)}.", blamed)
+        is_cause = "is" if incident.confirmed else "may be"
+        return Standing(Role.CAUSE, f"This group {is_cause} the cause: {_lower(what)}.", blamed)
+    if job.ended is not None:
+        return Standing(Role.UNKNOWN, "The job is over: its ranks are shown as last reported.")
+    if slow := job.performance.open_stragglers:
+        own = [each for each in slow if each.rank in inside]
+        blamed, first = tuple(each.rank for each in own or slow), (own or slow)[0]
+        reason = first.reason.rstrip(".")
+        what = reason if reason.startswith("Rank") else f"rank {first.rank} is slow: {_lower(reason)}"
+        if not own:
+            return Standing(Role.WAITS, f"This group waits in each step, it is not the cause: {_lower(what)}.", blamed)
+        more = f" {len(own) - 1} more of its ranks {'is' if len(own) == 2 else 'are'} slow." if len(own) > 1 else ""
+        return Standing(Role.CAUSE, f"This group makes the others wait: {_lower(what)}.{more}", blamed)
     if not known_late:
-        return []
+        return Standing(Role.CALM, "Nothing is wrong with a rank of this group.")
     slowest = int(np.argmax(late))
     if late[slowest] < NOTABLE:
-        return ["No rank of this group makes the others wait."]
+        return Standing(Role.CALM, "No rank of this group makes the others wait.")
     count = int(np.sum(late >= NOTABLE))
     more = f" {count} of its ranks do so for {NOTABLE:.0%} or more." if count > 1 else ""
-    return [f"The others wait for rank {int(ranks[slowest])} for {late[slowest]:.0%} of each step.{more}"]
+    rank = int(ranks[slowest])
+    return Standing(Role.CALM, f"The others wait for rank {rank} for {late[slowest]:.0%} of each step.{more}", (rank,))
 
 
-def _beside(job: Job, column_R: Ints, codes_R: np.ndarray[Any, Any], numbers: list[int]) -> list[dict[str, Any]]:
-    """All groups of the dimension: the state of the worst rank of each, and how many are slow."""
+def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[dict[str, Any]]:
+    """All groups of the dimension: the state of the worst rank of each, how many are slow, step and time of a step."""
     slow_R = np.zeros(len(column_R), dtype=bool)
     slow_R[[each.rank for each in job.performance.open_stragglers if each.rank < len(slow_R)]] = True
     known_R = column_R >= 0
-    worst = np.zeros(int(column_R.max(initial=-1)) + 1, dtype=np.uint8)
+    size = int(column_R.max(initial=-1)) + 1
+    worst = np.zeros(size, dtype=np.uint8)
     np.maximum.at(worst, column_R[known_R], job_view.SEVERITY[codes_R[known_R]])
-    slow = np.bincount(column_R[known_R & slow_R], minlength=len(worst))
+    slow = np.bincount(column_R[known_R & slow_R], minlength=size)
     state_of = {int(severity): str(job_view.RANK_STATES[code]) for code, severity in enumerate(job_view.SEVERITY)}
-    return [{"number": number, "state": state_of[int(worst[number])], "slow": int(slow[number])} for number in numbers]
+    iteration_R = job.columns.iteration_R
+    reached = _greatest(size, column_R, known_R & (iteration_R >= 0), iteration_R.astype(np.float64))
+    work_R, step_R = _own_work(job, len(column_R))
+    work = _greatest(size, column_R, known_R & np.isfinite(work_R), work_R)
+    step = _greatest(size, column_R, known_R & np.isfinite(step_R), step_R)
+    return [
+        {
+            "number": number,
+            "state": state_of[int(worst[number])],
+            "slow": int(slow[number]),
+            "iteration": None if np.isnan(reached[number]) else int(reached[number]),
+            "work": None if np.isnan(work[number]) else float(work[number]),
+            "step": None if np.isnan(step[number]) else float(step[number]),
+        }
+        for number in numbers
+    ]
+
+
+def _own_work(job: Job, size: int) -> tuple[Floats, Floats]:
+    """Seconds of each rank's own work in its last profiled step, and of that step; NaN: not known; shape (R,)."""
+    parts_RP = job.performance.parts_RP[:size]
+    work_R, step_R = np.full(size, np.nan), np.full(size, np.nan)
+    work_R[: len(parts_RP)] = parts_RP[:, OWN].sum(axis=1)
+    step_R[: len(parts_RP)] = parts_RP.sum(axis=1)
+    return work_R, step_R
+
+
+def _greatest(size: int, column_R: Ints, chosen_R: Bools, value_R: Floats) -> Floats:
+    """The greatest value of each group over the chosen ranks; NaN: there is none."""
+    found = np.full(size, -np.inf)
+    np.maximum.at(found, column_R[chosen_R], value_R[chosen_R])
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def _collectives(job: Job, ranks: Ints) -> dict[str, Any]:
@@ -148,5 +222,6 @@ def _collectives(job: Job, ranks: Ints) -> dict[str, Any]:
     return {"incident": None, "at": None, "rows": []}
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _lower(text: str) -> str:
+    """A sentence as a part of another."""
+    return re.sub(r"^[A-Z](?=[a-z])", lambda first: first[0].lower(), text)

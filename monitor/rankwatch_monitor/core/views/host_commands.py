@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 def reach(host: str, *, slurm: bool = False) -> str:
@@ -45,10 +45,23 @@ def log(facts: Mapping[str, str]) -> str:
     return ""
 
 
-def device(local_rank: int) -> str:
-    """Show errors of a rank's GPU, on its host."""
-    which = f" -i {local_rank}" if local_rank >= 0 else ""
-    return f"nvidia-smi -q{which} -d ECC,ROW_REMAPPER,PERFORMANCE"
+def gpu(selector: str = "") -> str:
+    """Show errors, clocks, throttling and temperature of a GPU, on its host.
+
+    ``selector``: as ``nvidia-smi -i`` takes it; empty: all.
+    """
+    one = f" -i {shlex.quote(selector)}" if selector else ""
+    return f"nvidia-smi -q{one} -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE"
+
+
+def xid() -> str:
+    """Show what the driver reported of the GPUs, on their host."""
+    return "dmesg -T | grep -i xid"
+
+
+def processes(pids: Iterable[int]) -> str:
+    """Show whether processes run, sleep or are stuck in the kernel, on their host."""
+    return f"ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
 
 
 def _namespace(facts: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.views import downtime, ended, headline, rankings
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
+from rankwatch_monitor.core.views.todo import todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
 RANK_STATES: Final = tuple(RankState)
@@ -144,6 +145,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state)],
+        "todo": None if (next_one := todo(job, state, quiet)) is None else next_one.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),

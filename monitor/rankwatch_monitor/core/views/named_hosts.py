@@ -8,7 +8,9 @@ from typing import Any, Final
 from rankwatch.contract.enums import VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
 SHOWN: Final = 100
 """Hosts in one answer, those that were named most often."""
@@ -17,7 +19,9 @@ NOT_OF_A_HOST: Final = (VerdictKind.ORDERED, VerdictKind.RESTARTED_IN_PROCESS)
 
 def named_hosts(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     """Hosts of culprits of confirmed incidents, the most frequent first; an incident counts once for a host."""
-    rows = [_row(host, incidents) for host, incidents in incidents_by_host(jobs).items()]
+    jobs = list(jobs)
+    slow = slow_by_host(jobs)
+    rows = [_row(host, incidents, slow.get(host, ())) for host, incidents in incidents_by_host(jobs).items()]
     return sorted(rows, key=lambda row: (-row["incidents"], -row["last"]["opened_at"]))[:SHOWN]
 
 
@@ -38,12 +42,14 @@ def hosts_named(incident: Incident) -> set[str]:
     return {culprit.host for culprit in incident.culprits if culprit.host}
 
 
-def _row(host: str, incidents: list[Incident]) -> dict[str, Any]:
+def _row(host: str, incidents: list[Incident], slow: Iterable[tuple[Job, Straggler]]) -> dict[str, Any]:
     last = max(incidents, key=lambda incident: incident.opened_at)
+    gpu = standing_out(gpus_of(host, incidents, slow))
     return {
         "host": host,
         "incidents": len(incidents),
         "jobs": sorted({incident.job_id for incident in incidents}),
+        "gpu": None if gpu is None else f"{gpu.name}, {gpu.finding}",
         "last": {
             "job": last.job_id,
             "incident": last.id,

@@ -62,7 +62,11 @@ def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
     other = f"without {crash.host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
     return (
         read,
-        Step(f"Look for errors of its GPU on {crash.host}.", host_commands.device(local_rank), crash.host),
+        Step(
+            f"Look for errors of its GPU on {crash.host}.",
+            host_commands.gpu(str(local_rank) if local_rank >= 0 else ""),
+            crash.host,
+        ),
         Step(
             f"Launch the job again {other}: a crash that stays with rank {crash.rank} comes from data or code, "
             f"one that does not came from {crash.host}."

@@ -1,16 +1,21 @@
-"""What the incidents and ranks of all jobs state about one host, and what a person should do about it."""
+"""What the incidents and ranks of all jobs state about one host, and what a person should do about it.
+
+A host is *named* by confirmed incidents of which it is a culprit, as everywhere (:mod:`.named_hosts`). Suspicions, and
+incidents while it is quiet, are about it and do not count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RankState
+from rankwatch.contract.enums import CulpritClass, JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
+from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
@@ -21,6 +26,57 @@ SLURM_NAME: Final = "slurm_node"
 """Fact of a launcher: what Slurm calls its node."""
 OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
+PROCESSES: Final = 8
+"""Processes that a command names."""
+_REPORTS: Final = frozenset(map(str, set(RankState) - {RankState.SILENT, RankState.UNSEEN, RankState.DEAD}))
+
+
+class Presence(NamedTuple):
+    """In how many of the jobs that are not over, and have ranks on a host, something is heard of it."""
+
+    jobs: int
+    reporting: int
+    """A rank reports there."""
+    silent: tuple[str, ...]
+    """Titles of jobs of which nothing is heard there while it is heard elsewhere."""
+    lost: int
+    """Jobs of which nothing is heard anywhere."""
+    launchers: bool
+    """Whether a launcher reports."""
+
+    @property
+    def up(self) -> bool:
+        """Whether ranks report."""
+        return self.reporting > 0 or self.launchers
+
+    @property
+    def sentence(self) -> str:
+        """Whether the host is up; empty: no job runs there."""
+        if not self.jobs:
+            return ""
+        silent = f"it is silent in {_few(self.silent)}" if self.silent else ""
+        lost = f"{self.lost} {'job is' if self.lost == 1 else 'jobs are'} lost, on all nodes" if self.lost else ""
+        if self.reporting:
+            count = "its job" if self.jobs == 1 else f"{self.reporting} of {self.jobs} jobs"
+            lead = f"Ranks report in {count}, so the node is up"
+        else:
+            lead = f"No rank reports in {'its job' if self.jobs == 1 else f'any of {self.jobs} jobs'}"
+            lead += ", a launcher does, so the node is up" if self.up else ""
+        return f"{'; '.join(filter(None, (lead, silent, lost)))}."
+
+
+class Todo(NamedTuple):
+    """What a person should do about a host."""
+
+    text: str
+    here: tuple[str, ...] = ()
+    """Commands for the host itself."""
+    anywhere: tuple[str, ...] = ()
+    """Commands for any machine of the cluster."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {"text": self.text, "here": list(self.here), "anywhere": list(self.anywhere)}
 
 
 def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[tuple[Incident, str]]:
@@ -38,42 +94,77 @@ def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[tuple[In
     return sorted(found, key=lambda each: -each[0].opened_at)
 
 
-def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[tuple[Incident, str]]) -> str:
-    """Whether anything points to the host, in a sentence.
+def naming(about: Iterable[tuple[Incident, str]]) -> list[Incident]:
+    """Those of :func:`incidents_about` that name the host."""
+    return [incident for incident, named_as in about if named_as == CULPRIT]
+
+
+def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
+    """Whether the host is heard; ``parts``: what each job runs there, as in the view of a node."""
+    running = [part for part in parts if not part["over"] and part["total_ranks"]]
+    lost = [part for part in running if part["state"] == JobState.LOST]
+    silent = [part for part in running if part not in lost and _silent(part)]
+    reporting = sum(part not in lost and any(row["state"] in _REPORTS for row in part["ranks"]) for part in running)
+    launchers = any(
+        not (each["silent"] or each["lost"] or each["ended"])
+        for part in running
+        if part not in lost
+        for each in part["launchers"]
+    )
+    return Presence(len(running), reporting, tuple(map(_title, silent)), len(lost), launchers)
+
+
+def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]) -> str:
+    """What points to the host, or to one GPU of it, in a sentence.
 
     Args:
         host: its name.
         parts: what each job runs there, as in the view of a node.
-        about: the incidents about it, of :func:`incidents_about`.
+        named: the incidents that name it.
+        gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
     """
-    named = len({incident.job_id for incident, _ in about})
-    silent, slow = sum(map(_silent, parts)), sum(map(_slow, parts))
-    total = max(len(parts), named)
-    counted = [("was named in", named), ("is silent in", silent), ("has a slow rank in", slow)]
+    heard = presence(parts)
+    if _may_be_down(heard):
+        silent = len(heard.silent) + heard.lost
+        return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
+    if (gpu := standing_out(gpus)) is not None:
+        return f"{gpu.name} of {host}, {gpu.finding}."
+    jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
+    counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
     found = [f"{what} {number}" for what, number in counted if number]
     if not found:
         return "Nothing points to a fault of this node."
-    found[0] += f" of {total} job{'' if total == 1 else 's'}"
-    alone = "; one job alone is no sign of a fault of the node" if named + slow == 1 else ""
-    todo = ": check it before anything else" if named >= OFTEN or silent else alone
-    return f"{host} {', '.join(found)}{todo}."
+    found[0] += f" of {_jobs(max(len(parts), len(jobs)))}"
+    if len(jobs.union(slow)) == 1 and not heard.silent:
+        return f"{host} {', '.join(found)}: one job alone is no sign of a fault of the node."
+    several = len(jobs) >= OFTEN and sum(bool(gpu.weight) for gpu in gpus) >= OFTEN
+    return f"{host} {', '.join(found)}{'; no single GPU stands out' if several else ''}."
 
 
-def suspicious(parts: Sequence[Mapping[str, Any]], about: Sequence[tuple[Incident, str]]) -> bool:
-    """Whether the host should be checked."""
-    return bool(about) or any(map(_silent, parts)) or any(map(_slow, parts))
-
-
-def commands(jobs: Iterable[Job], host: str) -> list[str]:
-    """What to run to check the host, and, where its jobs run under Slurm, to give it no further jobs."""
-    names = (
-        node.registration.facts.get(SLURM_NAME)
-        for job in jobs
-        for node in job.nodes.values()
-        if node.registration.host == host
-    )
-    slurm = next(filter(None, names), None)
-    return [host_commands.reach(host), *([] if slurm is None else [host_commands.drain(slurm)])]
+def todo(
+    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]
+) -> Todo | None:
+    """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
+    heard, slurm = presence(parts), _slurm_name(jobs, host)
+    drain = () if slurm is None else (host_commands.drain(slurm),)
+    if _may_be_down(heard):
+        return Todo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
+    if (gpu := standing_out(gpus)) is not None:
+        crashed = any(culprit.kind is CulpritClass.DEAD for _, culprit in gpu.faults)
+        commands = (host_commands.gpu(gpu.selector), *((host_commands.xid(),) if crashed else ()))
+        text = f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
+        return Todo(text, commands, drain)
+    if heard.silent:
+        text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
+        quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
+        pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
+        return Todo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain)
+    if len({incident.job_id for incident in named}) >= OFTEN:
+        text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
+        return Todo(text, (host_commands.xid(), host_commands.gpu()), drain)
+    if named or any(map(_slow, parts)):
+        return Todo("Read what its job shows; the node needs no check for this alone.")
+    return None
 
 
 def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:
@@ -87,6 +178,16 @@ def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: 
     return None
 
 
+def _slurm_name(jobs: Iterable[Job], host: str) -> str | None:
+    names = (
+        node.registration.facts.get(SLURM_NAME)
+        for job in jobs
+        for node in job.nodes.values()
+        if node.registration.host == host
+    )
+    return next(filter(None, names), None)
+
+
 def _silent(part: Mapping[str, Any]) -> bool:
     """Whether nothing is received of what a job that is not over runs there."""
     if part["over"]:
@@ -97,3 +198,19 @@ def _silent(part: Mapping[str, Any]) -> bool:
 
 def _slow(part: Mapping[str, Any]) -> bool:
     return not part["over"] and any(row["straggler"] is not None for row in part["ranks"])
+
+
+def _may_be_down(heard: Presence) -> bool:
+    return not heard.up and bool(heard.silent or heard.lost)
+
+
+def _title(part: Mapping[str, Any]) -> str:
+    return str(part["name"] if part["name"] == part["job"] else f"{part['name']} ({part['job']})")
+
+
+def _few(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else _jobs(len(names))
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'' if number == 1 else 's'}"

@@ -22,6 +22,7 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
@@ -32,7 +33,7 @@ MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
 _URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
-_OF_SUMMARY: Final = (
+LABELS: Final = (
     *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
     *("open_incidents", "ended_at"),
 )
@@ -112,17 +113,21 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
     about = node_verdict.incidents_about(jobs, host, now)
     if not parts and not about:
         return None
-    of_id = {job.id: job for job in jobs}
-    check = node_verdict.suspicious(parts, about)
+    of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
+    gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
+    todo = node_verdict.todo(jobs, host, parts, named, gpus)
     return {
         "host": host,
-        "verdict": node_verdict.verdict(host, parts, about),
-        "commands": node_verdict.commands(jobs, host) if check else [],
+        "verdict": node_verdict.verdict(host, parts, named, gpus),
+        "presence": node_verdict.presence(parts).sentence,
+        "todo": None if todo is None else todo.to_json(),
+        "commands": [] if todo is None else [*todo.here, *todo.anywhere],
         "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(of_id[each.job_id], each, now, named_as=how) for each, how in about[:MOST_INCIDENTS]],
-        "named_by": len(about),
+        "named_by": len(named),
+        "gpus": [gpu.to_json() for gpu in gpus],
     }
 
 
@@ -136,11 +141,12 @@ def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
+        row["uuid"] = job.columns.devices[row["rank"]] or None
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
     return {
         "job": job.id,
-        **{key: summary[key] for key in _OF_SUMMARY},
+        **{key: summary[key] for key in LABELS},
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),

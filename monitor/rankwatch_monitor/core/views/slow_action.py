@@ -22,6 +22,7 @@ from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch_monitor.core.incident import exclusion, straggler_actions
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import host_commands
 
 RUNBOOK: Final = "runbook.html#rankwatchstraggler"
 LINK_RUNBOOK: Final = "runbook.html#rankwatchlinkslow"
@@ -102,8 +103,7 @@ def _command(job: Job, straggler: Straggler) -> str:
         return ""
     pid, local_rank = int(columns.pid_R[rank]), int(columns.local_rank_R[rank])
     if straggler.cause is Cause.COMPUTE:
-        device = f" -i {local_rank}" if local_rank >= 0 else ""
-        return f"nvidia-smi -q{device} -d CLOCK,PERFORMANCE,TEMPERATURE,ECC"
+        return host_commands.gpu(str(local_rank) if local_rank >= 0 else "")
     if straggler.cause is Cause.HOST:
         return "top -b -n 1 -o %CPU | head -20"
     return f"py-spy dump --subprocesses --pid {pid}" if pid > 0 else ""

@@ -32,7 +32,7 @@ _FLEET: Final = (
 
 
 def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[str]:
-    """All jobs as a table, each with its reason below it."""
+    """All jobs as a table, each with its reason below it, and what a person should do."""
     if not jobs:
         return ["no job yet: 'rankwatch run' starts one"]
     table = terminal.table(_FLEET, [_row(job, now) for job in jobs])
@@ -41,6 +41,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
         lines.append(line)
         if why := job.get("headline") or job["reason"]:
             lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
+        lines += _next(job, terminal)
     return lines
 
 
@@ -131,6 +132,12 @@ def _row(job: Json, now: float) -> list[Cell]:
     ]
 
 
+def _next(job: Json, terminal: Terminal) -> list[str]:
+    """What a person should do, in a few words; nothing, or an older monitor: no line."""
+    todo = job.get("todo")
+    return terminal.wrapped(f"next: {todo['text']}", "  ", "bold") if todo else []
+
+
 def _pace(job: Json) -> str:
     """Speed of a job that has not ended; 0 while it makes no progress, empty while unknown, as of a lost job."""
     speed = job["iterations_per_second"]
@@ -156,6 +163,8 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
     if job.get("next_step"):  # an older monitor has none
         lines += terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
+    else:
+        lines += _next(job, terminal)
     world = count(job["world_size"], "rank")
     reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
     facts = [reporting, f"attempt {job['attempt']}"]

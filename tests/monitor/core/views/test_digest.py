@@ -52,6 +52,13 @@ def test_incidents_time_and_nodes_are_told() -> None:
     found = told([scene.job], 0.0, scene.now)
     assert found["incidents"] == "2 hangs: a section took longer than its limit."
     assert found["nodes"] == "1 node was named by more than one incident."
+    [node] = next(
+        each["links"]
+        for each in digest([scene.job], 0.0, scene.now, 0.0, stored=True)["lines"]
+        if each["kind"] == "nodes"
+    )
+    host = scene.job.incidents[0].culprits[0].host
+    assert node["text"] == f"{host}: 2 incidents; GPU 1, rank 3: 2 hangs in 1 job"
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
     assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} GPU-hours."
     assert found["summary"] == f"2 incidents in 1 job, jobs held up for {lost:.0f} s"

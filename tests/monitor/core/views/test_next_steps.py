@@ -47,7 +47,10 @@ def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None
     read, look, launch = steps(registered(crashed_again(4), SLURM))
     assert read["text"].startswith("Read what rank 2 logged around step ")
     assert read["command"] == "scontrol show job 4711 | grep -E 'StdOut|StdErr'"
-    assert (look["host"], look["command"]) == ("host-1", "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,PERFORMANCE")
+    assert (look["host"], look["command"]) == (
+        "host-1",
+        "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+    )
     assert launch["text"].startswith("Launch the job again without host-1: ")
     *_, launch = steps(crashed_again(2, hosts=1))
     assert launch["text"].startswith("Launch the job again on another node: ")

@@ -1,68 +1,179 @@
-"""Whether a node is at fault, over all jobs, and what to do about it."""
+"""Whether a node or one of its GPUs is at fault, over all jobs, and what to do about it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Action, Cause, ScoreReference
+from rankwatch.contract.enums import Action, Cause, ProcessEventKind, ScoreReference
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views.node_view import one_node
+from rankwatch_monitor.core.views.named_hosts import named_hosts
+from rankwatch_monitor.core.views.node_view import glance, one_node, rows
+
+SLURM = "scontrol update nodename='n7;reboot' state=drain reason=rankwatch"
 
 
 def shown(host: str, *scenes: Scene) -> dict[str, Any]:
-    found = one_node([scene.job for scene in scenes], host, max(scene.now for scene in scenes))
+    now = max(scene.now for scene in scenes)
+    for scene in scenes:
+        scene.run(int(now - scene.now))
+    found = one_node([scene.job for scene in scenes], host, now)
     assert found is not None
     return found
 
 
-def test_culprits_suspects_and_quiet_hosts_are_all_named() -> None:
+def crashed(job: str, rank: int, times: int) -> Scene:
+    """A job of four ranks on two hosts of which one crashed several times."""
+    scene = Scene(4, hosts=2, job_id=job).run(20)
+    for attempt in range(2, 2 + times):
+        scene.die(rank, exit_code=1, message="CUDA error").run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+        scene.launch(attempt=attempt)
+        scene.run(15)
+    assert len(scene.job.incidents) == times
+    return scene
+
+
+def slow(scene: Scene, rank: int, host: str, device: str) -> Scene:
+    cause, reference = Cause.COMPUTE, ScoreReference.ROBUST
+    scene.job.performance.stragglers.append(
+        Straggler("s1", rank, host, device, cause, reference, "It is slow.", 5.0, 6.0, share=0.4)
+    )
+    return scene
+
+
+def on_device(scene: Scene, rank: int, uuid: str) -> Scene:
+    scene.ranks[rank].identity = scene.ranks[rank].identity._replace(device=uuid)
+    return scene.run(2)
+
+
+# One GPU --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it() -> None:
+    three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
+    found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
+    assert found["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1."
+    assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
+    assert found["todo"] == {
+        "text": "Check GPU 1 for errors; if it has any, or a job fails on it again, give host-1 no further job.",
+        "here": ["nvidia-smi -q -i 1 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"],
+        "anywhere": [],
+    }
+    first, second = found["gpus"]
+    assert (first["name"], first["faults"], first["slow"], first["history"]) == (
+        "GPU 1", 3, 1, "3 crashes in 2 jobs, slow in 1",
+    )  # fmt: skip
+    assert [(each["rank"], each["state"]) for each in first["ranks"]] == [(3, "running")] * 3
+    assert (second["name"], second["history"]) == ("GPU 0", "")
+
+
+def test_the_place_of_a_crash_is_known_while_no_rank_runs_and_after_a_restart_of_the_monitor() -> None:
+    scene = crashed("one", 3, 2)
+    scene.die(3, exit_code=1, message="CUDA error").run(1)
+    assert shown("host-1", scene)["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 1 job."
+    scene.reload()
+    assert shown("host-1", scene)["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 1 job."
+    elsewhere = shown("host-0", scene)
+    assert elsewhere["verdict"] == "Nothing points to a fault of this node."
+    assert elsewhere["todo"] is None
+
+
+def test_equal_faults_on_two_gpus_point_to_none_of_them() -> None:
+    found = shown("host-1", crashed("one", 2, 1), crashed("two", 3, 1))
+    assert found["verdict"] == "host-1 was named in 2 of 2 jobs; no single GPU stands out."
+    assert found["todo"]["here"] == [
+        "dmesg -T | grep -i xid",
+        "nvidia-smi -q -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+    ]
+
+
+def test_a_uuid_tells_gpus_of_one_local_rank_apart() -> None:
+    """Two jobs share the node, each with one GPU visible, which is the first of both."""
+    one, two = Scene(2, hosts=2, job_id="one").run(5), Scene(2, hosts=2, job_id="two").run(5)
+    on_device(one, 1, "GPU-5c1f09ab-77")
+    on_device(two, 1, "GPU-0d24e6cc-12")
+    slow(one, 1, "host-1", "GPU-5c1f09ab-77")
+    one.die(1, exit_code=1).run(1)
+    found = shown("host-1", one, two)
+    assert [(each["name"], each["uuid"], each["history"]) for each in found["gpus"]] == [
+        ("GPU GPU-5c1f09ab", "GPU-5c1f09ab-77", "1 crash in 1 job, slow in 1"),
+        ("GPU GPU-0d24e6cc", "GPU-0d24e6cc-12", ""),
+    ]
+    assert (
+        found["todo"]["here"][0] == "nvidia-smi -q -i GPU-5c1f09ab-77 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE"
+    )
+
+
+# The node -------------------------------------------------------------------------------------------------------------
+
+
+def test_suspicions_and_quiet_hosts_are_about_a_node_and_do_not_name_it() -> None:
     hung = Scene(4, hosts=2, job_id="hung", on_hang="log").run(40).hang(2).until_found()
-    quiet = Scene(4, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
     doubtful = Scene(4, hosts=2, job_id="doubtful", section_timeouts={}, reports_durations=True).run(40)
     doubtful.hang(2)
     doubtful.until(lambda: doubtful.job.open_incident is not None, within=400)
     assert not doubtful.incident.confirmed
-    quiet_alone = one_node([quiet.job], "host-1", quiet.now)
-    assert quiet_alone is not None
-    assert [each["named_as"] for each in quiet_alone["incidents"]] == ["quiet"]
-    assert quiet_alone["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
-    assert quiet_alone["verdict"] == "host-1 was named in 1 of 1 job, is silent in 1: check it before anything else."
-    found = one_node([hung.job, doubtful.job], "host-1", min(hung.now, doubtful.now))
+    jobs, now = [hung.job, doubtful.job], min(hung.now, doubtful.now)
+    found = one_node(jobs, "host-1", now)
     assert found is not None
     assert {each["job"]: each["named_as"] for each in found["incidents"]} == {"hung": "culprit", "doubtful": "suspect"}
-    assert found["verdict"].startswith("host-1 was named in 2 of 2 jobs")
-    assert found["verdict"].endswith(": check it before anything else.")
-    assert found["named_by"] == 2
+    assert found["verdict"] == "host-1 was named in 1 of 2 jobs: one job alone is no sign of a fault of the node."
+    [row] = named_hosts(jobs)
+    [on_map] = [each for each in rows(glance(jobs, now))["hosts"] if each[0] == "host-1"]
+    assert found["named_by"] == row["incidents"] == on_map[3] == 1, "the same on the page of the node, in list and map"
+
+
+def test_a_node_from_which_nothing_comes_may_be_down() -> None:
+    quiet = Scene(4, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
+    found = shown("host-1", quiet)
+    assert [each["named_as"] for each in found["incidents"]] == ["quiet"]
+    assert found["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
+    assert found["verdict"] == "host-1 is silent in 1 job, and nothing reports from it: it may be down."
+    assert found["todo"] == {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"]}
+
+
+def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_at() -> None:
+    quiet = Scene(4, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
+    lost = Scene(4, hosts=2, job_id="lost").run(9).cut_host(0).cut_host(1)
+    found = shown("host-1", quiet, lost, Scene(4, hosts=2, job_id="fine").run(400))
+    title = f"{quiet.job.name} (quiet)"
+    assert found["presence"] == (
+        f"Ranks report in 1 of 3 jobs, so the node is up; it is silent in {title}; 1 job is lost, on all nodes."
+    )
+    assert found["todo"]["text"] == f"The node is up: see whether the processes of {title} still run there."
+    assert found["todo"]["here"][0].startswith("ps -o pid,stat,etime,wchan:24,args -p ")
 
 
 def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> None:
     hung = Scene(4, hosts=2, on_hang="log").run(20).hang(2).until_found()
-    alone = "host-1 was named in 1 of 1 job; one job alone is no sign of a fault of the node."
-    assert shown("host-1", hung)["verdict"] == alone
+    alone = "host-1 was named in 1 of 1 job: one job alone is no sign of a fault of the node."
+    found = shown("host-1", hung)
+    assert found["verdict"] == alone
+    assert found["todo"]["here"] == found["todo"]["anywhere"] == []
     healthy = shown("host-0", hung)
     assert healthy["verdict"] == "Nothing points to a fault of this node."
-    assert (healthy["commands"], healthy["exclude"], healthy["incidents"]) == ([], None, [])
+    assert (healthy["todo"], healthy["exclude"], healthy["incidents"]) == (None, None, [])
 
 
 def test_a_slow_rank_counts_and_an_order_does_not() -> None:
-    scene = Scene(4, hosts=2).run(20)
-    scene.job.performance.stragglers.append(
-        Straggler("s1", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Its input is slow.", 5.0, 6.0, share=0.4)
-    )
+    scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     scene.order(Action.CAPTURE)
     found = shown("host-1", scene)
     assert found["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
     assert found["incidents"] == []
 
 
-def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs() -> None:
-    scene = Scene(4, hosts=2, on_hang="log").run(20).hang(2).until_found()
-    assert shown("host-1", scene)["commands"] == ["ping -c 3 -- host-1"]
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool) -> None:
+    scene = crashed("one", 3, 2)
     for node in scene.job.nodes.values():
         object.__setattr__(node.registration, "facts", {"slurm_node": "n7;reboot"})
-    drain = "scontrol update nodename='n7;reboot' state=drain reason=rankwatch"
-    assert shown("host-1", scene)["commands"] == ["ping -c 3 -- host-1", drain]
+    if silent:
+        scene.cut_host(0).cut_host(1).run(120)
+    anywhere = ["ping -c 3 -- host-1", SLURM] if silent else [SLURM]
+    assert shown("host-1", scene)["todo"]["anywhere"] == anywhere
 
 
 def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import group_view, job_view, node_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import of_states
+from support.windows import DATA, Ranks, slower
 
 
 @pytest.fixture
@@ -100,13 +102,22 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     assert first is not None
     assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
     assert last["states"] == {"hung": 1, "waiting": 1}
-    named = f"{headline(hung.incident)}."
-    assert last["sentences"] == [named, "Rank 2 is the culprit.", "Of 2 ranks, 1 is hung, 1 is waiting."]
-    assert first["sentences"][:2] == ["No rank of this group is named by the open incident.", named]
+    what = headline(hung.incident).replace("Rank", "rank")
+    assert last["standing"] == {
+        "role": "cause", "text": f"This group is the cause: {what}.", "rank": 2, "number": 1,
+    }  # fmt: skip
+    assert first["standing"] == {
+        "role": "waits", "text": f"This group waits, it is not the cause: {what}.", "rank": 2, "number": 1,
+    }  # fmt: skip
+    assert last["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
+    assert last["label"]["state"] == "hung"
+    assert last["todo"]["text"] == job_view.summary(hung.job, hung.now)["todo"]["text"]
     assert first["numbers"] == [0, 1]
+    step = hung.job.furthest_iteration
     assert last["beside"] == [
-        {"number": 0, "state": "waiting", "slow": 0}, {"number": 1, "state": "hung", "slow": 0}
-    ]  # fmt: skip
+        {"number": 0, "state": "waiting", "slow": 0, "iteration": step, "work": None, "step": None},
+        {"number": 1, "state": "hung", "slow": 0, "iteration": step, "work": None, "step": None},
+    ]
     assert last["collectives"]["incident"] in (None, hung.incident.id)
     json.dumps([last, first], allow_nan=False)
     assert group_view.group(hung.job, "pipeline", 7, hung.now) is None
@@ -123,9 +134,60 @@ def test_a_group_with_a_slow_rank_begins_with_it() -> None:
     last, first = (group_view.group(scene.job, "pipeline", stage, scene.now) for stage in (1, 0))
     assert last is not None
     assert first is not None
-    assert last["sentences"] == [f"{reason}.", "All 2 ranks are running."]
-    assert first["sentences"] == ["All 2 ranks are running."]
+    claim = reason.replace("Rank", "rank")
+    assert (last["standing"]["role"], first["standing"]["role"]) == ("cause", "waits")
+    assert last["standing"]["text"] == f"This group makes the others wait: {claim}."
+    assert first["standing"]["text"] == f"This group waits in each step, it is not the cause: {claim}."
+    assert (first["standing"]["rank"], first["standing"]["number"]) == (3, 1)
     assert [each["slow"] for each in first["beside"]] == [0, 1]
+
+
+def test_a_suspicion_may_be_the_cause_and_a_silent_host_is_before_it_is_named() -> None:
+    doubtful = Scene(4, hosts=2, section_timeouts={}, reports_durations=True).run(40).hang(2)
+    doubtful.until(lambda: doubtful.job.open_incident is not None, within=400)
+    quiet = Scene(4, hosts=2, on_hang="log").run(30).cut_host(1).run(25)
+    for scene, lead in (
+        (doubtful, "This group may be the cause: rank 2"),
+        (quiet, "This group is the cause: node host-1"),
+    ):
+        scene.job.performance._grow(4)
+        scene.job.performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
+        last, first = (group_view.group(scene.job, "pipeline", stage, scene.now) for stage in (1, 0))
+        assert last is not None
+        assert first is not None
+        assert last["standing"]["text"].startswith(lead)
+        assert (last["standing"]["role"], first["standing"]["role"]) == ("cause", "waits")
+
+
+def test_no_group_is_the_cause_while_none_is_named_or_after_a_restart() -> None:
+    def standing(scene: Scene) -> dict[str, Any]:
+        scene.job.performance._grow(4)
+        scene.job.performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
+        found = group_view.group(scene.job, "pipeline", 1, scene.now)
+        assert found is not None
+        standing: dict[str, Any] = found["standing"]
+        return standing
+
+    alike = Scene(4, hosts=2, on_hang="log").run(20).stall().until_found()
+    assert standing(alike)["role"] == "unknown"
+    assert standing(alike)["rank"] is None
+    restarted = Scene(4, hosts=2).run(20).hang(2)
+    restarted.until(lambda: restarted.state == "recovering" and restarted.job.attempt == 2)
+    assert standing(restarted)["text"] == "The job restarts: no rank of the new attempt is named."
+    fine = standing(Scene(4, hosts=2).run(20))
+    assert (fine["role"], fine["text"]) == ("calm", "Nothing is wrong with a rank of this group.")
+
+
+def test_groups_are_compared_by_the_own_work_of_their_slowest_rank() -> None:
+    """All steps take as long; the group that others wait for works in more of it."""
+    ranks = Ranks(8, stages=2, noise=0.0, work=(0.02, 0.08, 0.4))
+    ranks.run(3, slower(1, DATA, 0.2))
+    found = group_view.group(ranks.job, "pipeline", 1, ranks.now)
+    assert found is not None
+    works = {each["number"]: (round(each["work"], 3), round(each["step"], 3)) for each in found["beside"]}
+    assert sorted(works.values()) == [(0.5, 0.72), (0.7, 0.72)]
+    slow = int(ranks.job.performance.layout.pipeline_R[1])
+    assert works[slow] == (0.7, 0.72)
 
 
 def test_a_group_of_one_rank_is_listed_nowhere(hung: Scene) -> None:

@@ -22,7 +22,7 @@ def slowed(part: int, rank: int = 5, *, launchers: bool = True, **policy: object
     [
         (DATA, Cause.DATA, "what feeds rank 5 on host-0", "py-spy dump --subprocesses --pid 1005"),
         (HOST, Cause.HOST, "the CPUs of host-0", "top -b -n 1 -o %CPU | head -20"),
-        (COMPUTE, Cause.COMPUTE, "the GPU of rank 5 on host-0", "nvidia-smi -q -i 5 -d CLOCK,"),
+        (COMPUTE, Cause.COMPUTE, "the GPU of rank 5 on host-0", "nvidia-smi -q -i 5 -d ECC,"),
     ],
 )
 def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cause, words: str, command: str) -> None:

@@ -4,6 +4,8 @@ import type { JobSummary } from "../src/api/types";
 import { alarm, headline, labelOf, matching, recoveringSince, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
+/** Of the digest. */
+const HOURS = 12;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
   ({ id, name: `${id}-name`, state, world_size: 8, started_at: NOW - 3600, ended_at: null, goodput: 0.9, open_incidents: 0, reason: "", ...facts }) as JobSummary;
 
@@ -14,25 +16,25 @@ const fleet = [
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).join(" ");
 
 test("what waits for a person stands first, then suspicions, slow jobs", () => {
-  assert.equal(ids(sorted(fleet, "urgency", NOW)), "hung failed sus slow ok old done");
+  assert.equal(ids(sorted(fleet, "urgency", NOW, HOURS)), "hung failed sus slow ok old done");
 });
 
 test("a job that failed lately has a colour", () => {
-  assert.deepEqual(fleet.slice(0, 3).map((each) => alarm(each, NOW)), ["", "", "failed"]);
+  assert.deepEqual(fleet.slice(0, 3).map((each) => alarm(each, NOW, HOURS)), ["", "", "failed"]);
 });
 
 test("the list is sorted as chosen", () => {
-  assert.equal(ids(sorted(fleet, "name", NOW)), "done failed hung ok old slow sus");
-  assert.equal(sorted(fleet, "most ranks", NOW)[0]!.id, "ok");
-  assert.equal(sorted(fleet, "lowest goodput", NOW)[0]!.id, "ok");
-  assert.equal(sorted([...fleet, job("new", "running", { started_at: NOW })], "newest", NOW)[0]!.id, "new");
+  assert.equal(ids(sorted(fleet, "name", NOW, HOURS)), "done failed hung ok old slow sus");
+  assert.equal(sorted(fleet, "most ranks", NOW, HOURS)[0]!.id, "ok");
+  assert.equal(sorted(fleet, "lowest goodput", NOW, HOURS)[0]!.id, "ok");
+  assert.equal(sorted([...fleet, job("new", "running", { started_at: NOW })], "newest", NOW, HOURS)[0]!.id, "new");
 });
 
 test("suspicions and recent failures are counted in the headline", () => {
-  assert.equal(headline(fleet, NOW), "1 job needs you (1 hung), 1 suspected, 1 slow, 1 failed in the last 12 h");
-  assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW), "1 job suspected");
-  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW), "One job, no trouble, 1 failed in the last 12 h");
-  assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW), "No job is running");
+  assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed), 1 suspected, 1 slow");
+  assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW, HOURS), "1 job suspected");
+  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW, HOURS), "1 job needs you (1 failed)");
+  assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");
 });
 
 test("jobs are found by words of name, id or reason, and by state", () => {
@@ -48,7 +50,7 @@ test("a job in trouble has one word and its age", () => {
   };
   assert.equal(shown("hung"), "hung 12 min");
   assert.equal(shown("lost"), "lost 12 min");
-  assert.equal(shown("recovering", { trouble_since: NOW - 45 }), "recovering 45 s");
+  assert.equal(shown("recovering", { trouble_since: NOW - 45 }), "restarting 45 s");
   assert.equal(shown("running", { open_incidents: 1, reason: "suspected: rank 3 is behind" }), "suspected 12 min");
   assert.equal(shown("running", { verdict: "worker" }), "slow 12 min");
   assert.equal(shown("running", { verdict: "no_step" }), "no step 12 min");
@@ -59,18 +61,24 @@ test("a job in trouble has one word and its age", () => {
 
 test("a suspicion is marked as one, an order that is carried out is none", () => {
   const suspected = job("a", "running", { open_incidents: 1, reason: "suspected: Rank 3 is behind.", headline: "Rank 3 is behind" });
-  assert.deepEqual([whyOf(suspected), alarm(suspected, NOW)], ["Suspected: rank 3 is behind", "suspected"]);
+  assert.deepEqual([whyOf(suspected), alarm(suspected, NOW, HOURS)], ["Suspected: rank 3 is behind", "suspected"]);
   assert.equal(whyOf(job("a", "running", { open_incidents: 1, reason: "Suspected: rank 3" })), "Suspected: rank 3");
   const ordered = job("a", "running", { open_incidents: 1, reason: "a capture was ordered", headline: "A capture was ordered" });
-  assert.deepEqual([whyOf(ordered), alarm(ordered, NOW)], ["A capture was ordered", ""]);
-  assert.equal(headline([ordered], NOW), "One job, no trouble");
+  assert.deepEqual([whyOf(ordered), alarm(ordered, NOW, HOURS)], ["A capture was ordered", ""]);
+  assert.equal(headline([ordered], NOW, HOURS), "One job, no trouble");
 });
 
-test("the headline separates what needs a person from what recovers by itself, over the hours of the digest", () => {
+test("the headline separates what needs a person from what restarts by itself, over the hours of the digest", () => {
   const ill = [job("a", "hung"), job("b", "hung"), job("c", "lost"), job("d", "recovering"), job("e", "recovering"), job("f", "failed", { ended_at: NOW - 20 * 3600 })];
-  assert.equal(headline(ill, NOW), "3 jobs need you (2 hung, 1 lost), 2 recover by themselves");
-  assert.equal(headline(ill, NOW, 24), "3 jobs need you (2 hung, 1 lost), 2 recover by themselves, 1 failed in the last 24 h");
-  assert.equal(headline([job("d", "recovering")], NOW), "1 job recovers by itself");
+  assert.equal(headline(ill, NOW, HOURS), "3 jobs need you (2 hung, 1 lost), 2 restarting");
+  assert.equal(headline(ill, NOW, 24), "4 jobs need you (2 hung, 1 lost, 1 failed), 2 restarting");
+  assert.equal(headline([job("d", "recovering")], NOW, HOURS), "1 job restarting");
+});
+
+test("an age agrees with the clock of the page and the time beside it, to the second", () => {
+  const each = job("a", "hung", { trouble_since: NOW + 15.2 });
+  assert.equal(troubleAge(each, NOW + 40.9), "25\u2009s");
+  assert.equal(troubleAge(each, NOW + 75.1), "1\u2009min");
 });
 
 test("a recovering job has the age of its recovery, not that of the hang", () => {

@@ -31,6 +31,8 @@ export interface JobSummary {
   trouble_since?: number | null;
   /** Since when it is being restarted, in unix seconds; null: it is not. */
   recovering_since?: number | null;
+  /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
+  todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -476,6 +478,8 @@ export interface NamedHost {
   host: string;
   incidents: number;
   jobs: string[];
+  /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
+  gpu?: string | null;
   last: { job: string; incident: string; opened_at: number; headline: string };
 }
 
@@ -551,11 +555,26 @@ export interface NodeDetail {
     /** Whether the node is its culprit, its suspect, or quiet while it is open. Absent with older monitors. */
     named_as?: "culprit" | "suspect" | "quiet";
   }[];
+  /** Confirmed incidents of which it is a culprit. */
   named_by: number;
-  /** Whether anything points to a fault of the node. This and the next two are absent with older monitors. */
+  /** What points to the node, or to one GPU of it. This and what follows are absent with older monitors. */
   verdict?: string;
-  /** What to run to check it; empty: nothing points to it. */
-  commands?: string[];
+  /** In how many jobs it is heard; empty: none runs there. */
+  presence?: string;
+  /** What to do about it, with commands to run on the node and on any machine of the cluster; null: nothing points to it. */
+  todo?: { text: string; here: string[]; anywhere: string[] } | null;
+  /** The one with the most faults first. */
+  gpus?: {
+    name: string;
+    uuid: string | null;
+    /** Confirmed incidents, and jobs in which it was slow. */
+    faults: number;
+    slow: number;
+    /** "5 crashes in 2 jobs, slow in 1"; empty: none. */
+    history: string;
+    ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
+    reading: Device | null;
+  }[];
   /** A job that can be restarted without it. */
   exclude?: { job: string; name: string; ranks: number[] } | null;
 }
@@ -568,14 +587,22 @@ export interface GroupDetail {
   number: number;
   /** Of the groups of more than one rank. */
   numbers: number[];
-  /** Those groups, truncated: the state of the worst rank of each, and how many are slow. Absent with older monitors. */
-  beside?: { number: number; state: RankState; slow: number }[];
+  /**
+   * Those groups, truncated: the state of the worst rank of each, how many are slow, the furthest step, and in seconds the longest own
+   * work of a rank within a step and that step; null: not known.
+   */
+  beside: { number: number; state: RankState; slow: number; iteration: number | null; work: number | null; step: number | null }[];
   attempt: number;
   total_ranks: number;
   hosts: number;
   iterations: { min: number | null; max: number | null };
-  /** Which rank is behind or slow, then the states; what matters most first. */
-  sentences: string[];
+  /** What the job is labelled by. */
+  label: Labelled;
+  todo: JobSummary["todo"];
+  /** Whether the group is the cause of what is wrong with the job; the first rank that the others wait for, and the group it is in. */
+  standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; rank: number | null; number: number | null };
+  /** How many ranks are in each state. */
+  summary: string;
   incident: { id: string; headline: string } | null;
   /** The worst first, truncated. */
   ranks: PlacedRank[];

@@ -1,12 +1,12 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
 import type { JobElsewhere, JobState, JobSummary, Labelled } from "../api/types";
-import { roughly } from "./text";
+import { elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
 
 /** What a job is called everywhere: its state, and of a running one what is wrong with it. */
-export type Label = JobState | "suspected" | "slow" | "no step";
+export type Label = Exclude<JobState, "recovering"> | "restarting" | "suspected" | "slow" | "no step";
 
 export function isElsewhere(job: Labelled | Listed): job is JobElsewhere {
   return "monitor" in job;
@@ -14,7 +14,6 @@ export function isElsewhere(job: Labelled | Listed): job is JobElsewhere {
 
 /** In the order of the list; the first three are trouble, the first five are active. */
 export const STATES: readonly JobState[] = ["hung", "lost", "recovering", "starting", "running", "failed", "stopped", "finished"];
-const DAY = 86_400;
 const HOUR = 3600;
 
 export const isTroubled = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 3;
@@ -27,12 +26,15 @@ const isSlow = (job: Labelled | Listed): boolean =>
 export const isSuspected = (job: Labelled | Listed): boolean =>
   !isElsewhere(job) && job.state === "running" && job.open_incidents > 0 && SUSPECTED.test(job.reason);
 const SUSPECTED = /^suspected\b/i;
-const hasFailed = (job: Labelled | Listed, now: number, within = DAY): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) <= within;
+const hasFailed = (job: Labelled | Listed, now: number, hours: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) <= hours * HOUR;
 
 /** One word for how a job stands. */
 export function labelOf(job: Labelled | Listed): Label {
-  return isSuspected(job) ? "suspected" : isSlow(job) ? "slow" : hasNoStep(job) ? "no step" : job.state;
+  return isSuspected(job) ? "suspected" : isSlow(job) ? "slow" : hasNoStep(job) ? "no step" : wordOf(job.state);
 }
+
+/** A state as people call it: a job recovers by a restart of its ranks. */
+export const wordOf = (state: JobState): Exclude<JobState, "recovering"> | "restarting" => (state === "recovering" ? "restarting" : state);
 
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. */
 export function whyOf(job: Labelled): string {
@@ -43,7 +45,7 @@ export function whyOf(job: Labelled): string {
 /** How long the job has been as its label states: "12 min"; empty: it is well, or that is not known. */
 export function troubleAge(job: Labelled | Listed, now: number): string {
   if (isElsewhere(job) || job.trouble_since == null) return "";
-  const age = roughly(now - (recoveringSince(job) ?? job.trouble_since));
+  const age = roughly(elapsed(recoveringSince(job) ?? job.trouble_since, now));
   return job.state === "failed" ? `${age} ago` : age;
 }
 
@@ -52,15 +54,15 @@ export function recoveringSince(job: Labelled | Listed): number | null {
   return isElsewhere(job) || job.state !== "recovering" ? null : job.recovering_since ?? null;
 }
 
-/** How urgent a row is, for its colour; empty: it is not. */
-export function alarm(job: Labelled | Listed, now: number): "failed" | "suspected" | "slow" | "" {
-  if (hasFailed(job, now)) return "failed";
+/** How urgent a row is, for its colour; empty: it is not. `hours`: in which a failure counts, those of the digest. */
+export function alarm(job: Labelled | Listed, now: number, hours: number): "failed" | "suspected" | "slow" | "" {
+  if (hasFailed(job, now, hours)) return "failed";
   return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
 }
 
-/** What waits for a person first: hung, lost, failed lately; then what is recovering, suspicions, slow jobs; then by state. */
-function urgency(job: Listed, now: number): number {
-  if (hasFailed(job, now)) return 2;
+/** What waits for a person first: hung, lost, failed lately; then what is restarting, suspicions, slow jobs; then by state. */
+function urgency(job: Listed, now: number, hours: number): number {
+  if (hasFailed(job, now, hours)) return 2;
   if (isTroubled(job)) return job.state === "recovering" ? 3 : STATES.indexOf(job.state);
   if (isSuspected(job)) return 4;
   return isSlow(job) || hasNoStep(job) ? 5 : 6 + STATES.indexOf(job.state);
@@ -69,11 +71,11 @@ function urgency(job: Listed, now: number): number {
 export const SORTS = ["urgency", "newest", "name", "most ranks", "lowest goodput"] as const;
 export type Sort = (typeof SORTS)[number];
 
-export function sorted(jobs: readonly Listed[], by: Sort, now: number): Listed[] {
+export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: number): Listed[] {
   const newest = (a: Listed, b: Listed) => (b.started_at ?? 0) - (a.started_at ?? 0);
   const goodput = (job: Listed) => (isElsewhere(job) ? null : job.goodput) ?? 2;
   const order: Record<Sort, (a: Listed, b: Listed) => number> = {
-    urgency: (a, b) => urgency(a, now) - urgency(b, now),
+    urgency: (a, b) => urgency(a, now, hours) - urgency(b, now, hours),
     newest,
     name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
     "most ranks": (a, b) => b.world_size - a.world_size,
@@ -91,24 +93,19 @@ export function matching(jobs: readonly Listed[], text: string, state: string): 
   });
 }
 
-/** What needs a person, then what recovers by itself, suspicions and slow jobs; failures within the hours of the digest below it. */
-export function headline(jobs: readonly Listed[], now: number, hours = 12): string {
+/** What needs a person, then what restarts by itself, suspicions and slow jobs; failures within the hours of the digest below it. */
+export function headline(jobs: readonly Listed[], now: number, hours: number): string {
   const number = (which: (job: Listed) => boolean) => jobs.filter(which).length;
-  const inState = (state: JobState) => number((job) => job.state === state);
-  const [hung, lost, recovering, suspected, slow] = [inState("hung"), inState("lost"), inState("recovering"), number(isSuspected), number(isSlow)];
-  const failed = number((job) => hasFailed(job, now, hours * HOUR));
-  const need = hung + lost;
-  const kinds = [hung > 0 && `${hung} hung`, lost > 0 && `${lost} lost`].filter(Boolean).join(", ");
-  const parts = [
-    need > 0 && `${need} ${need === 1 ? "job needs" : "jobs need"} you (${kinds})`,
-    recovering > 0 && `${recovering} ${recovering === 1 ? "recovers by itself" : "recover by themselves"}`,
-    suspected > 0 && `${suspected} suspected`,
-  ].filter((part) => part !== false);
-  if (parts.length > 0 && need === 0) parts[0] = parts[0]!.replace(/^\d+/, (first) => `${first} ${first === "1" ? "job" : "jobs"}`);
-  if (parts.length === 0) parts.push(calm(number(isActive), number(hasNoStep), slow));
-  else if (slow > 0) parts.push(`${slow} slow`);
-  if (failed > 0) parts.push(`${failed} failed in the last ${span(hours)}`);
-  return parts.join(", ");
+  const counted = (counts: readonly [number, string][]) => counts.filter(([count]) => count > 0).map(([count, what]) => `${count} ${what}`);
+  const inState = (wanted: JobState) => number(({ state }) => state === wanted);
+  const needing: readonly [number, string][] = [[inState("hung"), "hung"], [inState("lost"), "lost"], [number((job) => hasFailed(job, now, hours)), "failed"]];
+  const need = needing.reduce((sum, [count]) => sum + count, 0);
+  const slow = number(isSlow);
+  const parts = counted([[inState("recovering"), "restarting"], [number(isSuspected), "suspected"]]);
+  if (need > 0) parts.unshift(`${need} ${need === 1 ? "job needs" : "jobs need"} you (${counted(needing).join(", ")})`);
+  if (parts.length === 0) return calm(number(isActive), number(hasNoStep), slow);
+  parts[0] = parts[0]!.replace(/^(\d+) (?=restarting|suspected)/, (_, first: string) => `${first} ${first === "1" ? "job" : "jobs"} `);
+  return [...parts, ...counted([[slow, "slow"]])].join(", ");
 }
 
 /** "12 h", "7 days", as the digest is headed. */

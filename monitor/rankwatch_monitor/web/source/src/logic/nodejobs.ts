@@ -4,7 +4,7 @@ import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
 import { alike } from "./alike";
 import { deviceFacts } from "./device";
 import { whyOf } from "./fleet";
-import { clock, duration, percent, range, wholeDuration, words, zoned } from "./text";
+import { clock, duration, elapsed, percent, range, wholeDuration, words, zoned } from "./text";
 
 export type Part = NodeDetail["jobs"][number];
 
@@ -16,7 +16,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
   const gone = silent === true && seen !== undefined;
   const ended = launcher.ended === null ? "" : `ended: ${launcher.ended_reason || words(launcher.ended)}`;
   return `Launcher ${launcher.node}, process ${launcher.launcher_pid}: ${[
-    gone ? `last state ${launcher.role}, not heard for ${wholeDuration(now - seen)} (since ${clock(seen, now)})` : launcher.role,
+    gone ? `last state ${launcher.role}, not heard for ${wholeDuration(elapsed(seen, now))} (since ${clock(seen, now)})` : launcher.role,
     launcher.role_reason,
     launcher.lost === null ? "" : `lost: ${launcher.lost}`,
     ended || (gone ? "" : `last message ${duration(launcher.last_seen_age)} ago`),
@@ -25,7 +25,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
 
 /** What is wrong with a job, by the clock of the page where that names a silence. */
 export function whyHere(part: Part, now: number): string {
-  if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(now - part.trouble_since)}`;
+  if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(elapsed(part.trouble_since, now))}`;
   return zoned(whyOf(part), now);
 }
 

@@ -43,9 +43,9 @@ export function restOf(sentence: string, above: string): string {
   return rest.charAt(0).toUpperCase() + rest.slice(1);
 }
 
-/** Whether the text above already contains a sentence. */
+/** Whether the text above already contains a sentence, by itself or as a part of another. */
 export function isShown(sentence: string, above: string): boolean {
-  return sentence !== "" && above.includes(sentence);
+  return sentence !== "" && above.toLowerCase().includes(sentence.toLowerCase());
 }
 
 /** Without slow ranks: healthy, or without a completed step, which the headline of the job states. */

@@ -49,10 +49,13 @@ export function roughly(seconds: number): string {
   return wholeDuration(seconds).replace(/ .*/, "");
 }
 
+/** Whole seconds from one moment to another, as the clocks beside them show it: from 14:01:15 to 14:01:40 it is 25 s. */
+export const elapsed = (then: number, now: number): number => Math.max(0, Math.floor(now) - Math.floor(then));
+
 /** "12 min ago", from unix seconds. */
 export function ago(then: number | null, now: number): string {
   if (then === null) return "–";
-  return now - then < 1 ? "just now" : `${wholeDuration(now - then)} ago`;
+  return elapsed(then, now) < 1 ? "just now" : `${wholeDuration(elapsed(then, now))} ago`;
 }
 
 function timeOfDay(at: Date): string {

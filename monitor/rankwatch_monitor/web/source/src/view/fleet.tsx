@@ -7,14 +7,15 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, percent, rate, roughly, zoned } from "../logic/text";
+import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
+import { NextAction } from "./nextlink";
 import { NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
 import { Sparkline } from "./sparkline";
@@ -35,9 +36,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   useEffect(() => () => watch.close(), [watch]);
   const jobs = watch.jobs.value;
   const at = asOf.value;
-  const worst = jobs?.length ? sorted(jobs, "urgency", at)[0]! : null;
+  const span = hours ?? HOURS[0];
+  const worst = jobs?.length ? sorted(jobs, "urgency", at, span)[0]! : null;
   const unknown = stale.value !== null;
-  const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${worst.state}: ${worst.name}` : "";
+  const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${labelOf(worst)}: ${worst.name}` : "";
   useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
   if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
@@ -45,10 +47,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const speeds = watch.sparklines.value;
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
-  const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at) : sorted(jobs, "urgency", at);
+  const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at, span) : sorted(jobs, "urgency", at, span);
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
-      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, hours ?? HOURS[0])}</h1>
+      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
       <DigestSection hours={hours} />
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
@@ -60,7 +62,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       {visible.length > 0 && <Heads speeds={drawn} />}
       <ul class="jobs">
         {visible.map((job) => (
-          <JobRow key={job.id} job={job} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
+          <JobRow key={job.id} job={job} hours={span} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
         ))}
       </ul>
       {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
@@ -72,20 +74,22 @@ export function Fleet({ hours }: { hours: number | undefined }) {
 /** Nodes that more than one incident has named: a driver, a link or a disk there may need a repair. */
 function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
   if (hosts.length === 0) return null;
+  const known = hosts.some(({ gpu }) => gpu != null);
   return (
     <section class="hosts" aria-labelledby="hosts">
       <h2 id="hosts">Nodes named more than once</h2>
       <div class="scroll" tabIndex={0}>
         <table>
           <thead>
-            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th><th scope="col">Last</th></tr>
+            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
           </thead>
           <tbody>
-            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, last }) => (
+            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, gpu = null, last }) => (
               <tr key={host}>
                 <th scope="row"><NodeLink host={host} /></th>
                 <td class="number">{count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
+                {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
                 <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
               </tr>
             ))}
@@ -107,7 +111,7 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
         State{" "}
         <select value={state} onChange={(event) => (state.value = event.currentTarget.value)}>
           <option value="">all</option>
-          {present.map((each) => <option key={each} value={each}>{each} ({jobs.filter((job) => job.state === each).length})</option>)}
+          {present.map((each) => <option key={each} value={each}>{wordOf(each)} ({jobs.filter((job) => job.state === each).length})</option>)}
         </select>
       </label>
       <label>
@@ -123,7 +127,7 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
 }
 
 function coarse(then: number | null): string {
-  return then === null ? "–" : asOf.value - then < 1 ? "just now" : `${roughly(asOf.value - then)} ago`;
+  return then === null ? "–" : elapsed(then, asOf.value) < 1 ? "just now" : `${roughly(elapsed(then, asOf.value))} ago`;
 }
 
 /** Names of the columns, on wide screens; each figure also carries its name for narrow ones and screen readers. */
@@ -142,11 +146,11 @@ function isOld(job: Listed, at: number): boolean {
 }
 
 /** `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */
-function JobRow({ job, sparklines, speeds }: { job: Listed; sparklines: Sparklines | null; speeds: boolean }) {
+function JobRow({ job, hours, sparklines, speeds }: { job: Listed; hours: number; sparklines: Sparklines | null; speeds: boolean }) {
   const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
   const age = stale.value === null ? troubleAge(job, asOf.value) : "";
   return (
-    <li data-state={job.state} class={alarm(job, asOf.value) || undefined}>
+    <li data-state={job.state} class={alarm(job, asOf.value, hours) || undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
           <JobMark state={job.state} label={labelOf(job)} />
@@ -165,6 +169,7 @@ function JobRow({ job, sparklines, speeds }: { job: Listed; sparklines: Sparklin
           </>
         )}
       </a>
+      {!isElsewhere(job) && job.todo != null && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo} why={why} /></p>}
     </li>
   );
 }

@@ -5,11 +5,13 @@ import type { Dimension, GroupDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
+import { labelOf, troubleAge } from "../logic/fleet";
 import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
-import { clock, count, plural } from "../logic/text";
+import { isTrouble } from "../logic/severity";
+import { clock, count, duration, plural, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
-import { Facts } from "./facts";
-import { RankMark } from "./marks";
+import { JobMark, RankMark } from "./marks";
+import { NextAction } from "./nextlink";
 import { NoPlace } from "./node";
 import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
@@ -23,41 +25,62 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const group = watch.answer.value;
   if (watch.unknown.value !== null) return <NoGroup job={job} dimension={dimension} number={number} detail={watch.unknown.value.message} />;
   if (group === null) return <p class="loading">Loading group {dimension} {number}.</p>;
-  const { min, max } = group.iterations;
-  const [first, ...others] = group.sentences;
-  const named = group.incident && `${group.incident.headline.replace(/\.$/, "")}.`; // the link to the incident has the same words
-  const { collectives } = group;
+  const { collectives, incident, label, standing, todo } = group;
   const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
+  const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
-    <article class="place">
+    <article class="place group" data-role={standing.role}>
       <h1>Group {dimension} {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
       <Neighbours group={group} />
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{group.incident && first === named ? <a href={incidentAddress(job, group.incident.id)}>{first}</a> : first}</p>
-      {others.filter((sentence) => sentence !== named).map((sentence) => <p key={sentence}>{sentence}</p>)}
-      {group.incident && first !== named && <p>Open incident: <a href={incidentAddress(job, group.incident.id)}>{group.incident.headline}</a></p>}
+      <p class="job-state">
+        <JobMark state={label.state} label={labelOf(label)} />
+        {age !== "" && <> <b>{age}</b> <small>{label.state === "failed" ? "at" : "since"} {clock(label.trouble_since!, asOf.value)}</small></>}
+      </p>
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(standing.text, asOf.value)}</p>
+      <section class="todo" aria-label="Where to go">
+        {standing.role === "waits" && standing.rank !== null && (
+          <p>It waits for <a href={rankAddress(job, standing.rank)}>rank {standing.rank}</a>{standing.number !== null && <> of <a href={groupAddress(job, dimension, standing.number)}>{dimension} {standing.number}</a></>}</p>
+        )}
+        {todo != null && <p><NextAction job={job} todo={todo} why={standing.text} /></p>}
+        {incident && <p class="also"><a href={incidentAddress(job, incident.id)}>The incident</a>, with stacks and timeline</p>}
+        {todo == null && incident === null && standing.role !== "waits" && <p>Nothing to do for this group.</p>}
+      </section>
       {alone && <p class="note">A group of one rank: what it waits for stands on the page of the job, at <a href={rankAddress(job, alone.rank)}>rank {alone.rank}</a>.</p>}
-      <div class="sides">
-        <section>
-          <h2>Ranks <small>worst first</small></h2>
-          <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={group.sentences.join(" ")} />
-          {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
-        </section>
-        <div>
-          <Facts kind="facts" facts={[
-            { label: "Ranks", value: count(group.total_ranks), note: `on ${plural(group.hosts, "node")}` },
-            { label: "Steps, as last reported", value: min === null ? "–" : min === max ? count(min) : `${count(min)} to ${count(max)}` },
-            { label: "Attempt", value: group.attempt },
-          ]} />
-          <Beside group={group} />
-          <Collectives rows={collectives.rows} />
-          {collectives.incident !== null && (
-            <p class="note">
-              Collectives are those of <a href={incidentAddress(job, collectives.incident)}>an incident</a>{collectives.at !== null && `, captured at ${clock(collectives.at, asOf.value)}`}; ranks of other groups are left out.
-            </p>
-          )}
-        </div>
-      </div>
+      <RankCells group={group} />
+      <Beside group={group} />
+      <section>
+        <h2>Ranks in detail <small>worst first</small></h2>
+        <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
+        {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
+      </section>
+      <Collectives rows={collectives.rows} />
+      {collectives.incident !== null && (
+        <p class="note">
+          Collectives are those of <a href={incidentAddress(job, collectives.incident)}>an incident</a>{collectives.at !== null && `, captured at ${clock(collectives.at, asOf.value)}`}; ranks of other groups are left out.
+        </p>
+      )}
     </article>
+  );
+}
+
+/** A cell for each rank, in their order, coloured by state. */
+function RankCells({ group: { job, ranks, total_ranks: total, hosts, iterations: { min, max }, summary, attempt } }: { group: GroupDetail }) {
+  const step = min === null ? "" : `, at step ${min === max ? count(min) : `${count(min)} to ${count(max)}`}`;
+  return (
+    <section class="cells">
+      <h2>Ranks <small>{plural(total, "rank")} on {plural(hosts, "node")}{step}, attempt {attempt}{ranks.length < total && `; the worst ${count(ranks.length)} shown`}</small></h2>
+      <p>{summary}</p>
+      <ul>
+        {[...ranks].sort((a, b) => a.rank - b.rank).map(({ rank, host, state, straggler }) => (
+          <li key={rank} class={isTrouble(state) ? "troubled" : undefined} data-slow={straggler != null || undefined}>
+            <a href={rankAddress(job, rank)} title={`Rank ${rank} on ${host || "an unknown node"}: ${state}${straggler != null ? ", slow" : ""}`}>
+              <RankMark state={state} size={18} />
+              <span>{rank}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -83,17 +106,27 @@ function NoGroup({ job, dimension, number, detail }: { job: string; dimension: D
   );
 }
 
-/** All groups of the dimension, each with its worst rank. */
-function Beside({ group: { job, dimension, number, numbers, beside = [] } }: { group: GroupDetail }) {
+/** All groups of the dimension: state and step of each, and how long its slowest rank works in a step, which is as long for all. */
+function Beside({ group: { job, dimension, number, numbers, beside } }: { group: GroupDetail }) {
   if (beside.length < 2) return null;
+  const worked = beside.some(({ work, step }) => work !== null && step !== null);
   return (
     <section class="beside">
-      <h2>Groups by {dimension} rank <small>each with the state of its worst rank{beside.length < numbers.length && `; ${count(beside.length)} of ${count(numbers.length)}`}</small></h2>
+      <h2>
+        Against the other groups{" "}
+        <small>
+          by {dimension} rank, each with the state of its worst rank{worked && "; the bar is the own work of its slowest rank within a step, the rest is waiting"}
+          {beside.length < numbers.length && `; ${count(beside.length)} of ${count(numbers.length)}`}
+        </small>
+      </h2>
       <ul>
         {beside.map((each) => (
-          <li key={each.number} data-slow={each.slow > 0 || undefined}>
+          <li key={each.number} class={isTrouble(each.state) ? "troubled" : undefined} data-slow={each.slow > 0 || undefined}>
             <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
-              <RankMark state={each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}</small>
+              <RankMark state={each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
+              {each.work !== null && each.step !== null && (
+                <span class="work"><i style={{ width: `${Math.min(100, (100 * each.work) / each.step)}%` }} /><small>works {duration(each.work)} of {duration(each.step)}</small></span>
+              )}
             </a>
           </li>
         ))}

@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { JobState } from "../api/types";
-import type { Label } from "../logic/fleet";
+import { type Label, wordOf } from "../logic/fleet";
 import type { Cell } from "../logic/levels";
 import { glyph } from "../logic/glyphs";
 import { palette } from "./palette";
@@ -22,13 +22,14 @@ export const JOB_SHAPES: Record<JobState, string> = {
 
 /** Of a running job with which something is wrong: a hollow diamond, an hourglass, an empty ring. */
 const LABEL_SHAPES = {
+  restarting: JOB_SHAPES.recovering,
   suspected: "M8 .6 15.4 8 8 15.4.6 8Zm0 3L3.6 8 8 12.4 12.4 8Zm-1 2h2v2.7h-2Zm0 3.6h2v1.6h-2Z",
   slow: "M2.6 1.2h10.8v2.2L9.6 8l3.8 4.6v2.2H2.6v-2.2L6.4 8 2.6 3.4Z",
   "no step": JOB_SHAPES.starting,
 };
 
 /** `label`: what the job is called besides its state. */
-export function JobMark({ state, label = state }: { state: JobState; label?: Label }) {
+export function JobMark({ state, label = wordOf(state) }: { state: JobState; label?: Label }) {
   const shape = label in LABEL_SHAPES ? LABEL_SHAPES[label as keyof typeof LABEL_SHAPES] : JOB_SHAPES[label as JobState];
   return (
     <span class="state" data-state={state} data-label={label}>

@@ -5,17 +5,14 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
-import { labelOf, whyOf } from "../logic/fleet";
-import { isGone, launcherWords } from "../logic/nodejobs";
+import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { ago, clock, count, duration, plural, zoned } from "../logic/text";
-import { JobMark } from "./marks";
+import { clock, count, duration, plural, zoned } from "../logic/text";
 import { NodeAction } from "./nodeaction";
+import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
-import { PlacedRanks } from "./placedranks";
 import { showInTab } from "./tab";
 
-type Part = NodeDetail["jobs"][number];
 
 export function NodePage({ host }: { host: string }) {
   const watch = useMemo(() => watchPlace<NodeDetail>(`/nodes/${encodeURIComponent(host)}`), [host]);
@@ -24,21 +21,17 @@ export function NodePage({ host }: { host: string }) {
   const node = watch.answer.value;
   if (watch.unknown.value !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={watch.unknown.value.message} />;
   if (node === null) return <p class="loading">Loading node {host}.</p>;
-  const live = node.jobs.filter((part) => !part.over);
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict ?? node.summary}</p>
+      {node.presence && <p>{node.presence}</p>}
       <NodeAction node={node} />
-      {node.verdict !== undefined && <p class="note">{node.summary}</p>}
-      <NodeJobs parts={live} host={host} />
-      <div class="pair">
-        <Incidents node={node} />
-        <div>
-          <Ended parts={node.jobs.filter((part) => part.over)} host={host} />
-          <LaunchersOf parts={live} />
-        </div>
-      </div>
+      {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
+      <NodeGpus node={node} />
+      <NodeJobs parts={node.jobs} host={host} />
+      <Incidents node={node} />
+      <LaunchersOf parts={node.jobs} />
     </article>
   );
 }
@@ -56,38 +49,7 @@ export function NoPlace({ title, detail, children }: { title: string; detail: st
   );
 }
 
-function Ranks({ part, host }: { part: Part; host: string }) {
-  return (
-    <>
-      {part.ranks.length > 0 && <PlacedRanks job={part.job} ranks={part.ranks} name={`Ranks of ${part.name} on ${host}`} without="node" />}
-      {part.ranks.length < part.total_ranks && <p class="more">{count(part.ranks.length)} of {count(part.total_ranks)}</p>}
-    </>
-  );
-}
-
-/** Jobs that are over, a line for each, which opens to its ranks at their end. */
-function Ended({ parts, host }: { parts: readonly Part[]; host: string }) {
-  if (parts.length === 0) return null;
-  return (
-    <section class="over">
-      <h2>Jobs that ended here <small>{parts.length}</small></h2>
-      {parts.map((part) => (
-        <details key={part.job}>
-          <summary>
-            <JobMark state={part.state} label={labelOf(part)} /> {part.ended_at != null && <>{ago(part.ended_at, asOf.value)} </>}
-            <a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>}
-            {whyOf(part) !== "" && <span class="because">{whyOf(part)}</span>}
-          </summary>
-          <Launchers part={part} />
-          <p class="note">{plural(part.total_ranks, "rank")}, as last reported:</p>
-          <Ranks part={part} host={host} />
-        </details>
-      ))}
-    </section>
-  );
-}
-
-/** The launchers of all jobs that are not over, folded: one that is silent stands with its job. */
+/** The launchers of all jobs, folded: one that is silent stands with its job. */
 function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   const number = parts.reduce((sum, { launchers }) => sum + launchers.length, 0);
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
@@ -104,11 +66,12 @@ function Launchers({ part }: { part: Part }) {
 }
 
 function Incidents({ node }: { node: NodeDetail }) {
+  const about = node.incidents.filter(({ named_as }) => named_as !== undefined && named_as !== "culprit").length;
   const names = new Map(node.jobs.map((part) => [part.job, part.name]));
   return (
     <section class="named" aria-label="Incidents that named this node">
-      <h2>Incidents that named it <small>{count(node.named_by)}, over all jobs</small></h2>
-      {node.named_by === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
+      <h2>Incidents that named it <small>{count(node.named_by)}, over all jobs{about > 0 && `; ${count(about)} not confirmed`}</small></h2>
+      {node.incidents.length === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>

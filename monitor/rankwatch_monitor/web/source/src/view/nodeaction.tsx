@@ -7,17 +7,33 @@ import { jobAddress } from "../logic/route";
 import { copyText } from "./clipboard";
 import { prepared } from "./selection";
 
-export function NodeAction({ node: { host, commands = [], exclude = null, verdict = "" } }: { node: NodeDetail }) {
-  if (commands.length === 0 && exclude === null) return null;
+export function NodeAction({ node: { host, todo = null, exclude = null, verdict = "" } }: { node: NodeDetail }) {
+  if (todo === null && exclude === null) return null;
   const leaveOut = () => {
     prepared.value = orderOf({ action: "restart_excluding_node", ranks: exclude!.ranks }, verdict);
     location.hash = jobAddress(exclude!.job, "control");
   };
   return (
     <section class="todo" aria-label="What to do about this node">
-      {commands.map((command) => <Command key={command} command={command} />)}
+      {todo !== null && (
+        <>
+          <p class="what">{todo.text}</p>
+          <Commands commands={todo.here} where={`On ${host}:`} />
+          <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
+        </>
+      )}
       {exclude !== null && <p class="ways"><button type="button" onClick={leaveOut}>Restart {exclude.name}{exclude.name !== exclude.job && ` (${exclude.job})`} without {host} …</button></p>}
     </section>
+  );
+}
+
+function Commands({ commands, where }: { commands: readonly string[]; where: string }) {
+  if (commands.length === 0) return null;
+  return (
+    <>
+      <p class="where">{where}</p>
+      {commands.map((command) => <Command key={command} command={command} />)}
+    </>
   );
 }
 

@@ -8,7 +8,7 @@ import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
 import { restOf, slowTag } from "../logic/stragglers";
-import { clock, count, duration, plural, range, roughly, runs } from "../logic/text";
+import { clock, count, duration, elapsed, plural, range, roughly, runs } from "../logic/text";
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
 
@@ -16,7 +16,7 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
   if (parts.length === 0) return null;
   return (
     <section class="node-jobs">
-      <h2>Jobs here now <small>{count(parts.length)}, those in trouble first</small></h2>
+      <h2>Jobs here <small>{counted(parts)}</small></h2>
       <div class="scroll" role="region" aria-label={`Ranks of all jobs on ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -37,18 +37,24 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
   );
 }
 
+/** "10 now, 2 over; those in trouble first" */
+function counted(parts: readonly Part[]): string {
+  const over = parts.filter((part) => part.over).length;
+  return `${[parts.length > over && `${count(parts.length - over)} now`, over > 0 && `${count(over)} over`].filter(Boolean).join(", ")}; those in trouble first`;
+}
+
 function Rows({ part }: { part: Part }) {
   const [each, showEach] = useState(false);
   const lines = linesOf(part, each);
   const more = part.total_ranks - part.ranks.length;
   return (
-    <tbody data-state={part.state}>
+    <tbody data-state={part.state} data-over={part.over || undefined}>
       {(lines.length > 0 ? lines : [[]]).map((same, i) => {
         const first = same[0];
         return (
           <tr key={first?.rank ?? "none"} class={first && isTrouble(first.state) ? "troubled" : undefined} data-slow={first?.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
             {i === 0 && <th scope="rowgroup" rowSpan={Math.max(1, lines.length)} class="job"><JobCell part={part} /></th>}
-            {first === undefined ? <td colSpan={5} class="note">no rank here</td> : <RankCells job={part.job} same={same} open={() => showEach(true)} />}
+            {first === undefined ? <td colSpan={5} class="note">no rank here</td> : <RankCells job={part.job} over={part.over} same={same} open={() => showEach(true)} />}
             <td class="why">
               {i === 0 && <JobWhy part={part} />}
               {first !== undefined && <RankWhy job={part.job} same={same} above={whyHere(part, asOf.value)} />}
@@ -63,7 +69,7 @@ function Rows({ part }: { part: Part }) {
 }
 
 function JobCell({ part }: { part: Part }) {
-  const age = stale.value === null ? troubleAge(part, asOf.value) : "";
+  const age = stale.value !== null ? "" : troubleAge(part, asOf.value) || (part.over && part.ended_at !== null ? `${roughly(elapsed(part.ended_at, asOf.value))} ago` : "");
   return (
     <>
       <JobMark state={part.state} label={labelOf(part)} />
@@ -73,7 +79,8 @@ function JobCell({ part }: { part: Part }) {
   );
 }
 
-function RankCells({ job, same, open }: { job: string; same: readonly PlacedRank[]; open: () => void }) {
+/** `over`: the job has ended, and no section of its ranks is open any more. */
+function RankCells({ job, over, same, open }: { job: string; over: boolean; same: readonly PlacedRank[]; open: () => void }) {
   const first = same[0]!;
   const { straggler } = first;
   return (
@@ -84,8 +91,8 @@ function RankCells({ job, same, open }: { job: string; same: readonly PlacedRank
         {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
-      <td class="code section">{openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
-      <td class="number time">{range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), duration) || "–"}</td>
+      <td class="code section">{over ? "–" : openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
+      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), duration) || "–"}</td>
       <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
     </>
   );
@@ -107,7 +114,7 @@ function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[
   const { straggler } = first;
   const notes = [
     straggler && `${restOf(straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
-    first.reason,
+    above.includes(first.reason.replace(/^its process /, "")) ? "" : first.reason,
     factsOf(same),
   ].filter(Boolean);
   const grouped = same.length === 1 && Object.keys(first.groups).length > 0;
@@ -115,14 +122,6 @@ function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[
     <>
       {notes.map((note) => <small key={note}>{note}</small>)}
       {grouped && <small>groups <GroupLinks job={job} groups={first.groups} /></small>}
-      {!grouped && <SharedGroups job={job} same={same} />}
     </>
   );
-}
-
-/** The groups that all of these ranks are in. */
-function SharedGroups({ job, same }: { job: string; same: readonly PlacedRank[] }) {
-  const shared = Object.fromEntries(Object.entries(same[0]!.groups).filter(([name, number]) => same.every(({ groups }) => Object.entries(groups).some(([other, its]) => other === name && its === number))));
-  if (Object.keys(shared).length === 0) return null;
-  return <small>groups <GroupLinks job={job} groups={shared} /></small>;
 }

@@ -12,6 +12,7 @@ import { restOf, score, slowTag } from "../logic/stragglers";
 import { clock, count, duration, percent, plural, range, roughly, runs } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
+import { narrow } from "./preferences";
 
 interface Props {
   job: string;
@@ -23,10 +24,12 @@ interface Props {
   above?: string;
 }
 
+const ON_PHONE: readonly string[] = ["Node", "Time in it", "Others wait"];
+
 export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
   const [each, showEach] = useState(false);
   const lines = alike(ranks);
-  const columns = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1));
+  const columns = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1)).filter(({ head }) => !narrow.value || ON_PHONE.includes(head));
   return (
     <div class="scroll" role="region" aria-label={name} tabIndex={0}>
       <table>

@@ -1,0 +1,182 @@
+"""The GPUs of one host over all jobs: the ranks on each, its reading, and the faults of its ranks that jobs still hold.
+
+A GPU is known by the UUID that a rank reports, else by the local rank: ranks of two jobs with one local rank then count
+as ranks of one GPU, as they are on hosts of which each job has all GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rankwatch.contract.enums import CulpritClass
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.findings import Straggler
+
+UUID_SHOWN: Final = 12
+"""Characters of a UUID in a sentence."""
+_FAULTS: Final[Mapping[CulpritClass, tuple[str, str]]] = {
+    CulpritClass.DEAD: ("crash", "crashes"),
+    CulpritClass.WRONG_RESULT: ("wrong result", "wrong results"),
+}
+_OF_HOST: Final = (CulpritClass.HOST_SILENT, CulpritClass.STRAGGLER)
+"""Not of one GPU, or counted as a slow rank."""
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One GPU of a host."""
+
+    number: int
+    """The local rank of its ranks; -1: not known."""
+    uuid: str
+    faults: list[tuple[Incident, Culprit]] = field(default_factory=list)
+    """Confirmed incidents whose culprit ran on it."""
+    slow: list[tuple[str, Straggler]] = field(default_factory=list)
+    """Its slow ranks, each with its job."""
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    """Ranks that run on it now: job, name of the job, rank, process and state."""
+    reading: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """``GPU 5``; where it is known by its UUID alone, ``GPU GPU-5c1f09ab``."""
+        return f"GPU {self.number}" if self.number >= 0 else f"GPU {self.uuid[:UUID_SHOWN]}"
+
+    @property
+    def jobs(self) -> set[str]:
+        """Jobs with a fault on it."""
+        return {incident.job_id for incident, _ in self.faults} | {job for job, _ in self.slow}
+
+    @property
+    def weight(self) -> int:
+        """How many faults there were on it; a slow rank counts once for each job."""
+        return len(self.faults) + len({job for job, _ in self.slow})
+
+    @property
+    def selector(self) -> str:
+        """What ``nvidia-smi -i`` takes: a UUID counts devices as the driver does, whatever a job makes visible."""
+        return self.uuid or str(self.number)
+
+    @property
+    def of_ranks(self) -> str:
+        """``rank 5``, the rank of all its faults; several: the first of them, and how many more."""
+        ranks = dict.fromkeys([c.rank for _, c in self.faults] + [slow.rank for _, slow in self.slow])
+        first, *others = ranks
+        if len(others) > 1:
+            return f"ranks {first} and {len(others)} more"
+        return f"ranks {first} and {others[0]}" if others else f"rank {first}"
+
+    @property
+    def finding(self) -> str:
+        """``rank 5: 5 crashes in 2 jobs, slow in 1``."""
+        return f"{self.of_ranks}: {self.history()}"
+
+    def history(self) -> str:
+        """``5 crashes in 2 jobs, slow in 1``; empty: nothing is known of it."""
+        counts: dict[tuple[str, str], list[str]] = {}
+        for incident, culprit in self.faults:
+            counts.setdefault(_FAULTS.get(culprit.kind, ("hang", "hangs")), []).append(incident.job_id)
+        parts = [
+            f"{len(jobs)} {one if len(jobs) == 1 else many} in {_jobs(len(set(jobs)))}"
+            for (one, many), jobs in sorted(counts.items(), key=lambda item: -len(item[1]))
+        ]
+        if slow := {job for job, _ in self.slow}:
+            parts.append(f"slow in {len(slow) if parts else _jobs(len(slow))}")
+        return ", ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {
+            "name": self.name,
+            "local_rank": self.number if self.number >= 0 else None,
+            "uuid": self.uuid or None,
+            "faults": len(self.faults),
+            "slow": len({job for job, _ in self.slow}),
+            "history": self.history(),
+            "ranks": self.ranks,
+            "reading": self.reading,
+        }
+
+
+def slow_by_host(jobs: Iterable[Job], since: float = -math.inf) -> dict[str, list[tuple[Job, Straggler]]]:
+    """The slow ranks that jobs still hold, by host; ``since``: those that became slow from then on (unix seconds)."""
+    found: dict[str, list[tuple[Job, Straggler]]] = {}
+    for job in jobs:
+        for each in job.performance.stragglers:
+            if each.since >= since:
+                found.setdefault(each.host, []).append((job, each))
+    return found
+
+
+def gpus_of(
+    host: str,
+    named: Iterable[Incident],
+    slow: Iterable[tuple[Job, Straggler]],
+    parts: Sequence[Mapping[str, Any]] = (),
+) -> list[Gpu]:
+    """The GPUs of a host that a rank runs on or that a fault names, the one with the most faults first.
+
+    Args:
+        host: its name.
+        named: the incidents that name it.
+        slow: the slow ranks on it, of :func:`slow_by_host`.
+        parts: what each job runs there now, as in the view of a node.
+    """
+    found: dict[str, Gpu] = {}
+
+    def at(number: int, uuid: str) -> Gpu | None:
+        if number < 0 and not uuid:
+            return None
+        gpu = found.setdefault(uuid or str(number), Gpu(number, uuid))
+        gpu.number = gpu.number if gpu.number >= 0 else number
+        return gpu
+
+    for part in parts:
+        for row in () if part["over"] else part["ranks"]:
+            if (gpu := at(-1 if row["local_rank"] is None else row["local_rank"], row["uuid"] or "")) is not None:
+                place = {"job": part["job"], "name": part["name"]}
+                gpu.ranks.append(place | {key: row[key] for key in ("rank", "pid", "state")})
+                gpu.reading = row["device"] or gpu.reading
+    for incident in named:
+        for culprit in incident.culprits:
+            if culprit.host != host or culprit.kind in _OF_HOST:
+                continue
+            if (gpu := at(culprit.local_rank, culprit.device)) is not None:
+                gpu.faults.append((incident, culprit))
+    for job, each in slow:
+        if (gpu := at(*_place(job, each))) is not None:
+            gpu.slow.append((job.id, each))
+    shared = Counter(gpu.number for gpu in found.values())
+    for gpu in found.values():
+        if gpu.uuid and shared[gpu.number] > 1:  # local ranks of jobs that see different GPUs
+            gpu.number = -1
+    return sorted(found.values(), key=lambda gpu: (-gpu.weight, gpu.number, gpu.uuid))
+
+
+def standing_out(gpus: Sequence[Gpu]) -> Gpu | None:
+    """The GPU with several faults and more than any other; None: there is none. ``gpus``: the most faults first."""
+    if not gpus or gpus[0].weight < 2 or (len(gpus) > 1 and gpus[1].weight == gpus[0].weight):
+        return None
+    return gpus[0]
+
+
+def _place(job: Job, slow: Straggler) -> tuple[int, str]:
+    """The local rank of a slow rank and the UUID of its device, from the key of its device; -1 and "": not known."""
+    device = slow.device.partition(" ")[0]
+    before, _, number = device.rpartition("/")
+    if before == slow.host and number.isdecimal():
+        return int(number), ""
+    columns, rank = job.columns, slow.rank
+    if rank < len(columns) and columns.hosts[rank] == slow.host and columns.devices[rank] == device:
+        return int(columns.local_rank_R[rank]), device
+    return -1, device
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'' if number == 1 else 's'}"

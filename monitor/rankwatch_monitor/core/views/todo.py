@@ -1,0 +1,65 @@
+"""What a person should do about a job, in a few words for lists. Derived when read, from what its own page proposes.
+
+Nothing while Rankwatch acts by itself. The words hold no figure that grows, so that a summary changes only with them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import Action, JobState
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import ended, headline
+from rankwatch_monitor.core.views.quiet_host import QuietHost
+from rankwatch_monitor.core.views.slow_action import slow_action
+
+_REST: Final = re.compile(r"(?:[:;]| \(| before |\. |\.$).*", re.DOTALL)
+"""What follows the first clause of a proposal: how and why."""
+_OF_RANKWATCH: Final = ("Wait", "Nothing has to be ordered")
+"""How proposals begin that leave it to Rankwatch."""
+
+
+class Todo(NamedTuple):
+    """The next action of a person."""
+
+    text: str
+    action: Action | None = None
+    """The order that carries it out; None: it is done outside of Rankwatch."""
+    ranks: tuple[int, ...] = ()
+    """Of the order."""
+    host: str = ""
+    """The node that it is about; empty: the job's own page shows how."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
+
+
+def todo(job: Job, state: JobState, quiet: QuietHost | None) -> Todo | None:
+    """The next action about a job; None: there is none.
+
+    Args:
+        job: the job.
+        state: as of now.
+        quiet: its hosts of which nothing is received now.
+    """
+    if step := ended.next_step(job, state):
+        return Todo(_clause(step))
+    if job.ended is not None:
+        return None
+    if quiet is not None:
+        several = len(quiet.hosts) > 1
+        which = f"{len(quiet.hosts)} nodes are" if several else f"node {quiet.hosts[0]} is"
+        return Todo(f"Check whether {which} up", host="" if several else quiet.hosts[0])
+    if (incident := job.open_incident) is not None:
+        proposed = headline.next_action(incident)
+        if proposed.text.startswith(_OF_RANKWATCH):
+            return None
+        return Todo(_clause(proposed.text), proposed.action, proposed.ranks)
+    slow = slow_action(job)
+    return None if slow is None else Todo(_clause(slow.text))
+
+
+def _clause(text: str) -> str:
+    return _REST.sub("", text, count=1)

@@ -1,0 +1,71 @@
+// The GPUs of a node: the faults of each over all jobs, its reading, and the ranks on it now.
+
+import { useState } from "preact/hooks";
+import type { NodeDetail } from "../api/types";
+import { deviceFacts } from "../logic/device";
+import { alikeGpus, byState, type Gpu, jobTitle, namesOf, type RankOnGpu, standsOut } from "../logic/nodegpus";
+import { jobAddress, rankAddress } from "../logic/route";
+import { isTrouble } from "../logic/severity";
+import { count, plural } from "../logic/text";
+import { RankMark } from "./marks";
+
+/** Ranks of one state that are named; more are counted. */
+const NAMED = 2;
+
+export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDetail }) {
+  const [each, showEach] = useState(false);
+  if (gpus.length === 0) return null;
+  const rows = each ? gpus.map((gpu) => [gpu]) : alikeGpus(gpus);
+  const suspect = standsOut(gpus) ? gpus[0] : undefined;
+  const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
+  return (
+    <section class="gpus">
+      <h2>GPUs <small>{count(gpus.length)}. {summary}</small></h2>
+      <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
+        <table>
+          <thead>
+            <tr><th scope="col">GPU</th><th scope="col">Faults, over all jobs</th><th scope="col">Ranks now</th>{read && <th scope="col">Reading</th>}</tr>
+          </thead>
+          <tbody>
+            {rows.map((same) => {
+              const [gpu] = same as [Gpu];
+              return (
+                <tr key={gpu.name} class={gpu === suspect ? "troubled" : undefined}>
+                  <th scope="row" title={same.length === 1 && gpu.uuid !== null ? gpu.uuid : undefined}>
+                    {namesOf(same)}
+                    {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
+                  </th>
+                  <td class="faults">{gpu.history === "" ? <small>no fault</small> : gpu.history}</td>
+                  <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
+                    <span key={state} class="standing-of"><RankMark state={state} /> {state} <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
+                  ))}</td>
+                  {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}</td>}
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+        {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
+      </div>
+    </section>
+  );
+}
+
+/** `single`: of one GPU, whose ranks are named; `counted`: several need no names. */
+function Places({ ranks, single, counted }: { ranks: readonly RankOnGpu[]; single: boolean; counted: boolean }) {
+  if (counted && ranks.length > NAMED) return <>in {plural(ranks.length, "job")}</>;
+  const more = ranks.length - NAMED;
+  return (
+    <>
+      {!single && "in "}
+      {ranks.slice(0, NAMED).map((each, i) => (
+        <span key={each.job}>
+          {i > 0 && ", "}
+          {single ? <a href={rankAddress(each.job, each.rank)}>rank {each.rank} of {jobTitle(each)}</a> : <a href={jobAddress(each.job)}>{jobTitle(each)}</a>}
+          {single && !counted && each.pid !== null && <small> process {each.pid}</small>}
+        </span>
+      ))}
+      {more > 0 && ` and ${more} more`}
+    </>
+  );
+}
