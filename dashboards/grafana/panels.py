@@ -39,21 +39,23 @@ RANK_STATES: Final = {
     "unseen": "blue",
 }
 BUCKETS: Final = {
-    "productive": "green",
-    "recomputed": "yellow",
-    "startup": "blue",
-    "restart": "light-blue",
-    "checkpointing": "super-light-green",
-    "evaluation": "light-green",
-    "hang": "red",
-    "handling": "orange",
-    "stalled": "dark-orange",
-    "shutdown": "purple",
+    "productive": "#3f89ac",
+    "evaluation": "#4fa39b",
+    "checkpointing": "#86ad55",
+    "startup": "#9fb4c2",
+    "shutdown": "#b9bdb8",
+    "recomputed": "#c96a86",
+    "stalled": "#cabd82",
+    "hang": "#d6410b",
+    "handling": "#c99a1e",
+    "restart": "#4c9a52",
     "down": "dark-red",
     "unseen": "text",
     "unmeasured": "light-purple",
 }
-PARTS: Final = {"data": "blue", "host": "purple", "compute": "green", "communication": "orange"}
+"""As the page has them in its bar of goodput."""
+PARTS: Final = {"data": "#d08a2c", "host": "#84929b", "compute": "#3f89ac", "communication": "#8d6cc4"}
+"""As the page has them in its charts."""
 
 
 def query(expression: str, legend: str = "", *, now: bool = False, table: bool = False) -> Json:

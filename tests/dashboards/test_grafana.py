@@ -25,6 +25,7 @@ from support.monitor_process import Api, running_monitor
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "dashboards" / "grafana"
+STYLE = ROOT / "monitor" / "rankwatch_monitor" / "web" / "source" / "src" / "style"
 FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
 SCHEMA_VERSION = "12.1.0"
 """Of @grafana/schema: the version of the Grafana image in docker-compose.yml."""
@@ -186,6 +187,15 @@ def test_colours_know_every_word() -> None:
     assert set(panels.RANK_STATES) == set(RankState)
     assert set(panels.BUCKETS) == set(Bucket)
     assert set(panels.PARTS) == set(Part)
+
+
+def test_parts_have_the_colours_of_the_page() -> None:
+    tokens = (STYLE / "tokens.css").read_text().partition('[data-theme="dark"]')[0]
+    page = dict(re.findall(r"--(?:part|bucket)-(\w+): (#[0-9a-f]{6});", tokens))
+    assert {part: page[part] for part in panels.PARTS} == panels.PARTS
+    of_bucket = {"productive": "compute", "checkpointing": "checkpoint", "stalled": "waiting"}
+    for bucket in ("productive", "evaluation", "checkpointing", "stalled", "startup", "shutdown"):
+        assert panels.BUCKETS[bucket] == page[of_bucket.get(bucket, bucket)]
 
 
 def test_why_a_panel_is_empty_is_that_of_the_family_it_shows() -> None:

@@ -140,6 +140,9 @@ def views() -> Iterator[View]:
         yield View(job, f"#/jobs/{job}", whole=True)
     yield View("llama-70b-phone", "#/jobs/llama-70b", PHONE, whole=True)
     yield View("llama-70b-dark", "#/jobs/llama-70b", dark=True)
+    yield View("timeline", "#/jobs/slowed?tab=timeline")
+    yield View("kernels", "#/jobs/throttled?tab=kernels")
+    yield View("charts", "#/jobs/throttled?tab=charts")
     for tab in TABS:
         yield View(f"slowed-{tab}", f"#/jobs/slowed?tab={tab}", whole=True)
     for tab in TABS[:3]:

@@ -53,7 +53,7 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
                   <th scope="col">Slowest rank <small>its median</small></th>
                   <th scope="col">Since {clock(table.since, asOf.value)} <small>from 0, one call</small></th>
                   <th scope="col" class="number">Now / usual <small>of the median</small></th>
-                  <th scope="col" class="number">Relative <small>fastest / slowest</small></th>
+                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest: 1 is equally fast, below 0.90 is marked">Relative</th>
                 </tr>
               </thead>
               <tbody>
