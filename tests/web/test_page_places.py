@@ -213,7 +213,7 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     cells = page.locator(".cells li")
     expect(cells).to_have_text(["2", "3"])
     expect(cells.first.get_by_role("link")).to_have_attribute("title", "Rank 2 on host-1: hung")
-    page.get_by_role("link", name="Previous: pipeline 0").click()
+    page.get_by_role("link", name="Previous group: pipeline 0").click()
     expect(page.locator(".standing")).to_have_text(re.compile("^This group waits, it is not the cause: rank 2"))
     expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline 1")
     expect(page.locator(".todo").get_by_role("link", name="pipeline 1")).to_have_attribute(

@@ -168,10 +168,13 @@ def todo(
 
 
 def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:
-    """A job with an open incident about the host that can be restarted without it; None: there is none."""
-    open_in = [incident.job_id for incident, _ in about if incident.open]
-    for job in jobs:
-        if job.id in open_in and job.ended is None and not liveness.all_shut_down(job):
+    """A job with an open incident about the host that can be restarted without it; None: there is none.
+
+    One about which nothing is done yet comes before one that is being restarted.
+    """
+    open_in = {incident.job_id: not incident.undecided for incident, _ in about if incident.open}
+    for job in sorted((job for job in jobs if job.id in open_in), key=lambda job: open_in[job.id]):
+        if job.ended is None and not liveness.all_shut_down(job):
             rank = next((rank for rank, each in enumerate(job.columns.hosts) if each == host), None)
             if rank is not None and can_exclude(job, rank):
                 return {"job": job.id, "name": job.name, "ranks": [rank]}

@@ -179,5 +179,13 @@ def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool)
 def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     scene = Scene(4, hosts=2, job_id="one", on_hang="log").run(20).hang(2).until_found()
     assert shown("host-1", scene)["exclude"] == {"job": "one", "name": scene.job.name, "ranks": [2]}
+    restarted = Scene(4, hosts=2, job_id="restarted").run(20).hang(2)
+    restarted.until(lambda: restarted.state == "recovering")
+    suspected = Scene(4, hosts=2, job_id="undecided", section_timeouts={}, reports_durations=True).run(20).hang(2)
+    suspected.until(lambda: suspected.job.open_incident is not None, within=400)
+    jobs, now = [restarted.job, suspected.job], min(restarted.now, suspected.now)
+    found = one_node(jobs, "host-1", now)
+    assert found is not None
+    assert found["exclude"]["job"] == "undecided", "the other one is being restarted already"
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
     assert shown("host-1", fixed)["exclude"] is None

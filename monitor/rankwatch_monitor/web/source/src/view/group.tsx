@@ -141,7 +141,7 @@ function Neighbours({ group: { job, dimension, number, numbers } }: { group: Gro
   return (
     <nav class="links" aria-label="Groups beside this one">
       {["Previous", "Next"].map((word, i) => beside[i] !== undefined && (
-        <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word}: {dimension} {beside[i]}</a>
+        <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word} group: {dimension} {beside[i]}</a>
       ))}
       <small>{numbers.length === 0 ? `Each rank has a ${dimension} rank of its own` : `${plural(numbers.length, "group")} by ${dimension} rank`}</small>
     </nav>
