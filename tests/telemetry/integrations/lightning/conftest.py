@@ -45,10 +45,8 @@ class Fit(Training):
     ) -> Launcher:
         """Start it by ``rankwatch run``, watched by the monitor that is followed."""
         assert self.api is not None
-        ours = ["--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
-        return self.start(
-            [*run_command(*USED), *ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables
-        )
+        ours = [*run_command(*USED), "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
+        return self.start([*ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables)
 
     def begun(self, ranks: int = 2) -> None:
         """Wait until all ranks have begun to train."""
