@@ -467,7 +467,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         compare_sentence(sentence, state, counts, job)
 
     if shown["goodput"]:
-        same_share("goodput of the run", shown["goodput"]["Whole run"][0], ratio(job))
+        early = job.ended is None and job.ledger.until - job.created_at < 60
+        same_share("goodput of the run", shown["goodput"]["Whole run"][0], None if early else ratio(job))
     compare_buckets(shown["buckets"], job, going_on=incident is not None)
 
     same("stragglers", {int(rank) for rank in shown["slow"]}, slow)
