@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Final
+from typing import Any, Final
 
 PROGRAMS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
 """The first is the same engine without a desktop's windows: a new page costs it a third of the CPU time."""
@@ -13,3 +13,11 @@ PROGRAMS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
 def installed_browser() -> str | None:
     """The program to start; None where there is none, and Playwright looks for its own."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+def fits(page: Any, width: int) -> None:
+    """Wait until nothing of the page reaches beyond a width: grids and charts follow the window a frame later.
+
+    ``page`` is Playwright's; its :class:`TimeoutError` states that something does.
+    """
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)

@@ -10,6 +10,7 @@ from playwright.sync_api import APIResponse, Page, Route, expect
 
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script, serving
 from web.scripted_rows import TIMEOUTS
 
@@ -369,7 +370,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, script: 
         if "jobs" in address:
             expect(page.locator(".goodput .buckets li")).to_have_count(len(BUCKETS))
             expect(page.locator(".limits tbody tr")).to_have_count(len(TIMEOUTS))
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        fits(page, width)
 
 
 def test_the_theme_is_the_system_s_until_one_is_chosen(page: Page, monitor_url: str) -> None:

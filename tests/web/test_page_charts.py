@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web import scripted_history as past
 from web.scripted_monitor import Script
 
@@ -218,7 +219,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, days: Sc
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     expect(page.get_by_role("list", name=INCIDENTS)).to_be_visible()
     expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
     keep(page, f"charts-{width}-{theme}")
 
 

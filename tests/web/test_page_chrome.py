@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script
 from web.staged import scripted_places
 from web.test_page_sizes import scene
@@ -47,7 +48,7 @@ def test_what_is_pressed_on_a_phone_is_large_enough_for_a_finger(
     page.set_viewport_size({"width": 390, "height": 844})
     show(page, monitor_url, script, address, ready)
     assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    fits(page, 390)
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1280])
@@ -61,7 +62,7 @@ def test_the_top_bar_is_one_line(page: Page, monitor_url: str, script: Script, w
     box = bar.bounding_box()
     assert box is not None
     assert box["height"] <= 60
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
     where = bar if width > 620 else page.locator(".foot")
     expect(where.get_by_label("Times:")).to_have_value("local")
     expect(where.get_by_label("Theme:")).to_have_value("auto")

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script
 from web.test_page_sizes import keep
 
@@ -65,7 +66,7 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
         expect(ages.nth(at)).to_be_visible()
     expect(rows.nth(1).locator(".why")).to_have_text("Suspected: rank 2 on node-0 is behind")
     expect(rows.nth(0).locator(".figure", has_text="restarts")).to_have_text(re.compile("0/3"))
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
     keep(page, f"fleet-{width}")
 
 
@@ -85,7 +86,7 @@ def test_what_a_person_should_do_stands_in_its_row_and_leads_there(
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text("2 jobs need you (2 hung)")
     expect(page.locator(".jobs .next")).to_have_count(2)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
     keep(page, f"fleet-next-{width}")
     page.get_by_role("link", name="Check whether node host-1 is up").click()
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
@@ -159,7 +160,7 @@ def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_
     )
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        fits(page, width)
         keep(page, f"fleet-sparklines-{width}")
 
 

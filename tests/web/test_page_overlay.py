@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web import scripted_history as past
 from web.scripted_monitor import Script
 from web.test_page_accessibility import AXE, broken_rules
@@ -213,6 +214,6 @@ def test_it_is_accessible_and_fits_the_screen(page: Page, monitor_url: str, two:
             page.emulate_media(color_scheme=theme)
             expect(page.locator("html")).to_have_attribute("data-theme", theme)
             expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            fits(page, width)
             assert broken_rules(page) == [], (width, theme)
             keep(page, f"charts-overlay-{width}-{theme}")

@@ -13,6 +13,7 @@ from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script
 from web.staged import stage
 
@@ -180,7 +181,7 @@ def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, mo
     shown = page.locator(".node-jobs thead th:visible")
     expect(shown).to_have_text(["Ranks", "State", "Time in it"])
     expect(page.locator(".node-jobs tbody")).to_have_count(2)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    fits(page, 390)
     assert page.evaluate(FITS)
 
 

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script
 
 pytestmark = pytest.mark.skipif(
@@ -109,7 +110,7 @@ def test_a_phone_shows_the_incident_first(page: Page, monitor_url: str, script: 
     scene(script, 512, "hung")
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.get_by_role("heading", name=HEADLINE)).to_be_in_viewport()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    fits(page, 390)
     keep(page, "phone-hung")
 
 
@@ -131,7 +132,7 @@ def test_a_slow_rank_of_the_largest_job_is_found_at_once(
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".grid .ring.slow em")).to_have_text("rank 5 slow 1.67×")
     expect(page.locator(".ranks tbody tr").first.locator(".tag.slow")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
 
 
 def test_sixteen_thousand_ranks_are_drawn_and_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scripted_monitor import Script
 
 REASON = "Rank 5 on node-0 makes 7 ranks wait for 40 % of each step: its input comes late."
@@ -242,4 +243,4 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, script: 
     script.score("j", slow=(5, 77), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".stragglers")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page, width)
