@@ -88,7 +88,7 @@ class JobStore:
     def place(self, attempt: int, node: str) -> Place | None:
         """A launcher's part in an attempt; None when it has none."""
         body = self._get(f"place/{attempt}/{node}")
-        return Place(**{**body, "role": NodeRole(body["role"])}) if body is not None else None
+        return read(Place, {**body, "role": NodeRole(body["role"])}) if body is not None else None
 
     def settle_roster(self, made: Roster) -> Roster:
         """Store a roster unless its attempt has one; return the one that holds.
@@ -162,7 +162,7 @@ class JobStore:
         own = within_limits(proposed, budget, self.restarts(), progress)
         own = replace(own, by=by, token=secrets.token_hex(8))
         stored = self._store.compare_set(f"end/{attempt}", "", json.dumps(asdict(own)))
-        decision = AttemptDecision(**json.loads(stored))
+        decision = read(AttemptDecision, json.loads(stored))
         if decision.token == own.token:
             self._set("progress", asdict(progress))
             if decision.verdict == RESTART and decision.counted:
@@ -172,7 +172,7 @@ class JobStore:
     def decision(self, attempt: int) -> AttemptDecision | None:
         """How an attempt ends; None while it runs."""
         body = self._get(f"end/{attempt}")
-        return AttemptDecision(**body) if body is not None else None
+        return read(AttemptDecision, body) if body is not None else None
 
     def restarts(self) -> int:
         """Counted restarts so far."""
@@ -188,7 +188,7 @@ class JobStore:
         return PrefixStore(f"attempt/{attempt}", self._store)
 
     def _progress(self) -> JobProgress:
-        return JobProgress(**(self._get("progress") or {}))
+        return read(JobProgress, self._get("progress") or {})
 
     # Stopping ---------------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class JobStore:
     def stop_request(self, attempt: int) -> StopRequest | None:
         """The request to save and stop an attempt."""
         body = self._get(f"stop/{attempt}")
-        return StopRequest(**body) if body is not None else None
+        return read(StopRequest, body) if body is not None else None
 
     def propose_stop(self, attempt: int, proposal: StopProposal) -> None:
         """Publish a stop step (the coordinator only)."""
@@ -208,7 +208,7 @@ class JobStore:
     def stop_proposal(self, attempt: int) -> StopProposal | None:
         """The newest stop step proposed for an attempt."""
         body = self._get(f"proposal/{attempt}")
-        return StopProposal(**{**body, "request": StopRequest(**body["request"])}) if body is not None else None
+        return read(StopProposal, {**body, "request": read(StopRequest, body["request"])}) if body is not None else None
 
     # Facts ------------------------------------------------------------------------------------------------------------
 

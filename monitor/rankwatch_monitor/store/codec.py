@@ -115,9 +115,9 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if "ledger" in body:  # a row of an earlier version has none
         job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
-        job.ended = Ending(**{**body["ended"], "state": JobState(body["ended"]["state"])})
+        job.ended = read(Ending, {**body["ended"], "state": JobState(body["ended"]["state"])})
     if body.get("stopping"):
-        job.stopping = StopRequest(**body["stopping"])
+        job.stopping = read(StopRequest, body["stopping"])
     if nodes is None:
         nodes = body.get("nodes", ())
         job.nodes_version = len(nodes)  # they have no row of their own yet
@@ -129,7 +129,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
         node.role, node.role_reason = NodeRole(stored.get("role", NodeRole.ACTIVE)), stored.get("role_reason", "")
         node.former = set(stored.get("former", ()))
         if lost := stored.get("lost"):
-            node.lost = NodeLoss(**{**lost, "ranks": tuple(lost["ranks"])})
+            node.lost = read(NodeLoss, {**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
         for rank in node.ranks:
             if rank < job.world_size:
@@ -174,14 +174,19 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     """The incident of a row."""
     body = dict(row["body"])
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
-    body["phase"], body["timeline"] = Phase(body["phase"]), Timeline(**body["timeline"])
-    body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
+    body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
+    body["culprits"] = tuple(Culprit(**_known(Culprit, c) | {"kind": CulpritClass(c["kind"])}) for c in body["culprits"])
     for name in ("affected", "aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
-    return Incident(**body)
+    return read(Incident, body)
+
+
+def _known(shape: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a named tuple in decoded JSON; a newer version may have stored more."""
+    return {name: data[name] for name in shape._fields if name in data}
 
 
 def stack_of(data: Mapping[str, Any]) -> RankStack:

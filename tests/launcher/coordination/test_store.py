@@ -145,3 +145,18 @@ def test_the_first_stop_request_holds_and_a_later_proposal_replaces_an_earlier_o
     a.propose_stop(1, StopProposal(2, 60, first))
     assert b.stop_proposal(1) == StopProposal(2, 60, first)
     assert b.stop_proposal(2) is None
+
+
+def test_what_a_newer_launcher_wrote_more_is_left_aside() -> None:
+    raw = HashStore()
+    store = JobStore(raw, "job")
+    decided = end(store, 1, "rank 3 crashed", "a")
+    request = StopRequest("preempted", "n0", "preempted")
+    store.request_stop(2, request)
+    store.propose_stop(2, StopProposal(1, 40, request))
+    for key in ("end/1", "stop/2", "proposal/2", "progress"):
+        store._set(key, {**(store._get(key) or {}), "added later": 7})
+    assert store.decision(1) == decided
+    assert store.stop_request(2) == request
+    assert store.stop_proposal(2) == StopProposal(1, 40, request)
+    assert end(store, 3, "rank 4 crashed", "a", max_restarts=9).verdict == RESTART

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -211,6 +212,28 @@ def test_a_job_played_on_a_stage_comes_back_as_it_was() -> None:
     before = job_row(scene.job)
     scene.reload()
     assert job_row(scene.job) == before
+
+
+def of_a_newer_monitor(body: Any) -> Any:
+    """A stored body in which every object has a field more."""
+    if isinstance(body, list):
+        return [of_a_newer_monitor(each) for each in body]
+    if not isinstance(body, dict):
+        return body
+    return {name: of_a_newer_monitor(each) for name, each in body.items()} | {"added later": 7}
+
+
+def test_what_a_newer_monitor_stored_of_a_job_and_its_incidents_is_left_aside() -> None:
+    scene = Scene(hosts=2).run(10).hang(2).until_found().run(20)
+    scene.job.ended = Ending(JobState.FAILED, "rank 2 hung", scene.now)
+    row, incident = job_row(scene.job), scene.job.incidents[0]
+    newer = {**row["body"], "ended": of_a_newer_monitor(row["body"]["ended"]), "added later": 7}
+    assert job_of({**row, "body": newer}, scene.now).ended == scene.job.ended
+    stored = incident_row(incident)
+    body = through_json(stored["body"]) | {"added later": 7}
+    body["timeline"] = of_a_newer_monitor(body["timeline"])
+    body["culprits"] = of_a_newer_monitor(body["culprits"])
+    assert incident_row(incident_of({**stored, "body": body})) == stored
 
 
 def test_a_field_that_a_newer_monitor_stored_is_left_aside_in_stacks() -> None:
