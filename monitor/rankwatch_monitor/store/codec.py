@@ -175,7 +175,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body = dict(row["body"])
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
     body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
-    body["culprits"] = tuple(Culprit(**_known(Culprit, c) | {"kind": CulpritClass(c["kind"])}) for c in body["culprits"])
+    culprits = (_known(Culprit, culprit) for culprit in body["culprits"])
+    body["culprits"] = tuple(Culprit(**{**culprit, "kind": CulpritClass(culprit["kind"])}) for culprit in culprits)
     for name in ("affected", "aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
