@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
@@ -11,19 +11,19 @@ const KERNEL: Kernel = {
 };
 const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
 
-test("a sparkline reaches from 0 to the largest value, with gaps, and the moment of the change", () => {
+test("a sparkline reaches from 0 to some room above the largest value, with gaps, and the moment of the change", () => {
   const { median, slowest, changed } = spark(KERNEL, POINTS, 100, 30);
-  assert.deepEqual([median, slowest], [["50.0,10.0 100.0,0.0"], []]);
+  assert.deepEqual([median, slowest], [["50.0,14.0 100.0,6.0"], []]);
   assert.equal(changed, 50);
 });
 
 test("the slowest rank's line is its own since it is the slowest, and another's before", () => {
   const kernel = { ...KERNEL, trend: [0.002, 0.002, 0.002, 0.002], median: 0.002, slowest: 0.004, slowest_trend: [0.002, 0.0022, 0.004, 0.004], slowest_ranks: [0, 0, 1, 1], uneven_since: POINTS[2]! };
   const { median, slowest, others, ends, uneven } = spark(kernel, POINTS, 100, 30);
-  assert.deepEqual(median, ["0.0,15.0 25.0,15.0 50.0,15.0 100.0,15.0"]);
-  assert.deepEqual(slowest, ["50.0,0.0 100.0,0.0"]);
-  assert.deepEqual(others, ["0.0,15.0 25.0,13.5 50.0,0.0"], "up to where the present one begins");
-  assert.deepEqual([ends, uneven], [{ median: 0.5, slowest: 0 }, 50]);
+  assert.deepEqual(median, ["0.0,18.0 25.0,18.0 50.0,18.0 100.0,18.0"]);
+  assert.deepEqual(slowest, ["50.0,6.0 100.0,6.0"]);
+  assert.deepEqual(others, ["0.0,18.0 25.0,16.8 50.0,6.0"], "up to where the present one begins");
+  assert.deepEqual([ends.median.toFixed(2), ends.slowest.toFixed(2), uneven], ["0.60", "0.20", 50]);
   assert.match(trendWords(kernel, NOW), /; rank 1 1\.11× the median since /);
 });
 
@@ -49,8 +49,11 @@ test("the kernels that make a rank late, in seconds of its step, and how much of
   const lag = lagOf(3, table)!;
   assert.deepEqual(lag.kernels.map((each) => [each.kernel.name, each.seconds.toFixed(3)]), [["gemm", "0.030"], ["softmax", "0.010"]]);
   const words = (lateness: number | null) => lagWords(lag, lateness).replaceAll("\u2009", " ");
-  assert.equal(words(0.041), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain the 41 ms that the others wait for it");
-  assert.equal(words(0.1), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 ms of the 100 ms that the others wait for it");
+  assert.equal(words(0.041), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 of the 41 ms that the others wait for it");
+  assert.match(words(0.04), / explain the 40 ms that the others wait for it$/);
+  assert.match(words(0.039), / explain the 39 ms that the others wait for it$/);
+  assert.match(words(1.5), / explain 40 ms of the 1\.5 s that the others wait for it$/);
+  assert.equal(words(0.1), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 of the 100 ms that the others wait for it");
   assert.equal(words(null), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) take longer than on the median rank");
   assert.deepEqual([lagOf(0, table), lagOf(3, { ...table, compute: null })], [null, null]);
   assert.equal(shareOfStep(table.kernels[0]!, table)!.toFixed(2), "0.30");
@@ -72,6 +75,11 @@ test("names are shown without their shapes, of kernels and of operators", () => 
   assert.deepEqual(nameAndShape(KERNEL.name), ["gemm<float>", "<<<96,1,1 256,1,1>>>"]);
   assert.deepEqual(nameAndShape("aten::addmm[64,32x64]"), ["aten::addmm", "[64,32x64]"]);
   assert.deepEqual(nameAndShape("memset"), ["memset", ""]);
+});
+
+test("medians that are as they were have not changed", () => {
+  const medians = [[1, null], [1.01, null], [null, null], [1.05, null], [1.01, NOW]] as const;
+  assert.deepEqual(medians.map(([change, slower_since]) => hasChanged({ change, slower_since })), [false, false, false, true, true]);
 });
 
 test("short durations", () => {

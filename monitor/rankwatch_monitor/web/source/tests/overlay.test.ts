@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
-import { cells, comparedWords, curves, extent, inside, means, onCells, type Overlay, overlap, parseOverlay, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
+import { duration } from "../src/logic/text";
+import { cells, comparedWords, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, parseOverlay, PART, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -98,4 +99,23 @@ test("a comparison in words: the step, and what differs most", () => {
   assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9"), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: 2 against 1 (2.00×).");
   assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2 against 2), over steps 1 to 9. No other figure differs by more than 2 %.");
   assert.equal(comparedWords([row("loss", 1, 1)], names, "steps 1 to 9"), "");
+});
+
+test("a small difference of the step has a direction and the part in which it is", () => {
+  const row = (name: string, one: number, two: number) => ({ name, title: name.replace(PART, ""), format: duration, both: [one, two] as const });
+  const words = (rows: ReturnType<typeof row>[]) => comparedWords(rows, ["new", "old"], "steps 1 to 9").replaceAll("\u2009", " ");
+  const parts = [row("part data", 0.005, 0.002), row("part compute", 0.13, 0.1296)];
+  assert.match(words([row("step", 0.197, 0.193), ...parts]), /^A step of new takes 1\.02× as long as one of old \(197 ms against 193 ms\), mostly in data \(\+3 ms\), over steps 1 to 9\. No other/);
+  assert.match(words([row("step", 0.189, 0.193), row("part data", 0.002, 0.005)]), /takes 0\.98× as long as one of old \(189 ms against 193 ms\), mostly in data \(−3 ms\), over/);
+  assert.match(words([row("step", 0.193, 0.193), ...parts]), /^A step of new takes as long as one of old \(193 ms against 193 ms\), over steps/);
+  assert.match(words([row("step", 0.197, 0.193)]), /\(197 ms against 193 ms\), over steps/);
+});
+
+test("goodput is that of the whole run for both, and the parts of a step are figures", () => {
+  const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_window: [0.5, 0.6] };
+  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { data: 0.01 } };
+  const found = curves(points, [sample], "step");
+  assert.deepEqual(found.get("goodput")!.values, [0.9, 0.95]);
+  assert.deepEqual(found.get("part data"), { across: [1], values: [0.01] });
+  assert.deepEqual([lasts([1, 2, null], [3, 4, 5]), lasts([1, null], [null, 1])], [[2, 4], null]);
 });

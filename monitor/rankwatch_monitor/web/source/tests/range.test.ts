@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { attemptMarks, between, bounds, panned, parseRange, placed, PRESETS, rangeText, USUAL, zoomed } from "../src/logic/range";
+import { attemptMarks, between, bounds, panned, parseRange, placed, PRESETS, rangeText, shownRange, USUAL, zoomed } from "../src/logic/range";
 import { parse, addressOf } from "../src/logic/route";
 
 test("every range survives the address", () => {
@@ -37,6 +37,18 @@ test("attempts begin where the number changes, the first where the job began", (
   assert.deepEqual(attemptMarks(points, 5, 50), [{ attempt: 1, from: 5, to: 40 }, { attempt: 2, from: 40, to: 50 }]);
   assert.deepEqual(attemptMarks(points, -5000, 50), [{ attempt: 2, from: 40, to: 50 }]);
   assert.deepEqual(attemptMarks({ at: [10] }, 5, 50), []);
+});
+
+test("an attempt begins at the restart of its incident, not at the first point after it", () => {
+  const points = { at: [10, 20, 30, 40, 50], attempt: [1, 1, 2, 2, 2] };
+  const incidents = [12, 26, 44].map((restarted) => ({ timeline: { since: null, detected: null, decided: null, captured: null, restarted, first_step: null } }));
+  assert.deepEqual(attemptMarks(points, 5, 60, incidents), [{ attempt: 1, from: 5, to: 26 }, { attempt: 2, from: 26, to: 60 }]);
+});
+
+test("a range that is longer than the job's life is all of it", () => {
+  assert.equal(shownRange(USUAL, 4000, 5000), "all");
+  assert.deepEqual([shownRange(USUAL, 1000, 5000), shownRange(USUAL, null, 5000)], [USUAL, USUAL]);
+  assert.deepEqual(shownRange({ from: 1, to: 20 }, 4000, 5000), { from: 1, to: 20 });
 });
 
 test("what is too close on the axis to be told apart is one", () => {

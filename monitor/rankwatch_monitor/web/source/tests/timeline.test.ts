@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { SectionTimeline } from "../src/api/types";
-import { absence, beside, inSections, lanes, pannedView, ROW, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, written, zoomedView } from "../src/logic/timeline";
+import { absence, beside, inSections, lanes, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
@@ -40,12 +40,50 @@ test("arrow keys go along the lane and to the same section of the next rank", ()
   assert.equal(beside(placed, at(1, 0, 2), "ArrowDown"), at(1, 0, 2));
 });
 
-test("sums are seconds a step, the longest section first", () => {
-  const { sections, seconds, medians } = sums(TIMELINE, 8);
-  assert.deepEqual(sections.map((section) => TIMELINE.sections[section]), ["step", "data", "forward"]);
-  assert.deepEqual(seconds, [[0.4, 0.1, 0.2], [0.4, 0.6, 0.2]]);
-  assert.equal(medians[1], 0.35);
+const rounded = (rows: readonly (readonly (number | null)[])[]) => rows.map((row) => row.map((value) => (value === null ? null : Math.round(value * 1000) / 1000)));
+
+test("sums are seconds of own work a step, without what is nested and the time in collectives, in the order of a step", () => {
+  const { sections, rests, seconds, longer } = sums(TIMELINE, 8);
+  assert.deepEqual(sections.map((section) => TIMELINE.sections[section]), ["data", "forward", "step"]);
+  assert.deepEqual(rounded(seconds), [[0.1, 0.15, 0.1], [0.6, 0.2, 0.2]], "of step 10, whose waiting was measured");
+  assert.deepEqual(rounded(longer), [[null, null, null], [0.5, 0.05, 0.1]]);
+  assert.deepEqual([...rests], [1]);
   assert.equal(total(placed, 1, 0, 0), 0.6);
+});
+
+test("a section that is shorter only in that its rank waits less is marked as longer by its own work", () => {
+  const lane = (rank: number, work: number, wait: number) => ({ rank, host: "", steps: [{ iteration: 10, seconds: 0.2, waits: [[work, wait]] as [number, number][], spans: [[0, 0, 0, work + wait] as [number, number, number, number]] }] });
+  const timeline = { ...TIMELINE, sections: ["backward"], ranks: [lane(21, 0.127, 0.02), lane(16, 0.087, 0.08), lane(17, 0.088, 0.079)] };
+  const { seconds, longer } = sums(timeline, 8);
+  assert.deepEqual(rounded(seconds), [[0.127], [0.087], [0.088]]);
+  assert.deepEqual(rounded(longer), [[0.04], [null], [null]]);
+});
+
+test("without measured waiting sums are those of all steps, and a section that all take alike is not marked", () => {
+  const ranks = TIMELINE.ranks.slice(0, 1).map((lane) => ({ ...lane, steps: lane.steps.map((step) => ({ ...step, waits: null })) }));
+  const { seconds, longer } = sums({ ...TIMELINE, ranks: [ranks[0]!, { ...ranks[0]!, rank: 1 }] }, 8);
+  assert.deepEqual(rounded(seconds), [[0.1, 0.2, 0.2], [0.1, 0.2, 0.2]]);
+  assert.ok(longer.flat().every((more) => more === null));
+});
+
+test("sections that only contain others are a rule above them", () => {
+  const ranks = [{ rank: 0, host: "a", steps: [{ iteration: 10, seconds: 0.3, waits: [[0.25, 0.05]] as [number, number][], spans: [[1, 0, 0, 0.3], [0, 1, 0, 0.1], [2, 1, 0.1, 0.15]] as [number, number, number, number][] }] }];
+  const { spans, laneHeight, waits } = lanes({ ...TIMELINE, ranks }, 300);
+  assert.deepEqual(spans.map(({ y, height }) => [y, height]), [[0, RULE], [RULE, ROW], [RULE, ROW]]);
+  assert.deepEqual([laneHeight, waits[0]!.y], [RULE + ROW, RULE], "waiting outside of the nested sections stands beside them");
+});
+
+test("steps with measured waiting are shown where there are any, unless others are asked for", () => {
+  assert.deepEqual([onlyMeasured(null, TIMELINE), onlyMeasured(null, { profiled: [] }), onlyMeasured(null, null)], [true, false, false]);
+  assert.deepEqual([onlyMeasured(false, TIMELINE), onlyMeasured(true, { profiled: [] })], [false, true]);
+});
+
+test("a slow rank is compared with those of its node before others", () => {
+  const hostOf = (rank: number) => `host-${rank >> 3}`;
+  assert.deepEqual(withPeers([21], 32, 4, hostOf), [21, 16, 17, 18]);
+  assert.deepEqual(withPeers([5], 6, 8, () => undefined), [5, 0, 1, 2, 3, 4]);
+  assert.deepEqual(withPeers([7, 40], 16, 10, hostOf), [7, 0, 1, 2, 3, 4, 5, 6, 8, 9]);
+  assert.deepEqual(withPeers([], 4, 2, hostOf), [0, 1]);
 });
 
 test("waits lie on the innermost section that was open, on the first row outside of all", () => {

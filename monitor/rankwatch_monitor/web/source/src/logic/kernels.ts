@@ -17,11 +17,14 @@ export interface Spark {
   uneven: number | null;
 }
 
-/** Lines from 0 to the largest value, over the time from the first to the last point. */
+/** The axis as a multiple of the largest value. */
+const ROOM = 1.25;
+
+/** Lines from 0 to some room above the largest value, over the time from the first to the last point. */
 export function spark(kernel: Kernel, points: readonly number[], width: number, height: number): Spark {
   const { trend, slowest_trend: slowest = [], slowest_ranks: ranks = [], slower_since, uneven_since } = kernel;
   const uneven = kernel.ranks > 1 ? slowest : [];
-  const top = Math.max(1e-12, kernel.median, kernel.slowest, ...[...trend, ...uneven].map((value) => value ?? 0));
+  const top = ROOM * Math.max(1e-12, kernel.median, kernel.slowest, ...[...trend, ...uneven].map((value) => value ?? 0));
   const [first, last] = [points[0] ?? 0, points.at(-1) ?? 0];
   const across = (at: number) => (last > first ? ((at - first) / (last - first)) * width : width);
   const place = (value: number, i: number) => `${across(points[i]!).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`;
@@ -55,6 +58,9 @@ export function trendWords(kernel: Kernel, now: number): string {
   const uneven = kernel.uneven_since == null ? "" : `; rank ${kernel.slowest_rank} ${times(ratioOfSlowest(kernel))} the median since ${clock(kernel.uneven_since, now)}`;
   return range + slower + uneven;
 }
+
+/** Whether a median differs from what it was: by 1 % it does by chance. */
+export const hasChanged = ({ change, slower_since }: Pick<Kernel, "change" | "slower_since">): boolean => slower_since !== null || (change !== null && Math.abs(change - 1) >= 0.02);
 
 export function times(ratio: number | null): string {
   return ratio === null ? "–" : `${ratio.toFixed(ratio < 10 ? 2 : 0)}×`;
@@ -145,8 +151,9 @@ export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | nul
   const begin = `Rank ${rank} is slow in its kernels: ${listed(parts)}`;
   const sum = named.reduce((total, each) => total + each.seconds, 0);
   if (lateness === null || lateness <= 0) return `${begin} ${one ? "takes" : "take"} longer than on the median rank`;
-  if (sum >= 0.8 * lateness) return `${begin} ${one ? "explains" : "explain"} the ${fine(lateness)} that the others wait for it`;
-  return `${begin} ${one ? "explains" : "explain"} ${fine(sum)} of the ${fine(lateness)} that the others wait for it`;
+  const [part, all] = [fine(sum), fine(lateness)];
+  const of = sum >= lateness || part === all ? "" : `${part.split("\u2009")[1] === all.split("\u2009")[1] ? part.split("\u2009")[0] : part} of `;
+  return `${begin} ${one ? "explains" : "explain"} ${of}the ${all} that the others wait for it`;
 }
 
 /** Seconds of a median rank's step in a kernel as a share of the step; null: steps are not profiled. */

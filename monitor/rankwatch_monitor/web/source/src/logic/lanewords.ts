@@ -1,7 +1,7 @@
 // What the section timeline shows, in a sentence: which rank works longest and how long the others wait for it.
 
 import type { RankStep, SectionTimeline } from "../api/types";
-import { median, waited, worked } from "./timeline";
+import { measuredSteps, median, ownSeconds, waited, worked } from "./timeline";
 import { count, duration, listed, plural, runs } from "./text";
 
 /** Waiting below this share of a step is not worth a sentence. */
@@ -29,17 +29,17 @@ interface Measured {
   rank: number;
   work: number;
   wait: number;
-  /** Seconds a step of each section that contains no other, without the time in collectives. */
+  /** Seconds a step of each section's own work. */
   sections: Map<number, number>;
 }
 
 /** Who waits for whom, from the steps in which that was measured on two ranks at least. */
 function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string | null {
   const found = timeline.ranks.flatMap((lane) => {
-    const steps = lane.steps.filter((step) => step.waits !== null);
+    const steps = measuredSteps(lane);
     const mean = (of: (step: RankStep) => number) => steps.reduce((sum, step) => sum + of(step), 0) / steps.length;
     if (steps.length === 0) return [];
-    return [{ rank: lane.rank, work: mean((step) => worked(step)!), wait: mean((step) => waited(step)!), sections: own(steps) }];
+    return [{ rank: lane.rank, work: mean((step) => worked(step)!), wait: mean((step) => waited(step)!), sections: ownSeconds(steps) }];
   });
   if (found.length < 2) return null;
   const longest = found.reduce((a, b) => (b.wait < a.wait ? b : a));
@@ -66,17 +66,6 @@ function causes(timeline: SectionTimeline, slow: Measured, others: readonly Meas
     .sort((a, b) => b.more - a.more)
     .slice(0, NAMED);
   return longer.length === 0 ? "" : ` It takes longer in ${listed(longer.map(({ section, more }) => `${timeline.sections[section]} (+${duration(more)})`))}.`;
-}
-
-function own(steps: readonly RankStep[]): Map<number, number> {
-  const found = new Map<number, number>();
-  for (const step of steps) {
-    for (const [section, depth, start, seconds] of step.spans) {
-      const contains = step.spans.some(([, deep, begin]) => deep > depth && begin >= start && begin < start + seconds);
-      if (!contains) found.set(section, (found.get(section) ?? 0) + (seconds - waited(step, start, start + seconds)!) / steps.length);
-    }
-  }
-  return found;
 }
 
 /** The section that takes longest compared with the other ranks; where waiting was not measured. */

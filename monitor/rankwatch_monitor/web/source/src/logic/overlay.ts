@@ -3,6 +3,7 @@
 import type { HistorySample, Trends } from "../api/types";
 import { withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
+import { listed } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -35,7 +36,10 @@ export interface Curve {
   values: (number | null)[];
 }
 
-/** The figures of a run as curves, by name: "step", "speed", "goodput", "log LOSS", "score NAME". */
+/** The name of a part of the step time begins with it. */
+export const PART = "part ";
+
+/** The figures of a run as curves, by name: "step", "part NAME", "speed", "goodput", "log LOSS", "score NAME". */
 export type Curves = Map<string, Curve>;
 
 interface Row {
@@ -68,9 +72,11 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
     if (along.some((each) => each !== null)) found.set(name, { across, values: along });
   };
   add("step", samples.map(({ step }) => step), places(samples, axis, began).filter(([, across]) => across >= 0));
+  const parts = new Set(samples.flatMap((sample) => Object.keys(sample.parts)));
+  for (const part of parts) add(`${PART}${part}`, samples.map((sample) => sample.parts[part] ?? null), places(samples, axis, began).filter(([, across]) => across >= 0));
   add("speed", trends.speed);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
-  add("goodput", trends.goodput_window);
+  add("goodput", trends.goodput);
   for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min);
   return found;
 }
@@ -116,6 +122,12 @@ export function means(one: readonly (number | null)[], other: readonly (number |
     [sum, others, n] = [sum + value, others + against, n + 1];
   });
   return n === 0 ? null : [sum / n, others / n];
+}
+
+/** The last values of two lines where both have one; null: there are none. */
+export function lasts(one: readonly (number | null)[], other: readonly (number | null)[]): [number, number] | null {
+  const at = one.findLastIndex((value, i) => value !== null && (other[i] ?? null) !== null);
+  return at < 0 ? null : [one[at]!, other[at]!];
 }
 
 /** First and last place of all figures; null: there are none. */
@@ -171,15 +183,34 @@ export interface Compared {
 /** Means that differ by less are the same in words. */
 const SAME = 0.02;
 
-/** Which of the two takes longer for a step, and in which other figure they differ most. */
+/** Parts that are named at most, and the share of the difference that one has at least. */
+const [NAMED, LEAST] = [2, 0.2];
+
+/** Which of the two takes longer for a step, in which of its parts, and in which other figure they differ most. */
 export function comparedWords(rows: readonly Compared[], [own, other]: readonly [string, string], span: string): string {
   const multiple = ({ both }: Compared) => ratio(both[0], both[1]) ?? 1;
   const differs = (row: Compared) => Math.abs(Math.log(multiple(row))) > Math.log(1 + SAME);
   const step = rows.find(({ name }) => name === "step");
-  const figures = ({ both, format }: Compared) => `${format(both[0])} against ${format(both[1])}`;
-  const longer = (row: Compared) => (differs(row) ? `${times(multiple(row))} as long as` : "as long as");
-  const first = step === undefined ? "" : `A step of ${own} takes ${longer(step)} one of ${other} (${figures(step)}), over ${span}.`;
-  const [most] = rows.filter((row) => row.name !== "step" && row.name !== "speed" && multiple(row) > 0 && differs(row)).sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${figures(most)} (${times(multiple(most))}).`;
+  const first = step === undefined ? "" : `${stepWords(step, rows, own, other)}, over ${span}.`;
+  const [most] = rows
+    .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && multiple(row) > 0 && differs(row))
+    .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
+  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${most.format(most.both[0])} against ${most.format(most.both[1])} (${times(multiple(most))}).`;
   return [first, second].filter(Boolean).join(" ");
+}
+
+/** "A step of new takes 1.02× as long as one of old (197 ms against 193 ms), mostly in data (+3 ms)". */
+function stepWords(step: Compared, rows: readonly Compared[], own: string, other: string): string {
+  const { both: [one, two], format } = step;
+  const figures = `(${format(one)} against ${format(two)})`;
+  if (format(one) === format(two)) return `A step of ${own} takes as long as one of ${other} ${figures}`;
+  const more = one - two;
+  const parts = rows
+    .filter(({ name }) => name.startsWith(PART))
+    .map(({ title, both }) => ({ title, more: both[0] - both[1] }))
+    .filter((part) => part.more / more >= LEAST)
+    .sort((a, b) => Math.abs(b.more) - Math.abs(a.more))
+    .slice(0, NAMED)
+    .map((part) => `${part.title} (${part.more > 0 ? "+" : "−"}${format(Math.abs(part.more))})`);
+  return `A step of ${own} takes ${times(ratio(one, two))} as long as one of ${other} ${figures}${parts.length > 0 ? `, mostly in ${listed(parts)}` : ""}`;
 }

@@ -1,6 +1,6 @@
 // The time axis that all charts of a job share: the last so many seconds, from one moment to another, or the whole run.
 
-import type { Trends } from "../api/types";
+import type { Incident, Trends } from "../api/types";
 
 export type Range = { last: number } | { from: number; to: number } | "all";
 
@@ -41,11 +41,16 @@ export function sameRange(one: Range, other: Range): boolean {
 /** Whether the axis ends at the present. */
 export const isLive = (range: Range): boolean => range === "all" || "last" in range;
 
+/** The range that the axis has: all, where it would begin before the job did. */
+export function shownRange(range: Range, started: number | null, end: number): Range {
+  return typeof range === "object" && "last" in range && started !== null && Math.max(60, end - started) < range.last ? "all" : range;
+}
+
 /** First and last second on the axis. `end` is now, or when the job ended. No part of it is before the job's start. */
 export function bounds(range: Range, started: number | null, end: number): [number, number] {
   if (typeof range === "object" && "from" in range) return [range.from, range.to];
+  if (shownRange(range, started, end) !== range) return bounds("all", started, end);
   const lived = Math.max(60, end - (started ?? end - 3600));
-  if (range !== "all" && started !== null && lived < range.last) return bounds("all", started, end);
   const length = range === "all" ? lived : range.last;
   const each = Math.max(1, Math.round(length / PIXELS));
   const to = Math.ceil(end / each) * each;
@@ -77,16 +82,19 @@ export interface AttemptMark {
   to: number;
 }
 
-/** The attempts that began within the points, and until when each lasted. */
-export function attemptMarks({ at, attempt = [] }: Pick<Trends, "at" | "attempt">, started: number | null, end: number): AttemptMark[] {
+/** The attempts that began within the points, and until when each lasted. An incident knows the moment of its restart, a point only that it was before. */
+export function attemptMarks({ at, attempt = [] }: Pick<Trends, "at" | "attempt">, started: number | null, end: number, incidents: readonly Pick<Incident, "timeline">[] = []): AttemptMark[] {
+  const restarts = incidents.flatMap(({ timeline }) => timeline.restarted ?? []);
   const marks: AttemptMark[] = [];
   for (let i = 0; i < at.length; i++) {
     const known = attempt[i];
     if (known === undefined || known === null || known === marks.at(-1)?.attempt) continue;
     const before = marks.at(-1);
-    if (before) before.to = at[i]!;
+    const last = at.findLast((_, j) => j < i && attempt[j] === before?.attempt) ?? 0;
+    const began = restarts.find((each) => each > last && each <= at[i]!) ?? at[i]!;
+    if (before) before.to = began;
     // What ran before the first point began at an unknown time, unless the job did.
-    const from = before ? at[i]! : started !== null && at[i]! - started < 120 ? started : -1;
+    const from = before ? began : started !== null && at[i]! - started < 120 ? started : -1;
     marks.push({ attempt: known, from, to: end });
   }
   return marks.filter((mark) => mark.from >= 0);

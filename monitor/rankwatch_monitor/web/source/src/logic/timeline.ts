@@ -6,6 +6,8 @@ import { plural, runs } from "./text";
 
 /** CSS pixels. */
 export const ROW = 17;
+/** Height of the first row where it has only sections that contain others, such as the step: a rule above them. */
+export const RULE = 5;
 const LANE_GAP = 9;
 const STEP_GAP = 14;
 const NARROWEST = 1.5;
@@ -13,6 +15,8 @@ const NARROWEST = 1.5;
 const DEEPEST = 5;
 /** Seconds to which the API rounds. */
 const ROUNDING = 2e-6;
+/** Seconds that are shown as 0. */
+const NOTHING = 0.0005;
 
 /** Why there is nothing to draw, and what to do to have it. */
 export interface Absence {
@@ -44,6 +48,7 @@ export interface Placed {
   x: number;
   y: number;
   width: number;
+  height: number;
   /** Since the step began. */
   start: number;
   seconds: number;
@@ -103,8 +108,11 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
     columns.push({ iteration, x, width: longest[i]! * scale, seconds: longest[i]!, measured });
     x += longest[i]! * scale + STEP_GAP;
   });
-  const depths = timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
-  const laneHeight = (1 + Math.max(0, ...depths)) * ROW;
+  const steps = timeline.ranks.flatMap((lane) => lane.steps);
+  const rows = 1 + Math.max(0, ...steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
+  const first = rows > 1 && steps.every(({ spans }) => spans.every((span) => span[1] > 0 || within(span, spans).length > 0)) ? RULE : ROW;
+  const down = (depth: number) => (depth === 0 ? 0 : first + (Math.min(DEEPEST, depth) - 1) * ROW);
+  const laneHeight = first + (rows - 1) * ROW;
   const placed: Lanes = { columns, spans: [], waits: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [], unmeasured: [] };
   timeline.ranks.forEach((rank, lane) => {
     const top = lane * (laneHeight + LANE_GAP);
@@ -115,18 +123,20 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
       else if (waits === null && column.measured > 0) placed.unmeasured.push({ lane, step });
       const stretches = inSections(waits ?? [], spans ?? []);
       for (const [section, depth, start, seconds] of spans ?? []) {
-        const within = stretches.filter(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING);
+        const inside = stretches.filter(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING);
         placed.spans.push({
           lane, step, section, depth, start, seconds,
           x: column.x + start * scale,
-          y: top + Math.min(DEEPEST, depth) * ROW,
+          y: top + down(depth),
           width: Math.max(NARROWEST, seconds * scale),
-          waits: within.length > 0,
-          clear: within.length === 0 || seconds <= 0 ? 1 : Math.max(0, (within[0]![0] - start) / seconds),
+          height: depth === 0 ? first : ROW,
+          waits: inside.length > 0,
+          clear: inside.length === 0 || seconds <= 0 ? 1 : Math.max(0, (inside[0]![0] - start) / seconds),
         });
       }
       for (const [from, to, depth] of stretches) {
-        placed.waits.push({ lane, x: column.x + from * scale, y: top + Math.min(DEEPEST, depth) * ROW, width: (to - from) * scale });
+        // Outside of what a step consists of there is room on the row below the rule.
+        placed.waits.push({ lane, x: column.x + from * scale, y: top + down(first === RULE ? Math.max(1, depth) : depth), width: (to - from) * scale });
       }
     });
   });
@@ -166,22 +176,22 @@ const CLOSEST = 1 / 500;
 /** The part with another length; the point `at`, from 0 to 1 of what is shown, stays where it is. */
 export function zoomedView([from, to]: View, factor: number, at = 0.5): View {
   const length = Math.min(1, Math.max(CLOSEST, (to - from) * factor));
-  return within(from + (to - from - length) * at, length);
+  return moved(from + (to - from - length) * at, length);
 }
 
 /** The part moved by a share of its length. */
 export function pannedView([from, to]: View, share: number): View {
-  return within(from + (to - from) * share, to - from);
+  return moved(from + (to - from) * share, to - from);
 }
 
 /** The part between two points of what is shown, each 0 to 1, in either order. */
 export function selectedView([from, to]: View, one: number, other: number): View {
   const [first, last] = [Math.min(one, other), Math.max(one, other)].map((each) => from + (to - from) * Math.min(1, Math.max(0, each))) as [number, number];
   const length = Math.max(CLOSEST, last - first);
-  return within((first + last - length) / 2, length);
+  return moved((first + last - length) / 2, length);
 }
 
-function within(from: number, length: number): View {
+function moved(from: number, length: number): View {
   const first = Math.min(1 - length, Math.max(0, from));
   return [first, first + length];
 }
@@ -190,7 +200,7 @@ function within(from: number, length: number): View {
 export function showing(view: View, span: Placed, width: number): View {
   const [from, to] = [span.x / width, (span.x + span.width) / width];
   if (to > view[0] && from < view[1]) return view;
-  return within(from < view[0] ? from : Math.max(from - (view[1] - view[0]) / 2, to - (view[1] - view[0])), view[1] - view[0]);
+  return moved(from < view[0] ? from : Math.max(from - (view[1] - view[0]) / 2, to - (view[1] - view[0])), view[1] - view[0]);
 }
 
 /** The layout of `lanes` as a part of it is seen. */
@@ -208,7 +218,7 @@ function stepOf(lane: RankLane, iteration: number) {
 export function spanAt(placed: Lanes, x: number, y: number): number | null {
   for (let i = placed.spans.length - 1; i >= 0; i--) {
     const span = placed.spans[i]!;
-    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + ROW) return i;
+    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + span.height) return i;
   }
   return null;
 }
@@ -236,33 +246,92 @@ export function median(values: readonly number[]): number {
   return sorted.length === 0 ? 0 : (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
 }
 
+/** The spans nested directly in this one. */
+function within([, depth, start, seconds]: RankStep["spans"][number], spans: RankStep["spans"]): RankStep["spans"] {
+  return spans.filter(([, deep, begin]) => deep === depth + 1 && begin >= start - ROUNDING && begin < start + seconds - ROUNDING);
+}
+
+/** Mean seconds per step that each section works itself: without what is nested in it, and without time in collectives where that is known. */
+export function ownSeconds(steps: readonly RankStep[]): Map<number, number> {
+  const found = new Map<number, number>();
+  for (const step of steps) {
+    const works = ([, , start, seconds]: RankStep["spans"][number]) => seconds - (waited(step, start, start + seconds) ?? 0);
+    for (const span of step.spans) {
+      const rest = works(span) - within(span, step.spans).reduce((sum, each) => sum + works(each), 0);
+      found.set(span[0], (found.get(span[0]) ?? 0) + Math.max(0, rest) / steps.length);
+    }
+  }
+  return found;
+}
+
+/** The steps of a lane in which waiting was measured. */
+export const measuredSteps = (lane: RankLane): RankStep[] => lane.steps.filter((step) => step.waits !== null);
+
+/** The usual order of a step's sections; others follow, the longest first. */
+const ORDER = [/data|loader|batch|^input|^fetch/, /forward|fwd/, /backward|bwd/, /optim|zero_grad|clip/];
+
+function placeOf(section: string): number {
+  const place = ORDER.findIndex((pattern) => pattern.test(section.toLowerCase()));
+  return place < 0 ? ORDER.length : place;
+}
+
+/** A section is longer on a rank from this share of a step on, and from this multiple of the others' median on. */
+const [LEAST_SHARE, LEAST_RATIO] = [0.01, 1.1];
+
 export interface Sums {
-  /** Indices of the longest sections, longest first. */
+  /** Indices of the sections in the order in which a step has them. */
   sections: number[];
-  /** Seconds per step by lane and position in `sections`; null: the rank did not enter it. */
+  /** Those of them that contain others, so that their own work is the rest. */
+  rests: ReadonlySet<number>;
+  /** Seconds of own work per step, by lane and position in `sections`; null: the rank did not enter it. */
   seconds: (number | null)[][];
-  medians: number[];
+  /** Seconds more than the median of the other lanes, where a section is longer on this one; else null. */
+  longer: (number | null)[][];
   /** Mean seconds in collectives per measured step, by lane, and those of the rest of the step; null: not measured. */
   waits: (number | null)[];
   works: (number | null)[];
 }
 
-/** Mean seconds per step of each section over the steps shown. */
+/** Means over the steps shown; where waiting was measured in some, over those. Sections without own work are left out. */
 export function sums(timeline: SectionTimeline, most: number): Sums {
-  const byLane = timeline.ranks.map((lane) => {
-    const found = new Map<number, number>();
-    for (const step of lane.steps) for (const [section, , , seconds] of step.spans) found.set(section, (found.get(section) ?? 0) + seconds / lane.steps.length);
-    return found;
-  });
+  const measured = timeline.ranks.some((lane) => measuredSteps(lane).length > 0);
+  const byLane = timeline.ranks.map((lane) => ownSeconds(measured ? measuredSteps(lane) : lane.steps));
   const column = (section: number) => byLane.flatMap((found) => found.get(section) ?? []);
-  const sections = timeline.sections.map((_, i) => i).filter((i) => column(i).length > 0).sort((a, b) => median(column(b)) - median(column(a))).slice(0, most);
+  const step = median(timeline.ranks.flatMap((lane) => lane.steps.map((each) => each.seconds)));
+  const sections = timeline.sections.map((_, i) => i)
+    .filter((i) => column(i).some((seconds) => seconds >= NOTHING))
+    .sort((a, b) => median(column(b)) - median(column(a)))
+    .slice(0, most)
+    .sort((a, b) => placeOf(timeline.sections[a]!) - placeOf(timeline.sections[b]!));
+  const more = (lane: number, section: number) => {
+    const here = byLane[lane]!.get(section) ?? 0;
+    const others = median(byLane.flatMap((found, i) => (i === lane ? [] : found.get(section) ?? [])));
+    return byLane.length > 1 && here - others >= LEAST_SHARE * step && here >= LEAST_RATIO * others ? here - others : null;
+  };
+  const containers = timeline.ranks.flatMap((lane) => lane.steps.flatMap(({ spans }) => spans.flatMap((span) => (within(span, spans).length > 0 ? [span[0]] : []))));
   return {
     sections,
+    rests: new Set(containers),
     seconds: byLane.map((found) => sections.map((section) => found.get(section) ?? null)),
-    medians: sections.map((section) => median(column(section))),
+    longer: byLane.map((_, lane) => sections.map((section) => more(lane, section))),
     waits: timeline.ranks.map((lane) => meanOf(lane, waited)),
     works: timeline.ranks.map((lane) => meanOf(lane, worked)),
   };
+}
+
+/** Whether only steps with known waiting are shown; null: if there are any. */
+export function onlyMeasured(wanted: boolean | null, timeline: Pick<SectionTimeline, "profiled"> | null): boolean {
+  return wanted ?? (timeline?.profiled.length ?? 0) > 0;
+}
+
+/** These ranks, and others for comparison up to so many: those of the same nodes before the rest. */
+export function withPeers(wanted: readonly number[], size: number, most: number, hostOf: (rank: number) => string | undefined): number[] {
+  const found = new Set(wanted.filter((rank) => rank < size));
+  const hosts = new Set([...found].flatMap((rank) => hostOf(rank) ?? []));
+  for (const near of hosts.size > 0 ? [true, false] : [false]) {
+    for (let rank = 0; rank < size && found.size < most; rank++) if (!near || hosts.has(hostOf(rank) ?? "")) found.add(rank);
+  }
+  return [...found];
 }
 
 /** Seconds of a step that are not in collectives; null: not measured. */

@@ -3,19 +3,20 @@
 import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, USUAL, zoomed } from "../logic/range";
+import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
 import { kindWords } from "../logic/incidents";
-import { clock, plural } from "../logic/text";
+import { clock, plural, wholeDuration } from "../logic/text";
 import { range } from "./selection";
 
-export function RangeBar({ from, to }: { from: number; to: number }) {
+export function RangeBar({ from, to, started }: { from: number; to: number; started: number | null }) {
   const preset = PRESETS.some(([, , each]) => sameRange(each, range.value));
+  const shown = shownRange(range.value, started, to);
   const go = (chosen: Range) => () => (range.value = chosen);
   return (
     <div class="ranges" role="toolbar" aria-label="Time shown by all charts">
       {PRESETS.map(([name, label, each]) => (
-        <button key={name} type="button" aria-pressed={sameRange(each, range.value)} onClick={go(each)}>
+        <button key={name} type="button" aria-pressed={sameRange(each, shown)} onClick={go(each)}>
           {label}
         </button>
       ))}
@@ -27,7 +28,7 @@ export function RangeBar({ from, to }: { from: number; to: number }) {
         {!preset && <button type="button" onClick={go(USUAL)}>Reset</button>}
       </span>
       <output>
-        {clock(from, asOf.value)} to {isLive(range.value) && to >= asOf.value ? "now" : clock(to, asOf.value)}
+        {shown === "all" && `all, ${wholeDuration(to - from)}: `}{clock(from, asOf.value)} to {isLive(range.value) && to >= asOf.value ? "now" : clock(to, asOf.value)}
       </output>
     </div>
   );
@@ -78,9 +79,9 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             return (
               <li key={first.id} style={style}>
                 {each.items.length === 1 ? (
-                  <a class="incident" href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{kindWords(first)}</a>
+                  <a class={each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{kindWords(first)}</a>
                 ) : (
-                  <button type="button" class="incident" title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
+                  <button type="button" class={each.width < words ? "incident narrow" : "incident"} title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
                 )}
               </li>
             );

@@ -1,6 +1,6 @@
 // The tab "Charts": one time axis for step time with its parts, speed, goodput, scores and logged values; what happened beside them.
 
-import { type Signal, signal } from "@preact/signals";
+import { batch, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
@@ -11,7 +11,7 @@ import { outages, withOutages } from "../logic/outages";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, listed, percent, perSecond, plural, speedText } from "../logic/text";
+import { clock, duration, figure, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot } from "./plot";
@@ -20,6 +20,8 @@ import { overlay, range } from "./selection";
 const EVERY_MS = 15_000;
 const HEIGHT = 210;
 const LOW = 130;
+/** Seconds of a job within which its first step times are expected. */
+const STEP_TIMES_WITHIN = 60;
 /** Colours of logged values, in turn. */
 const TONES = ["series-1", "series-3", "series-2", "series-4"];
 
@@ -44,7 +46,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const steps = useMemo(() => stepChart(samples.value ?? []), [samples.value]);
   const points = trends.value;
-  const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to), [points, job.started_at, to]);
+  const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
     incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
@@ -59,7 +61,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   );
   return (
     <>
-      <RangeBar from={from} to={to} />
+      <RangeBar from={from} to={to} started={job.started_at} />
       <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
       <section aria-labelledby="step-time">
         <h2 id="step-time">
@@ -67,7 +69,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         </h2>
         {why.value && (why.value.kind !== "unknown" || steps.time.length > 0) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
         {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
-          <p class="note">No step times of this time: ranks report them about every 10 s.</p>
+          <NoStepTimes job={job} from={from} to={to} />
         ) : (
           <Plot name="Step time" {...steps} format={duration} mark={why.value?.since ?? null} height={HEIGHT} {...axis} />
         )}
@@ -123,6 +125,17 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   );
 }
 
+/** Why there is no step time, and what to do to have it. */
+function NoStepTimes({ job, from, to }: { job: JobSummary; from: number; to: number }) {
+  if (job.ended_at === null && job.started_at !== null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
+  return (
+    <p class="note">
+      No rank has reported step times from {clock(from, asOf.value)} to {clock(to, asOf.value)}. They come from training loops that enter <span class="code">rankwatch.step()</span> for each step:{" "}
+      <a href="/manual/adopt.html">how to add it</a>.
+    </p>
+  );
+}
+
 /** Why nothing was measured in a time, in few words. */
 function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
   const within = outages(incidents, job, end).some((outage) => Math.min(to, outage.to) - Math.max(from, outage.from) > 0.5 * (to - from));
@@ -147,7 +160,7 @@ export function Broken({ found }: { found: readonly NonFinite[] }) {
 }
 
 /** The command line's sentences are ASCII. */
-const arrows = (text: string): string => text.replaceAll(" -> ", " → ");
+const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
 function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   const { shares, also } = consistsOf(why);
@@ -178,11 +191,16 @@ function useRead(job: JobSummary): Read {
       // A point beyond each end, so that lines reach the edges.
       const beyond = Math.max(60, Math.round((to - from) / 100));
       const query = `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
+      // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${query}&brief=true`, ended).then((answer) => (read.samples.value = answer.samples)),
-        get<Why>(`${path}/why`, ended).then((answer) => (read.why.value = answer)),
-        get<Trends>(`${path}/trends${query}`, ended).then((answer) => (read.trends.value = withTrendGaps(answer))),
-      ]);
+        get<{ samples: HistorySample[] }>(`${path}/history${query}&brief=true`, ended),
+        get<Why>(`${path}/why`, ended),
+        get<Trends>(`${path}/trends${query}`, ended),
+      ]).then(([samples, why, trends]) => batch(() => {
+        if (samples.status === "fulfilled") read.samples.value = samples.value.samples;
+        if (why.status === "fulfilled") read.why.value = why.value;
+        if (trends.status === "fulfilled") read.trends.value = withTrendGaps(trends.value);
+      }));
     });
   }, [job.id, job.ended_at, job.started_at, chosen]);
   return read;

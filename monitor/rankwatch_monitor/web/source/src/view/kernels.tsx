@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, shareOfStep, slowerFirst, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, shareOfStep, slowerFirst, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { score, slowIn } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -24,6 +24,7 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
   const table = useTable(id);
   if (table === null) return <p class="note">Loading the kernels.</p>;
   const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
+  const changed = table.kernels.some(hasChanged);
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
@@ -52,12 +53,12 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
                   <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
                   <th scope="col">Slowest rank <small>its median</small></th>
                   <th scope="col">Since {clock(table.since, asOf.value)} <small>from 0, one call</small></th>
-                  <th scope="col" class="number">Now / usual <small>of the median</small></th>
-                  <th scope="col" class="number" title="The fastest rank's median divided by that of the slowest: 1 is equally fast, below 0.90 is marked">Relative</th>
+                  {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
+                  <th scope="col" class="number">Relative <small>fastest / slowest rank; 1 is alike</small></th>
                 </tr>
               </thead>
               <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} />)}
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} />)}
               </tbody>
             </table>
           </div>
@@ -106,7 +107,7 @@ function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
   );
 }
 
-function Row({ job, kernel, table }: { job: string; kernel: Kernel; table: Table }) {
+function Row({ job, kernel, table, changed }: { job: string; kernel: Kernel; table: Table; changed: boolean }) {
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
@@ -120,16 +121,22 @@ function Row({ job, kernel, table }: { job: string; kernel: Kernel; table: Table
       </td>
       <td class="number" data-label="One call"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
       <td class={uneven ? "uneven" : undefined} data-label="Slowest rank">
-        {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
-        <NodeLink host={kernel.slowest_host} />
-        <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median`}</small>
+        {kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
+          <>
+            {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
+            <NodeLink host={kernel.slowest_host} />
+            <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median`}</small>
+          </>
+        )}
         {uneven && kernel.uneven_since != null && <small>since {clock(kernel.uneven_since, asOf.value)}</small>}
       </td>
       <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
-      <td class="number longer-than-usual" data-label="Now / usual">
-        {times(kernel.change)}
-        {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
-      </td>
+      {changed && (
+        <td class="number longer-than-usual" data-label="Now / usual">
+          {times(kernel.change)}
+          {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
+        </td>
+      )}
       <td class={uneven ? "number uneven" : "number"} data-label="Relative">{score(kernel.relative)}</td>
     </tr>
   );

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { SectionTimeline } from "../api/types";
 import { readableOn } from "../logic/glyphs";
 import { beside, type Lanes, pannedView, ROW, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
-import { PARTS, sectionTone } from "../logic/parts";
+import { sectionTone } from "../logic/parts";
 import { count, duration, fine } from "../logic/text";
 import { colour, repaint } from "./theme";
 
@@ -162,14 +162,15 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   const seen = placed.spans.filter((span) => span.x < across && span.x + span.width > 0);
   for (const span of seen) {
     context.fillStyle = tones[span.section]!;
-    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
+    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, span.height - 1);
   }
   const waiting = placed.waits.filter((wait) => wait.x < across && wait.x + wait.width > 0);
-  for (const tone of [colour(PARTS.waiting), stripes(context, colour(PARTS.communication), scale)]) {
+  for (const tone of [colour("lane-waiting"), stripes(context, colour("lane-waiting-stripe"), scale)]) {
     context.fillStyle = tone;
     for (const wait of waiting) context.fillRect(wait.x, wait.y, Math.max(1, wait.width), ROW - 1);
   }
-  for (const { section, x, y, width, waits, clear } of seen) {
+  for (const { section, x, y, width, height, waits, clear } of seen) {
+    if (height < ROW) continue;
     const left = Math.max(0, x);
     const [free, whole] = [Math.min(across, x + clear * width) - left, Math.min(across, x + width) - left];
     const covered = waits && free < ENOUGH;
@@ -179,14 +180,14 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     const { x, width } = placed.columns[step]!;
     const end = Math.min(across, x + width);
     const room = context.measureText(NOT_MEASURED).width + 2 * INSET;
-    const first = placed.spans.find((span) => span.lane === lane && span.step === step && span.depth === 0)!;
-    if (end - Math.max(0, x) > 2 * room) write(context, NOT_MEASURED, end - room, placed.tops[lane]! + ROW / 2, room + 1, inks[first.section]!, tones[first.section]);
+    const last = placed.spans.findLast((span) => span.lane === lane && span.step === step && span.height === ROW)!;
+    if (end - Math.max(0, x) > 2 * room) write(context, NOT_MEASURED, end - room, last.y + ROW / 2, room + 1, inks[last.section]!, tones[last.section]);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;
   context.strokeStyle = colour("text");
   context.lineWidth = 2;
-  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
+  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), here.height - 3);
 }
 
 /** The time since each step began, as rules behind the lanes with labels below them. */

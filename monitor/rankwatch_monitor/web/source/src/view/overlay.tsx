@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, comparedWords, type Curve, type Curves, curves, extent, inside, means, onCells, type Overlay, overlap, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
+import { type Axis, cells, comparedWords, type Curve, type Curves, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, PART, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
@@ -38,7 +38,7 @@ interface Figure {
 const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
   speed: { title: "Speed", small: "steps per second", format: speedText, label: perSecond },
-  goodput: { title: "Goodput", small: "last hour", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
+  goodput: { title: "Goodput", small: "of the whole run up to there", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
   ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank; 1 is as fast as the reference", format: score, fit: true, least: SHORTEST_SHARE }])),
 };
 
@@ -194,7 +194,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
       {overlap(first, second) && <Ratios rows={rows} names={names} span={span([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])])} />}
-      {rows.map(({ name, lines, title, small, ...how }) => (
+      {rows.filter(({ name }) => !name.startsWith(PART)).map(({ name, lines, title, small, ...how }) => (
         <section key={name} aria-label={`${title} of both`}>
           <h2>{title} <small>{small}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
           <Plot
@@ -211,6 +211,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
 }
 
 function figureOf(name: string): Figure {
+  if (name.startsWith(PART)) return { title: name.slice(PART.length), small: "of the step time", format: duration };
   return FIGURES[name] ?? { title: name.startsWith("log ") ? name.slice(4) : name, small: "logged by the training script", format: figure, fit: true };
 }
 
@@ -224,7 +225,8 @@ interface Row extends Figure {
 /** The means of both over the steps or the time that are shown and that both have. */
 function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [string, string]; span: string }) {
   const found = rows.flatMap((row) => {
-    const both = row.lines.length === 2 ? means(row.lines[0]!.values, row.lines[1]!.values) : null;
+    // Goodput is a mean already.
+    const both = row.lines.length === 2 ? (row.name === "goodput" ? lasts : means)(row.lines[0]!.values, row.lines[1]!.values) : null;
     return both === null ? [] : [{ ...row, both }];
   });
   if (found.length === 0) return null;
@@ -246,7 +248,7 @@ function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [
               const multiple = ratio(both[0], both[1]);
               return (
                 <tr key={name}>
-                  <th scope="row">{title}</th>
+                  <th scope="row" class={name.startsWith(PART) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
                   <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
                   <td class="number">{format(both[0])}</td>
                   <td class="number">{format(both[1])}</td>

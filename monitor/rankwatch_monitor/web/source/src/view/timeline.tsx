@@ -5,7 +5,7 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { type Absence, absence, lanes, type Lanes, led, median, pannedView, type Placed, sums, total, type View, waited, WHOLE, written, zoomedView } from "../logic/timeline";
+import { type Absence, absence, lanes, type Lanes, led, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { laneWords } from "../logic/lanewords";
 import { sectionTone } from "../logic/parts";
 import { count, duration, percent } from "../logic/text";
@@ -30,9 +30,11 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   const [last, setLast] = useState(() => (matchMedia(NARROW).matches ? 1 : 3));
   /** The last step shown; null: follow the newest. */
   const [until, setUntil] = useState<number | null>(null);
-  /** Only steps whose time in collectives is known. */
-  const [profiled, setProfiled] = useState(false);
-  const { timeline: answer, problem } = useTimeline(watch.id, ranks, last, until, profiled);
+  /** Only steps whose time in collectives is known; null: if there are any, but while ranks hang the newest steps count. */
+  const [asked, setAsked] = useState<boolean | null>(null);
+  const wanted = asked ?? (incident !== null && incident.closed_at === null ? false : null);
+  const { timeline: answer, problem } = useTimeline(watch.id, ranks, last, until, wanted);
+  const profiled = onlyMeasured(wanted, answer);
   const blamed = blamedRanks(watch, incident);
   const first = [...blamed.keys()];
   const timeline = useMemo(() => (answer === null ? null : led(answer, first)), [answer, first.join()]);
@@ -87,7 +89,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
         </span>
         {timeline !== null && (timeline.profiled.length > 0 || profiled) && (
           <label>
-            <input type="checkbox" checked={profiled} onChange={() => (restart(), setUntil(null), setProfiled(!profiled))} /> Only steps with known waiting ({count(timeline.profiled.length)})
+            <input type="checkbox" checked={profiled} onChange={() => (restart(), setUntil(null), setAsked(!profiled))} /> Only steps with known waiting ({count(timeline.profiled.length)})
           </label>
         )}
         <span class="turn" role="toolbar" aria-label="Part of the steps shown">
@@ -135,9 +137,8 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
     ...(selected.peek() === null ? [] : [selected.peek()!]),
     ...blamedRanks(watch, incident).keys(),
   ];
-  const found = new Set(wanted.filter((rank) => rank < size));
-  for (let rank = 0; rank < size && found.size < SHOWN_RANKS; rank++) found.add(rank);
-  return written([...found]);
+  const { byRank } = watch.reports.value;
+  return written(withPeers(wanted, size, SHOWN_RANKS, (rank) => byRank[rank]?.host));
 }
 
 function Absent({ why, ways }: Absence) {
@@ -199,43 +200,46 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
 }
 
 function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: ReadonlyMap<number, string> }) {
-  const { sections, seconds, medians, waits, works } = sums(timeline, COLUMNS);
+  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS);
   const least = Math.min(...waits.flatMap((each) => each ?? []));
   return (
     <>
-      <h3>Time per step by section</h3>
+      <h3>
+        Time per step by section{" "}
+        <small>{Number.isFinite(least) ? "what each works itself, without the time in collectives" : "without what is nested in it; time in collectives is not known, and included"}</small>
+      </h3>
       <div class="scroll" role="region" aria-label="Time per step by section" tabIndex={0}>
         <table>
           <thead>
             <tr>
               <th scope="col" class="number">Rank</th>
-              <th scope="col">Node</th>
+              <th scope="col" class="lane-host">Node</th>
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
+              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
               {Number.isFinite(least) && <th scope="col" class="number" title="While nothing was computed; of the steps in which it was measured. Beside it: how much longer than the rank that waits least">In collectives</th>}
-              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}</th>)}
             </tr>
           </thead>
           <tbody>
             {timeline.ranks.map((lane, i) => (
               <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
                 <th scope="row" class="number">{lane.rank}</th>
-                <td>{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
+                <td class="lane-host">{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
                 {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+                {seconds[i]!.map((each, j) => {
+                  const more = longer[i]![j]!;
+                  return (
+                    <td key={sections[j]} class={more === null ? "number" : "number longer"}>
+                      {duration(each)}
+                      {more !== null && <small>+{duration(more)}</small>}
+                    </td>
+                  );
+                })}
                 {Number.isFinite(least) && (
                   <td class="number">
                     {duration(waits[i])}
                     {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
                   </td>
                 )}
-                {seconds[i]!.map((each, j) => {
-                  const longer = each !== null && each > medians[j]! * LONGER;
-                  return (
-                    <td key={sections[j]} class={longer ? "number longer" : "number"}>
-                      {duration(each)}
-                      {longer && <small>{(each / medians[j]!).toFixed(1)}×</small>}
-                    </td>
-                  );
-                })}
               </tr>
             ))}
           </tbody>
@@ -245,7 +249,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
   );
 }
 
-function useTimeline(job: string, ranks: string, last: number, until: number | null, profiled: boolean) {
+function useTimeline(job: string, ranks: string, last: number, until: number | null, wanted: boolean | null) {
   const [answer, take] = useState<{ timeline: SectionTimeline | null; problem: string | null }>({ timeline: null, problem: null });
   useEffect(
     () =>
@@ -254,6 +258,7 @@ function useTimeline(job: string, ranks: string, last: number, until: number | n
         const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
         try {
           let timeline = await read(`last=${last}`);
+          const profiled = onlyMeasured(wanted, timeline);
           const steps = profiled ? timeline.profiled : timeline.sampled;
           const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
           if (end >= 0) timeline = await read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
@@ -262,7 +267,7 @@ function useTimeline(job: string, ranks: string, last: number, until: number | n
           if (problem instanceof Problem) take({ timeline: null, problem: problem.message });
         }
       }),
-    [job, ranks, last, until, profiled],
+    [job, ranks, last, until, wanted],
   );
   return answer;
 }
