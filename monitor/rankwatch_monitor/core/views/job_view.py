@@ -22,6 +22,7 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, headline, rankings
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
@@ -132,10 +133,16 @@ def _attempt_is_over(job: Job, incident: Incident) -> bool:
     )
 
 
-def summary(job: Job, now: float) -> dict[str, Any]:
-    """The job as ``GET /jobs`` shows it."""
+def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+    """The job as ``GET /jobs`` shows it.
+
+    Args:
+        job: the job.
+        now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known.
+    """
     state, reason = job_state(job, now)
-    quiet = quiet_host(job, now)
+    quiet = quiet_host(job, now, activity)
     return {
         "id": job.id,
         "name": job.name,

@@ -120,15 +120,22 @@ test("what is waited for has its time and what follows", () => {
 });
 
 const quiet = {
-  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, excludable: true, command: "",
+  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, excludable: true, command: "", other_jobs: 0, step: "Check whether node host-1 is up",
   headline: "Node host-1 has not been heard since 00:01:40 UTC; its 4 ranks and its launcher are silent",
 };
 
 test("a host that is not heard leads with since when, and no limit that is not passed", () => {
   assert.equal(quietWords(quiet, 125), `Node host-1 has not been heard since ${clock(100, 125)} (25\u2009s); its 4 ranks and its launcher are silent`);
   assert.equal(quietWords(quiet, null), `Node host-1 has not been heard since ${clock(100, 125)}; its 4 ranks and its launcher are silent`);
-  assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable. If it is not, restart without it.");
-  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up and reachable.");
+  assert.equal(quietStep(quiet), "Check whether node host-1 is up. If it is not, restart without it.");
+  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up.");
+});
+
+test("a host from which other jobs are heard is up: its job's own processes are what to look at", () => {
+  const up = { ...quiet, other_jobs: 7, step: "Node host-1 is up: look there", headline: "Node host-1 is up (7 other jobs report); this job is silent there since 00:01:40 UTC" };
+  assert.equal(quietWords(up, 125), `Node host-1 is up (7 other jobs report); this job is silent there since ${clock(100, 125)} (25\u2009s)`);
+  assert.equal(quietStep(up), "Node host-1 is up: look there.");
+  assert.equal(faultOf({ quiet_host: up }, some({})), "silent on a node that is up");
 });
 
 test("an incident has the title of the host that is not heard, while it is open", () => {

@@ -58,8 +58,12 @@ export interface QuietHost {
   limit: number | null;
   /** A restart without these hosts is permitted and can be carried out. */
   excludable: boolean;
-  /** Shows whether the first of them is up. */
+  /** Shows whether the first of them is up; where they are, what became of the job's processes there. */
   command: string;
+  /** Other jobs that are heard from each of these hosts, so that they are up; 0: one of them may be down. */
+  other_jobs: number;
+  /** What to do first, without a full stop. */
+  step: string;
   /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
   headline: string;
 }

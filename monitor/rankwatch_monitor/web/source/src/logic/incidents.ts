@@ -79,15 +79,14 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
 /** The monitor's sentence about hosts that are not heard, in the chosen time zone. `now`: with their age. */
 export function quietWords({ headline, since }: QuietHost, now: number | null): string {
   // The sentence has the time of day only, and may be about a host that is silent for days.
-  const words = headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, clock(since, now ?? since));
-  return now === null ? words : words.replace("; ", ` (${wholeDuration(now - since)}); `);
+  const age = now === null ? "" : ` (${wholeDuration(now - since)})`;
+  return headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, `${clock(since, now ?? since)}${age}`);
 }
 
-/** What to check first where a host is not heard. */
-export function quietStep({ hosts, excludable }: QuietHost): string {
-  const one = hosts.length === 1;
-  const then = excludable ? ` If ${one ? "it is" : "they are"} not, restart without ${one ? "it" : "them"}.` : "";
-  return `Check whether ${one ? `node ${hosts[0]} is` : `these ${count(hosts.length)} nodes are`} up and reachable.${then}`;
+/** What to check first where a host is not heard, and what follows if it is down. */
+export function quietStep({ hosts, excludable, other_jobs: others, step }: QuietHost): string {
+  const [are, them] = hosts.length === 1 ? ["it is", "it"] : ["they are", "them"];
+  return `${step}.${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
 }
 
 /** The incident in one line: while a whole host is silent, that host. */
@@ -103,7 +102,11 @@ export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident):
 }
 
 /** What kind of fault an incident is: while a whole host is silent, that. */
-export const faultOf = (job: Pick<JobSummary, "quiet_host">, incident: Incident): string => (quietOf(job, incident) === null ? kindWords(incident) : "node not heard");
+export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
+  const quiet = quietOf(job, incident);
+  if (quiet === null) return kindWords(incident);
+  return quiet.other_jobs > 0 ? "silent on a node that is up" : "node not heard";
+}
 
 /** Insert or replace an incident; newest first. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
