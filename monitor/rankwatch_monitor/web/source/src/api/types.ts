@@ -201,6 +201,17 @@ export interface SlowAction {
   host: string;
   /** Page and section of the manual. */
   runbook: string;
+  /** The GPU of a straggler, where its throttling is the cause. */
+  throttled?: Throttle | null;
+}
+
+/** `gpu`: "GPU 5"; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
+export interface Throttle {
+  rank: number;
+  gpu: string;
+  reasons: string[];
+  since: number;
+  readings: string;
 }
 
 export interface Straggler {
