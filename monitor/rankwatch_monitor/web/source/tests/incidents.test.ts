@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -76,7 +76,11 @@ test("an action counts as taken only once it was", () => {
 test("missing stacks have a reason, and are promised only while they are captured", () => {
   const decided = { ...some({}).timeline, decided: 110 };
   assert.equal(withoutStacks(some({ phase: "capturing" })), "Stacks are being captured.");
-  assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "Not captured: the process had already ended.");
+  assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "No traceback and no stack was received of this crash.");
+  const crash = { culprits: [2, 3].map((rank) => ({ rank, host: "a", class: "dead", reason: "its process exited with code 1" })) };
+  const traceback = { ranks: [3], label: "rank 3", frames: [], is_culprit: true, process_state: "exited", note: "ValueError: bad batch" };
+  assert.deepEqual(withoutTraceback(crash, [traceback]).map(({ rank }) => rank), [2]);
+  assert.deepEqual(withoutTraceback({ culprits: [{ rank: 2, host: "a", class: "behind", reason: "" }] }, []), []);
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
   assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured yet.");
   assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");

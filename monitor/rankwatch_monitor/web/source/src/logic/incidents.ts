@@ -1,6 +1,6 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState } from "../api/types";
+import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState, StackGroup } from "../api/types";
 import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
@@ -214,15 +214,21 @@ export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean
   return action !== "log" && closedAt !== null && jobEndedAt !== null && jobEndedAt <= closedAt;
 }
 
+/** The failed ranks of a crash of which no traceback was received; how each process ended stands in `reason`. */
+export function withoutTraceback({ culprits }: Pick<Incident, "culprits">, groups: readonly StackGroup[]): Culprit[] {
+  const known = new Set(groups.flatMap(({ ranks }) => ranks));
+  return culprits.filter(({ class: kind, rank }) => kind === "dead" && !known.has(rank));
+}
+
 /** Why an incident has no stacks, or when they come. */
 export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
   if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
+  if (kind === "process_exited") return "No traceback and no stack was received of this crash.";
   if (action === "log" && closedAt === null && !(kind in REASONS)) return "Not captured yet.";
   return `Not captured: ${REASONS[kind] ?? (action === "log" ? why || "nothing was ordered" : asked(timeline.decided !== null))}.`;
 }
 
 const REASONS: Record<string, string> = {
-  process_exited: "the process had already ended",
   node_lost: "the node does not answer",
   wrong_result: "the rank handled it by itself",
   restarted_in_process: "the rank handled it by itself",
