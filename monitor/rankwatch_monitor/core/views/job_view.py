@@ -22,6 +22,7 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, headline, rankings
+from rankwatch_monitor.core.views.awaited import awaited
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.next_steps import next_steps
@@ -154,6 +155,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state)],
         "todo": None if (next_one := todo(job, state, quiet)) is None else next_one.to_json(),
+        "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -121,6 +121,14 @@ test("what is waited for has its time and what follows", () => {
   assert.equal(dueBy(next, 120), `Wait until ${clock(160, 120)}: the launchers restart the ranks. Read the launchers' logs if no new attempt begins by then.`);
   assert.equal(dueBy(next, 161), `Read the launchers' logs: it was due at ${clock(160, 161)}.`);
   assert.equal(dueBy({ ...next, until: null }, 161), next.text);
+});
+
+test("of what happens by itself the time is shown until it has passed", () => {
+  const awaited = { text: "the launchers restart the ranks", until: 160 };
+  assert.equal(byItself({ awaited }, 120), `Nothing to do: the launchers restart the ranks by ${clock(160, 120)}`);
+  assert.equal(byItself({ awaited }, 161), "Nothing to do: the launchers restart the ranks");
+  assert.equal(byItself({ awaited: null }, 120), "");
+  assert.equal(byItself({}, 120), "");
 });
 
 const quiet = {

@@ -62,7 +62,7 @@ test("the slow rank in a sentence: since when, in what, who waits", () => {
   const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: ["hw_thermal"], since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
   const next_action = { action: null, text: "", ranks: [], command: "", host: "", runbook: "", throttled };
   const caused = slowSentence({ stragglers: [slow], open: 1, next_action }, "", 1_000_431)!;
-  assert.ok(caused.includes(`: GPU 5 is throttled, hw_thermal since ${clock(1_000_000, 1_000_431)} (88 °C, 1.20 of 1.98 GHz); its `));
+  assert.ok(caused.includes(`: GPU 5 is throttled, hw_thermal since ${clock(1_000_000, 1_000_431)}; its `));
   const other = { ...next_action, throttled: { ...throttled, rank: slow.rank + 1 } };
   assert.doesNotMatch(slowSentence({ stragglers: [slow], open: 1, next_action: other }, "", 1_000_431)!, /throttled/);
   assert.equal(slowSentence({ stragglers: [{ ...slow, own: null }], open: 1 }, "", 1_000_431), null);

@@ -33,6 +33,8 @@ export interface JobSummary {
   recovering_since?: number | null;
   /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
   todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
+  /** What happens by itself, and when it is due (unix seconds); null: nothing does. */
+  awaited?: { text: string; until: number | null } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */

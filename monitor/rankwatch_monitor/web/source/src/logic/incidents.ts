@@ -71,6 +71,12 @@ export function dueBy({ text, until, otherwise }: NextAction, now: number): stri
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
+/** "Nothing to do: the launchers restart the ranks by 14:02:24": what happens to a job without a person; empty: nothing does. */
+export function byItself({ awaited: found }: Pick<JobSummary, "awaited">, now: number): string {
+  if (found == null) return "";
+  return `Nothing to do: ${found.text}${found.until !== null && now <= found.until ? ` by ${clock(found.until, now)}` : ""}`;
+}
+
 /** The host that is not heard and may have caused the incident; null: another cause, or it is over. */
 export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick<Incident, "closed_at">): QuietHost | null {
   return closed_at === null ? (job.quiet_host ?? null) : null;

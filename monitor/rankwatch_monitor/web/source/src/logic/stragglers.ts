@@ -116,9 +116,9 @@ export function slowSentence({ stragglers, open, next_action: next }: Pick<Perfo
   return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): ${next?.throttled?.rank === first.rank ? throttledWords(next.throttled, now) : ""}its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
 }
 
-/** "GPU 5 is throttled, hw_thermal since 13:54:10 (88 °C, 1.20 of 1.98 GHz); ": the known cause of a slow computation. */
-function throttledWords({ gpu, reasons, since, readings }: Throttle, now: number): string {
-  return `${gpu} is throttled, ${reasons.join(", ")} since ${clock(since, now)}${readings && ` (${readings})`}; `;
+/** "GPU 5 is throttled, hw_thermal since 13:54:10; ": the known cause of a slow computation. */
+function throttledWords({ gpu, reasons, since }: Throttle, now: number): string {
+  return `${gpu} is throttled, ${reasons.join(", ")} since ${clock(since, now)}; `;
 }
 
 /** "none (on_straggler = log)": what the monitor does about a slow rank. */

@@ -95,7 +95,7 @@ function Run({ command, host }: { command: string; host: string }) {
 }
 
 /** Figures keep their units on one line. */
-const unbroken = (text: string): string => text.replaceAll("\u2009", "\u202f");
+const unbroken = (text: string): string => text.replaceAll(/\u2009| (?=°C|GHz)/g, "\u202f");
 
 /** `note`: what it costs. */
 function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {
