@@ -29,10 +29,11 @@ class HostActivity:
         """``jobs``: all of a monitor, by id; read anew whenever the index is made."""
         self._jobs = jobs
         self._made_at = -math.inf
-        self._heard: Counter[str] = Counter()
+        self._ranks: Counter[str] = Counter()
+        self._launchers: Counter[str] = Counter()
 
     def other_jobs(self, job: Job, host: str, now: float) -> int:
-        """How many jobs besides this one are heard from a host.
+        """How many jobs besides this one are heard from a host: by their ranks, or by launchers where no rank is.
 
         Args:
             job: the one in which the host is quiet.
@@ -41,19 +42,26 @@ class HostActivity:
         """
         if not self._made_at <= now < self._made_at + REFRESH:
             self._made_at = now
-            self._heard = Counter(host for each in self._jobs.values() for host in heard_hosts(each, now))
-        return self._heard[host] - (host in heard_hosts(job, self._made_at))
+            jobs = self._jobs.values()
+            self._ranks = Counter(host for each in jobs for host in hosts_of_ranks(each, now))
+            self._launchers = Counter(host for each in jobs for host in hosts_of_launchers(each, now))
+        ranks = self._ranks[host] - (host in hosts_of_ranks(job, self._made_at))
+        return ranks or self._launchers[host] - (host in hosts_of_launchers(job, self._made_at))
 
 
-def heard_hosts(job: Job, now: float) -> set[str]:
-    """The hosts of which a launcher or a rank of a job was heard lately; none of a job that is over."""
+def hosts_of_ranks(job: Job, now: float) -> set[str]:
+    """The hosts of which a rank of a job was heard lately; none of a job that is over."""
     if job.ended is not None:
         return set()
     columns = job.columns
     limit_R = np.fmax(liveness.QUIET_AFTER, SILENT_INTERVALS * report_intervals(columns))
     heard_R = live_ranks(columns) & (now - columns.last_heard_R <= limit_R)
-    found = {columns.hosts[rank] for rank in np.flatnonzero(heard_R).tolist()}
-    for node in job.nodes.values():
-        if node.ended is None and not liveness.node_quiet(node, now):
-            found.add(node.registration.host)
-    return found - {""}
+    return {columns.hosts[rank] for rank in np.flatnonzero(heard_R).tolist()} - {""}
+
+
+def hosts_of_launchers(job: Job, now: float) -> set[str]:
+    """The hosts of which a launcher of a job was heard lately; none of a job that is over."""
+    if job.ended is not None:
+        return set()
+    heard = (node for node in job.nodes.values() if node.ended is None and not liveness.node_quiet(node, now))
+    return {node.registration.host for node in heard}

@@ -75,7 +75,10 @@ def test_where_no_other_job_is_heard_from_it_the_host_may_be_down() -> None:
 
 def test_a_launcher_alone_shows_that_the_host_is_up() -> None:
     scene = silent()
-    jobs = beside(scene, 1)
+    jobs = beside(scene, 2)
+    jobs["other-1"].columns.last_heard_R[4:8] -= 100.0
+    assert summary(scene, jobs)["quiet_host"]["other_jobs"] == 1, "as the page of the node counts them"
+    del jobs["other-1"]
     jobs["other-0"].columns.last_heard_R[4:8] -= 100.0
     assert summary(scene, jobs)["quiet_host"]["other_jobs"] == 1
     for node in jobs["other-0"].nodes.values():
