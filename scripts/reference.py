@@ -154,12 +154,14 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
   ranks saved in a section `checkpointing`: after which `step`, and when (`at`); null: none is known. A lost job also
   has the time of the last report, `last_heard`. Its `todo` is the next action of a person in a few words, with the
-  order that carries it out or the host that it is about; null: there is none, or Rankwatch acts by itself.
+  order that carries it out or the host that it is about; null: there is none, or Rankwatch acts by itself. What
+  happens by itself then, and when it is due (`until`), is `awaited`.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
   often, in how many seconds, and its whole cost), a failed or lost one what to do (`next_step`; step by
   step, with commands: `next_steps`), and a job with an open incident the hosts of which nothing is received, although
   their silence is not certain yet (`quiet_host`): with a command that shows whether one is up, and whether a restart
-  without them can be ordered.
+  without them can be ordered. Where other jobs are heard from them (`other_jobs`), they are up, and the command shows
+  what became of the job's processes there.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

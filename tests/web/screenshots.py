@@ -102,7 +102,7 @@ def jobs() -> Iterator[Job]:
     """One job for each situation."""
 
     def crash(scene: Scene) -> None:
-        scene.die(5, exit_code=1, message=CRASH)
+        scene.crash(5, CRASH)
 
     def failed(scene: Scene) -> None:
         for attempt in range(2, 5):

@@ -197,9 +197,36 @@ def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page:
     assert shown.count("was killed by SIGSEGV") == 1
     assert "Action under way" in shown
     assert re.search(r"\bRestart\b", shown)
-    assert "Not captured: the process had already ended." in shown
+    assert "No traceback and no stack was received of this crash." in shown
     assert re.search(r"Wait until [\d:]+: the launchers restart the ranks\. Read the launchers' logs if ", shown)
     assert "Capturing" not in shown
+
+
+def test_a_crash_has_the_exception_and_its_frames_first_and_the_living_ranks_beside_it(page: Page) -> None:
+    scene = Scene().run(60).crash(2, "RuntimeError: CUDA error: device-side assert triggered").run(2)
+    with serving_scenes(scene.job, now=scene.now) as served:
+        page.goto(f"{served.url}/#/jobs/{scene.job.id}")
+        groups = page.locator(".stacks .group")
+        expect(groups).to_have_count(2)
+        expect(groups.first.locator(".tag")).to_have_text("culprit")
+        expect(groups.first.locator(".exception")).to_have_text(
+            "RuntimeError: CUDA error: device-side assert triggered"
+        )
+        expect(groups.first.locator("li").first).to_contain_text("training_step")
+        expect(groups.last).to_contain_text("all_reduce")
+        expect(page.get_by_role("group", name="Share this incident")).not_to_contain_text("No stacks")
+
+
+def test_of_a_failed_rank_without_a_traceback_the_way_it_ended_stands_first(page: Page) -> None:
+    scene = Scene().run(60).die(2, signal="SIGKILL")
+    for node in scene.nodes:
+        scene.send_evidence(node)
+    with serving_scenes(scene.job, now=scene.now) as served:
+        page.goto(f"{served.url}/#/jobs/{scene.job.id}")
+        groups = page.locator(".stacks .group")
+        expect(groups).to_have_count(2)
+        expect(groups.first.locator(".exception")).to_contain_text("was killed by SIGKILL")
+        expect(groups.first).to_contain_text("No traceback of it was received.")
 
 
 def test_a_node_that_does_not_answer_leads(page: Page) -> None:

@@ -7,7 +7,7 @@ telemetry may be split on its way, and fields that a message lacks keep their va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
@@ -75,6 +75,15 @@ class WindowReport(NamedTuple):
     """Seconds a step that it was ready to run, but had no CPU."""
 
 
+USUAL_THROTTLING: Final = frozenset(
+    {
+        *("power_cap", "sw_power_cap", "idle", "gpu_idle", "none", "sync_boost", "display_clock"),
+        *("display_clock_setting", "application_clocks", "applications_clocks_setting"),
+    }
+)
+"""Throttle reasons of a device that works as it should: under full load, without work, or as it was configured."""
+
+
 class DeviceReading(NamedTuple):
     """NVML's reading of a rank's device; None: not reported."""
 
@@ -95,6 +104,11 @@ class DeviceReading(NamedTuple):
     """Reasons for which the clocks are held down now."""
     errors: Mapping[str, int] = {}
     """By reason: ecc_uncorrected, ecc_corrected, xid."""
+
+    @property
+    def slowed_by(self) -> tuple[str, ...]:
+        """The throttle reasons for which a device is slower than its peers, in the words of its emitter."""
+        return tuple(each for each in self.throttled if each not in USUAL_THROTTLING)
 
 
 class RankIdentity(NamedTuple):

@@ -29,7 +29,7 @@ def listed(monitor: Monitor, now: float, grant: Grant) -> list[dict[str, Any]]:
     """The jobs that a token may read, newest first. Those of other monitors on the database carry ``monitor``, their
     owner; so do those that may have another owner by now, with None.
     """
-    jobs = [job_view.summary(job, now) for job in monitor.jobs.values()]
+    jobs = [job_view.summary(job, now, monitor.host_activity) for job in monitor.jobs.values()]
     if (ownership := monitor.ownership) is not None:
         jobs = [job | {"monitor": None} if ownership.may_have_lost(job["id"]) else job for job in jobs]
         jobs += ownership.other_jobs(monitor.jobs.__contains__)
@@ -74,7 +74,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
     async def one_job(job_id: str) -> dict[str, Any]:
         job, now = monitor.job(job_id), monitor.clock.now()
         return {
-            **job_view.summary(job, now),
+            **job_view.summary(job, now, monitor.host_activity),
             "policy": job.policy.to_json(),
             "timeouts": limits.table(job.policy, job.durations),
             "nodes": job_view.launchers(job, now),
@@ -101,7 +101,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/report", summary="A job as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:
-        return report.text(monitor.job(job_id), monitor.clock.now())
+        return report.text(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
     @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:

@@ -39,14 +39,15 @@ def node_routes(monitor: Monitor) -> APIRouter:
     async def node(request: Request, host: str) -> dict[str, Any]:
         grant = grant_of(request)
         jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
-        found = node_view.one_node(jobs, host, monitor.clock.now())
+        found = node_view.one_node(jobs, host, monitor.clock.now(), monitor.host_activity)
         if found is None:
             raise HTTPException(404, f"no job runs on node {host[:200]!r}, and no incident named it")
         return found
 
     @routes.get("/jobs/{job_id}/groups/{dimension}/{number}", summary="One group of a job's parallel layout")
     async def group(job_id: str, dimension: Dimension, number: int) -> dict[str, Any]:
-        found = group_view.group(monitor.job(job_id), dimension, number, monitor.clock.now())
+        job, now = monitor.job(job_id), monitor.clock.now()
+        found = group_view.group(job, dimension, number, now, monitor.host_activity)
         if found is None:
             raise HTTPException(404, f"no rank of job {job_id!r} is at {dimension} rank {number}")
         return found

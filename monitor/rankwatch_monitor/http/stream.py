@@ -20,6 +20,7 @@ from fastapi.responses import StreamingResponse
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import headline, job_view, rankings
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import RevokedError, still_granted
 from rankwatch_monitor.http.jobs import listed
@@ -71,7 +72,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     async def one(request: Request, job_id: str) -> EventStream:
         def snapshot() -> list[Event]:
             still_granted(request)
-            return _events(monitor.job(job_id), monitor.clock.now())
+            return _events(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
         return _stream(request, _changes(monitor, snapshot, INTERVAL))
 
@@ -119,7 +120,7 @@ def _encoded(event: str, text: str) -> bytes:
     return f"event: {event}\ndata: {text}\n\n".encode()
 
 
-def _events(job: Job, now: float) -> list[Event]:
+def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
     """What the page shows of a job, as events."""
     codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     iterations = job.columns.iteration_R[job.columns.iteration_R >= 0]
@@ -133,7 +134,7 @@ def _events(job: Job, now: float) -> list[Event]:
             "max": int(iterations.max()) if len(iterations) else None,
         },
     }
-    events = [("job", "job", job_view.summary(job, now)), ("grid", "grid", grid)]
+    events = [("job", "job", job_view.summary(job, now, activity)), ("grid", "grid", grid)]
     events += [(incident.id, "incident", headline.shown(incident)) for incident in job.incidents[-20:]]
     if (performance := rankings.live_view(job, now)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}

@@ -32,6 +32,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
@@ -110,6 +111,7 @@ class Monitor:
         self.broker = DirectiveBroker()
         self.runs = Runs()
         self.jobs: dict[str, Job] = {}
+        self.host_activity = HostActivity(self.jobs)
         self.spans = SpanStore()
         self.started_at = self.clock.now()
         self.last_tick = self.started_at

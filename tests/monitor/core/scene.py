@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, RankState
+from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, ProcessState, RankState
 from rankwatch.contract.messages import (
     Directive,
     DirectiveAck,
@@ -37,6 +37,7 @@ from rankwatch_monitor.simulator.process import TORCH, TRAIN, Position, Process
 from rankwatch_monitor.store import codec
 
 LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
+RAISING = (Frame("training_step", TRAIN, 57), Frame("main", TRAIN, 91))
 REDUCING = (Frame("all_reduce", TORCH, 2800), Frame("train_step", TRAIN, 60), Frame("main", TRAIN, 91))
 OBSERVED = (FaultKind.STOP, FaultKind.GIL)
 """Faults whose ranks are reported by their launcher."""
@@ -292,6 +293,15 @@ class Scene:
         else:
             dead.over = True
         self.event(ProcessEventKind.EXITED, dead.node, **dead.named, exit_code=exit_code, signal=signal, **more)
+        return self
+
+    def crash(self, rank: int, error: str, frames: tuple[Frame, ...] = RAISING) -> Scene:
+        """A process ends by an exception; launchers send its traceback, and the stacks of the ranks that live."""
+        self.die(rank, exit_code=1, message=error)
+        dead = self.ranks[rank]
+        traceback = RankStack(rank, dead.identity.pid, "traceback", frames, ProcessState.EXITED, error)
+        for node in self.nodes:
+            self.send_evidence(node, stacks=(*((traceback,) if node == dead.node else ()), *self.stacks(node)))
         return self
 
     def ages(self, seconds: float) -> Scene:

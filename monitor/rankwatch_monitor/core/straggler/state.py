@@ -288,6 +288,8 @@ class Performance:
         """The process whose coordinates and device are in ``layout`` and ``device_R``, by rank."""
         self.readings: dict[int, DeviceReading] = {}
         """Last device reading of each rank."""
+        self.throttled_since: dict[int, float] = {}
+        """Unix seconds since when each rank's device is throttled for a reason that makes it slow; only such ranks."""
         self.sources_of: dict[int, tuple[str, str]] = {}
         """Source of each rank's kernel timings, and why it is not another."""
         # Windows.
@@ -356,6 +358,10 @@ class Performance:
             self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
             self.readings[identity.rank] = report.device
+            if report.device.slowed_by:
+                self.throttled_since.setdefault(identity.rank, now)
+            else:
+                self.throttled_since.pop(identity.rank, None)
         if report.window is None and report.kernels is None:
             return
         self._place(identity)

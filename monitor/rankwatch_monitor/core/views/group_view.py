@@ -18,6 +18,7 @@ from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler.lateness import OWN
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.node_view import (
     LABELS,
     add_stragglers,
@@ -28,7 +29,7 @@ from rankwatch_monitor.core.views.node_view import (
     of_states,
     worst_first,
 )
-from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
 SHOWN: Final = 200
 """Ranks of a group in one answer, the worst first."""
@@ -63,7 +64,9 @@ class Standing(NamedTuple):
         return {"role": str(self.role), "text": self.text, "rank": first, "number": at}
 
 
-def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] | None:
+def group(
+    job: Job, dimension: str, number: int, now: float, activity: HostActivity | None = None
+) -> dict[str, Any] | None:
     """The ranks at one coordinate of a dimension; None: there are none.
 
     Args:
@@ -71,6 +74,7 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
         dimension: one of :data:`~rankwatch_monitor.core.views.node_view.DIMENSIONS`.
         number: the coordinate.
         now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known.
     """
     column_R = layout_column(job, dimension)
     ranks = np.flatnonzero(column_R == number)
@@ -84,7 +88,8 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     for row in rows:
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
-    summary, standing = job_view.summary(job, now), _standing(job, ranks, late, now, known_late=known)
+    summary = job_view.summary(job, now, activity)
+    standing = _standing(job, ranks, late, quiet_host(job, now, activity), known_late=known)
     iteration = job.columns.iteration_R[ranks]
     counts = np.bincount(codes, minlength=len(job_view.RANK_STATES))
     numbers = np.flatnonzero(sizes[dimension] > 1).tolist()
@@ -116,10 +121,10 @@ def group(job: Job, dimension: str, number: int, now: float) -> dict[str, Any] |
     }
 
 
-def _standing(job: Job, ranks: Ints, late: Floats, now: float, *, known_late: bool) -> Standing:
+def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, known_late: bool) -> Standing:
     """Whether the group is the cause of what is wrong with the job."""
     inside = set(ranks.tolist())
-    incident, quiet = job.open_incident, quiet_host(job, now)
+    incident = job.open_incident
     if incident is not None and incident.attempt != job.attempt:
         return Standing(Role.UNKNOWN, "The job restarts: no rank of the new attempt is named.")
     if incident is not None:

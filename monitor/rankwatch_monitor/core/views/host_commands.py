@@ -59,9 +59,13 @@ def xid() -> str:
     return "dmesg -T | grep -i xid"
 
 
-def processes(pids: Iterable[int]) -> str:
-    """Show whether processes run, sleep or are stuck in the kernel, on their host."""
-    return f"ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
+def processes(pids: Iterable[int], host: str = "") -> str:
+    """Show whether processes run, sleep or are stuck in the kernel.
+
+    ``host``: where they run, to be reached from any machine; empty: for that host itself.
+    """
+    remote = f"ssh {shlex.quote(host)} " if host else ""
+    return f"{remote}ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
 
 
 def _namespace(facts: Mapping[str, str]) -> str:

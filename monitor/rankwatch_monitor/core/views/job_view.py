@@ -22,9 +22,12 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, headline, rankings
+from rankwatch_monitor.core.views.awaited import awaited
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
+from rankwatch_monitor.core.views.slow_action import slow_action
 from rankwatch_monitor.core.views.todo import todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
@@ -132,10 +135,16 @@ def _attempt_is_over(job: Job, incident: Incident) -> bool:
     )
 
 
-def summary(job: Job, now: float) -> dict[str, Any]:
-    """The job as ``GET /jobs`` shows it."""
+def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+    """The job as ``GET /jobs`` shows it.
+
+    Args:
+        job: the job.
+        now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known.
+    """
     state, reason = job_state(job, now)
-    quiet = quiet_host(job, now)
+    quiet = quiet_host(job, now, activity)
     return {
         "id": job.id,
         "name": job.name,
@@ -146,6 +155,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state)],
         "todo": None if (next_one := todo(job, state, quiet)) is None else next_one.to_json(),
+        "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
@@ -179,6 +189,11 @@ def _headline(job: Job, reason: str, quiet: QuietHost | None) -> str:
         return quiet.headline
     if job.ended is not None and job.open_incident is None:
         return headline.of_job(None, ended.cause(job))
+    if (slow := slow_action(job)) is not None and slow.throttled is not None:
+        (first, *_), gpu = job.performance.open_stragglers, slow.throttled
+        where = f" on {first.host}" if first.host else ""
+        text = f"rank {first.rank}{where} is slow: {gpu.gpu} is throttled ({', '.join(gpu.reasons)})"
+        return headline.of_job(None, text)
     return headline.of_job(job.open_incident, reason)
 
 

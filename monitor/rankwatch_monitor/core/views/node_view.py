@@ -21,6 +21,7 @@ from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -106,10 +107,17 @@ def rows(seen: Glance) -> dict[str, Any]:
     }
 
 
-def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | None:
-    """One host: what each job runs there, and the incidents of all jobs that named it; None: no job knows it."""
+def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity | None = None) -> dict[str, Any] | None:
+    """One host: what each job runs there, and the incidents of all jobs that named it; None: no job knows it.
+
+    Args:
+        jobs: all that the reader may see.
+        host: its name.
+        now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known.
+    """
     jobs = list(jobs)
-    parts = [part for job in jobs if (part := _of_job(job, host, now)) is not None]
+    parts = [part for job in jobs if (part := _of_job(job, host, now, activity)) is not None]
     about = node_verdict.incidents_about(jobs, host, now)
     if not parts and not about:
         return None
@@ -125,19 +133,19 @@ def one_node(jobs: Iterable[Job], host: str, now: float) -> dict[str, Any] | Non
         "exclude": node_verdict.exclusion(jobs, about, host),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=_urgency),
-        "incidents": [_incident(of_id[each.job_id], each, now, named_as=how) for each, how in about[:MOST_INCIDENTS]],
+        "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(named),
         "gpus": [gpu.to_json() for gpu in gpus],
     }
 
 
-def _of_job(job: Job, host: str, now: float) -> dict[str, Any] | None:
+def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> dict[str, Any] | None:
     """What a job runs on a host; None: nothing, and it has no launcher there."""
     on_host = [rank for rank, each in enumerate(job.columns.hosts) if each == host]
     launchers = [_launcher(job, name, node, now) for name, node in job.nodes.items() if node.registration.host == host]
     if not on_host and not launchers:
         return None
-    summary, sizes = job_view.summary(job, now), group_sizes(job)
+    summary, sizes = job_view.summary(job, now, activity), group_sizes(job)
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
         row["device"] = device(job.performance.readings.get(row["rank"]))
@@ -243,8 +251,8 @@ def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[d
     ]
 
 
-def _incident(job: Job, incident: Incident, now: float, *, named_as: str) -> dict[str, Any]:
-    quiet = quiet_host(job, now) if named_as == node_verdict.QUIET else None
+def _incident(job: Job, incident: Incident, now: float, named_as: str, activity: HostActivity | None) -> dict[str, Any]:
+    quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
     return {
         "job": incident.job_id,
         "incident": incident.id,

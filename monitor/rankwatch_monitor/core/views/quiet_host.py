@@ -1,30 +1,37 @@
-"""Hosts of which nothing is received while the ranks of the others wait: they may be down, which is not certain yet.
+"""Hosts of which a job receives nothing while its ranks elsewhere wait: they may be down, which is not certain yet.
 
 A limit of a section is passed sooner than silence is certain, so the ranks that wait are found first. Such a host is
 then the likely cause, from :data:`.liveness.QUIET_AFTER` on until its ranks are silent by the policy, which names them.
+Where other jobs are heard from it, it is up, and stays quiet: what this job runs there is then the likely cause.
 No action follows from here: only the detector's verdicts lead to one. Shapes: R ranks.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
-from rankwatch_monitor.core.views.host_commands import reach
+from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
+PROCESSES: Final = 8
+"""Ranks whose processes a command names."""
+
 
 class QuietHost(NamedTuple):
-    """Hosts that sent nothing lately; most often one."""
+    """Hosts of which a job receives nothing; most often one."""
 
     hosts: tuple[str, ...]
+    """Those from which the fewest other jobs are heard first."""
     ranks: tuple[int, ...]
     since: float
     """Unix seconds of the last message of any of their ranks or launchers."""
@@ -35,29 +42,47 @@ class QuietHost(NamedTuple):
     excludable: bool
     """Whether the policy permits to restart without them, and launchers can carry it out."""
     command: str
-    """Shows whether the first of them is up."""
+    """Shows whether the first of them is up; where they are, what became of the job's processes there."""
+    other_jobs: int
+    """Other jobs that are heard from each of these hosts, which shows that they are up; 0: one of them may be down."""
 
     @property
     def headline(self) -> str:
         """In one line, without an age that grows."""
         first, more = self.hosts[0], len(self.hosts) - 1
+        if self.other_jobs:
+            which = f"Nodes {first} and {more} more are" if more else f"Node {first} is"
+            jobs = "1 other job reports" if self.other_jobs == 1 else f"{self.other_jobs} other jobs report"
+            return f"{which} up ({jobs}); this job is silent there since {clock(self.since)} UTC"
         subject, its = (f"Node {first} and {more} more have", "their") if more else (f"Node {first} has", "its")
         ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
         launchers = f" and {its} {'launcher' if self.launchers == 1 else 'launchers'}" if self.launchers else ""
         verb = "is" if len(self.ranks) == 1 and not self.launchers else "are"
         return f"{subject} not been heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
 
+    @property
+    def step(self) -> str:
+        """What to do first, in a clause."""
+        several = len(self.hosts) > 1
+        first = f"these {len(self.hosts)} nodes" if several else f"node {self.hosts[0]}"
+        verb = "are" if several else "is"
+        if self.other_jobs:
+            return f"{first[0].upper()}{first[1:]} {verb} up: look at this job's launcher and ranks there"
+        return f"Check whether {first} {verb} up"
+
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "hosts": list(self.hosts), "ranks": list(self.ranks), "headline": self.headline}
+        lists = {"hosts": list(self.hosts), "ranks": list(self.ranks)}
+        return {**self._asdict(), **lists, "headline": self.headline, "step": self.step}
 
 
-def quiet_host(job: Job, now: float) -> QuietHost | None:
+def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> QuietHost | None:
     """The hosts that are quiet while an incident is open that they may have caused; None: there are none.
 
     Args:
         job: the job.
         now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known, and any of them may be down.
     """
     incident = job.open_incident
     if incident is None or not _may_explain(job, incident) or liveness.lost(job, now):
@@ -78,11 +103,17 @@ def quiet_host(job: Job, now: float) -> QuietHost | None:
     hosts = tuple(dict.fromkeys(columns.hosts[rank] for rank in ranks))
     if not hosts or not {culprit.host for culprit in incident.culprits} <= set(hosts):
         return None
+    heard = dict.fromkeys(hosts, 0)
+    if activity is not None:
+        heard = {host: activity.other_jobs(job, host, now) for host in hosts}
+    hosts = tuple(sorted(hosts, key=heard.__getitem__))
+    other_jobs = heard[hosts[0]]
+    if not other_jobs and any(culprit.kind is CulpritClass.HOST_SILENT for culprit in incident.culprits):
+        return None
     silence = job.policy.silence_timeout
     limit = None if silence is None else float(silence_limit(columns, silence)[ranks].max())
     silent = [node for node in job.nodes.values() if node.registration.host in hosts]
     since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
-    slurm = any(node.registration.facts.get("scheduler") == "slurm" for node in job.nodes.values())
     return QuietHost(
         hosts,
         tuple(ranks),
@@ -90,11 +121,28 @@ def quiet_host(job: Job, now: float) -> QuietHost | None:
         limit,
         launchers=len(silent),
         excludable=all(can_exclude(job, rank) for rank in {columns.hosts[rank]: rank for rank in ranks}.values()),
-        command=reach(hosts[0], slurm=slurm),
+        command=_processes(job, hosts[0], silent, ranks) if other_jobs else _reach(job, hosts[0]),
+        other_jobs=other_jobs,
     )
 
 
 def _may_explain(job: Job, incident: Incident) -> bool:
-    """Whether nothing was done about the incident yet, and no silence or loss is named that explains it."""
-    named = any(c.kind in (CulpritClass.HOST_SILENT, CulpritClass.DEAD) for c in incident.culprits)
-    return incident.undecided and not incident.elective and not named and incident.attempt == job.attempt
+    """Whether nothing was done about the incident yet, and no loss is named that explains it."""
+    dead = any(culprit.kind is CulpritClass.DEAD for culprit in incident.culprits)
+    return incident.undecided and not incident.elective and not dead and incident.attempt == job.attempt
+
+
+def _reach(job: Job, host: str) -> str:
+    slurm = any(node.registration.facts.get("scheduler") == "slurm" for node in job.nodes.values())
+    return host_commands.reach(host, slurm=slurm)
+
+
+def _processes(job: Job, host: str, launchers: Sequence[Node], ranks: Sequence[int]) -> str:
+    """Show what became of the job's launcher and of its ranks on a host."""
+    columns = job.columns
+    there = [node.registration for node in launchers if node.registration.host == host]
+    for each in there:
+        if each.facts.get("scheduler") == "kubernetes":
+            return host_commands.still_runs(each.facts, host, each.launcher_pid)
+    pids = [int(columns.pid_R[rank]) for rank in ranks if columns.hosts[rank] == host][:PROCESSES]
+    return host_commands.processes([pid for pid in (*(each.launcher_pid for each in there), *pids) if pid > 0], host)

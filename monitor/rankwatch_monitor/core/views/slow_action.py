@@ -1,8 +1,8 @@
 """What a person should do about ranks, stages or links that slow a job. Derived when it is read.
 
 =============  ======================================================================================================
-worker         look at the host and device of the slow ranks, at what the cause points to; where launchers can restart
-               the job without that host, that order is prepared
+worker         look at the host and device of the slow ranks, at what the cause points to, or at the GPU that is known
+               to be throttled; where launchers can restart the job without that host, that order is prepared
 many workers   look for what they share: no single one is to blame
 stage          move work between the stages
 workload       even out the work
@@ -23,6 +23,7 @@ from rankwatch_monitor.core.incident import exclusion, straggler_actions
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.throttling import Throttle, throttle_of
 
 RUNBOOK: Final = "runbook.html#rankwatchstraggler"
 LINK_RUNBOOK: Final = "runbook.html#rankwatchlinkslow"
@@ -51,10 +52,14 @@ class SlowAction(NamedTuple):
     """To be run on ``host``; empty: none."""
     host: str = ""
     runbook: str = RUNBOOK
+    throttled: Throttle | None = None
+    """The GPU of the slow rank, where its throttling is the cause."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
+        action = str(self.action) if self.action else None
+        throttled = None if self.throttled is None else self.throttled.to_json()
+        return {**self._asdict(), "action": action, "ranks": list(self.ranks), "throttled": throttled}
 
 
 def slow_action(job: Job) -> SlowAction | None:
@@ -72,11 +77,16 @@ def slow_action(job: Job) -> SlowAction | None:
     alike = [each for each in stragglers if each.host == first.host and each.cause is first.cause]
     host = first.host or "its node"
     text = _LOOK.get(first.cause, _LOOK_INSIDE).format(ranks=_ranks(alike), host=host)
-    command = _command(job, first)
+    command, throttled = _command(job, first), throttle_of(job, first)
+    if throttled is not None:
+        at = f", at {throttled.readings}" if throttled.readings else ""
+        text = f"Check the {throttled.remedy} of {throttled.gpu} on {host}: it is throttled"
+        text += f" ({', '.join(throttled.reasons)}){at}"
     if first.host and can_exclude(job, first.rank):
         text += f"; if it stays slow, restart without {first.host}."
-        return SlowAction(text, Action.RESTART_EXCLUDING_NODE, (first.rank,), command, first.host)
-    return SlowAction(f"{text}.", None, (), command, first.host)
+        excluding = Action.RESTART_EXCLUDING_NODE
+        return SlowAction(text, excluding, (first.rank,), command, first.host, throttled=throttled)
+    return SlowAction(f"{text}.", None, (), command, first.host, throttled=throttled)
 
 
 def can_exclude(job: Job, rank: int) -> bool:

@@ -49,9 +49,7 @@ def todo(job: Job, state: JobState, quiet: QuietHost | None) -> Todo | None:
     if job.ended is not None:
         return None
     if quiet is not None:
-        several = len(quiet.hosts) > 1
-        which = f"{len(quiet.hosts)} nodes are" if several else f"node {quiet.hosts[0]} is"
-        return Todo(f"Check whether {which} up", host="" if several else quiet.hosts[0])
+        return Todo(quiet.step, host=quiet.hosts[0] if len(quiet.hosts) == 1 else "")
     if (incident := job.open_incident) is not None:
         proposed = headline.next_action(incident)
         if proposed.text.startswith(_OF_RANKWATCH):

@@ -15,6 +15,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
 
 SHOWN_INCIDENTS: Final = 20
@@ -33,10 +34,13 @@ _PHASES: Final = (
 )
 
 
-def text(job: Job, now: float) -> str:
-    """The report at ``now`` (unix seconds), ending in a line feed, without control characters from outside."""
+def text(job: Job, now: float, activity: HostActivity | None = None) -> str:
+    """The report at ``now`` (unix seconds), ending in a line feed, without control characters from outside.
+
+    ``activity``: from which hosts all jobs are heard; None: not known.
+    """
     parts = (
-        _headline(job, now),
+        _headline(job, now, activity),
         _launchers(job),
         _goodput(job),
         _incidents(job, now),
@@ -49,8 +53,8 @@ def text(job: Job, now: float) -> str:
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 
-def _headline(job: Job, now: float) -> list[str]:
-    shown = job_view.summary(job, now)
+def _headline(job: Job, now: float, activity: HostActivity | None) -> list[str]:
+    shown = job_view.summary(job, now, activity)
     name = shown["name"] if shown["name"] == shown["id"] else f"{shown['name']} ({shown['id']})"
     world = count(shown["world_size"], "rank")
     facts = [

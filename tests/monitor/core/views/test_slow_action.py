@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from rankwatch.contract.enums import Action, Cause
-from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views.throttling import Throttle
 from support.windows import COMPUTE, DATA, HOST, Ranks, slower
 
 WORK = (0.002, 0.012, 0.13)
@@ -36,6 +41,63 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
     assert found.command.startswith(command)
     assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
+
+
+def read(ranks: Ranks, hot: Iterable[int], *reasons: str) -> None:
+    """All ranks report their devices, of which those of some are throttled."""
+    for rank in range(ranks.ranks):
+        reading = DeviceReading(
+            temperature=88.0, clock=1.2e9, clock_limit=1.98e9, throttled=reasons if rank in hot else ()
+        )
+        apply(ranks.job, RankReport(ranks.identity(rank), device=reading), ranks.now)
+
+
+def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
+    ranks = slowed(COMPUTE)
+    read(ranks, [5], "power_cap", "hw_thermal_slowdown")
+    since = ranks.now
+    ranks.run(1, slower(5, COMPUTE, 0.06))
+    read(ranks, [5], "power_cap", "hw_thermal_slowdown")
+    found = slow_action(ranks.job)
+    assert found is not None
+    assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
+    assert found.text == (
+        "Check the cooling of GPU 5 on host-0: it is throttled (hw_thermal_slowdown), at 88 °C, 1.20 of 1.98 GHz; "
+        "if it stays slow, restart without host-0."
+    )
+    shown = job_view.summary(ranks.job, ranks.now)
+    assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 is throttled (hw_thermal_slowdown)"
+    assert shown["todo"]["text"] == "Check the cooling of GPU 5 on host-0"
+
+
+@pytest.mark.parametrize(
+    ("part", "hot", "reasons"),
+    [
+        (COMPUTE, [5], ["power_cap"]),
+        (COMPUTE, [5], ["gpu_idle"]),
+        (COMPUTE, [6], ["hw_thermal"]),
+        (COMPUTE, range(32), ["hw_thermal"]),
+        (DATA, [5], ["hw_thermal"]),
+    ],
+)
+def test_throttling_that_does_not_explain_the_slow_rank_is_no_cause(
+    part: int, hot: Iterable[int], reasons: list[str]
+) -> None:
+    ranks = slowed(part)
+    read(ranks, hot, *reasons)
+    found = slow_action(ranks.job)
+    assert found is not None
+    assert found.throttled is None
+    assert found.text.startswith("Look at ")
+    assert "throttled" not in job_view.summary(ranks.job, ranks.now)["headline"]
+
+
+def test_throttling_that_has_ended_is_no_cause() -> None:
+    ranks = slowed(COMPUTE)
+    read(ranks, [5], "hw_thermal")
+    read(ranks, [])
+    assert slow_action(ranks.job).throttled is None  # type: ignore[union-attr]
+    assert ranks.job.performance.throttled_since == {}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -76,7 +76,11 @@ test("an action counts as taken only once it was", () => {
 test("missing stacks have a reason, and are promised only while they are captured", () => {
   const decided = { ...some({}).timeline, decided: 110 };
   assert.equal(withoutStacks(some({ phase: "capturing" })), "Stacks are being captured.");
-  assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "Not captured: the process had already ended.");
+  assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "No traceback and no stack was received of this crash.");
+  const crash = { culprits: [2, 3].map((rank) => ({ rank, host: "a", class: "dead", reason: "its process exited with code 1" })) };
+  const traceback = { ranks: [3], label: "rank 3", frames: [], is_culprit: true, process_state: "exited", note: "ValueError: bad batch" };
+  assert.deepEqual(withoutTraceback(crash, [traceback]).map(({ rank }) => rank), [2]);
+  assert.deepEqual(withoutTraceback({ culprits: [{ rank: 2, host: "a", class: "behind", reason: "" }] }, []), []);
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
   assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured yet.");
   assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
@@ -119,16 +123,31 @@ test("what is waited for has its time and what follows", () => {
   assert.equal(dueBy({ ...next, until: null }, 161), next.text);
 });
 
+test("of what happens by itself the time is shown until it has passed", () => {
+  const awaited = { text: "the launchers restart the ranks", until: 160 };
+  assert.equal(byItself({ awaited }, 120), `Nothing to do: the launchers restart the ranks by ${clock(160, 120)}`);
+  assert.equal(byItself({ awaited }, 161), "Nothing to do: the launchers restart the ranks");
+  assert.equal(byItself({ awaited: null }, 120), "");
+  assert.equal(byItself({}, 120), "");
+});
+
 const quiet = {
-  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, excludable: true, command: "",
+  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, excludable: true, command: "", other_jobs: 0, step: "Check whether node host-1 is up",
   headline: "Node host-1 has not been heard since 00:01:40 UTC; its 4 ranks and its launcher are silent",
 };
 
 test("a host that is not heard leads with since when, and no limit that is not passed", () => {
   assert.equal(quietWords(quiet, 125), `Node host-1 has not been heard since ${clock(100, 125)} (25\u2009s); its 4 ranks and its launcher are silent`);
   assert.equal(quietWords(quiet, null), `Node host-1 has not been heard since ${clock(100, 125)}; its 4 ranks and its launcher are silent`);
-  assert.equal(quietStep(quiet), "Check whether node host-1 is up and reachable. If it is not, restart without it.");
-  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up and reachable.");
+  assert.equal(quietStep(quiet), "Check whether node host-1 is up. If it is not, restart without it.");
+  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up.");
+});
+
+test("a host from which other jobs are heard is up: its job's own processes are what to look at", () => {
+  const up = { ...quiet, other_jobs: 7, step: "Node host-1 is up: look there", headline: "Node host-1 is up (7 other jobs report); this job is silent there since 00:01:40 UTC" };
+  assert.equal(quietWords(up, 125), `Node host-1 is up (7 other jobs report); this job is silent there since ${clock(100, 125)} (25\u2009s)`);
+  assert.equal(quietStep(up), "Node host-1 is up: look there.");
+  assert.equal(faultOf({ quiet_host: up }, some({})), "silent on a node that is up");
 });
 
 test("an incident has the title of the host that is not heard, while it is open", () => {

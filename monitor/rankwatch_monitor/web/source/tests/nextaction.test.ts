@@ -30,7 +30,7 @@ test("no order is prepared where none is called for, by an older or newer monito
 });
 
 test("of a host that is not heard no stacks are captured: the order leaves it out, where that is permitted", () => {
-  const quiet_host = { hosts: ["host-1"], ranks: [4, 5], since: 100, limit: 60, excludable: true, command: "", headline: "Node host-1 has not been heard since 00:01:40 UTC; its 2 ranks are silent" };
+  const quiet_host = { hosts: ["host-1"], ranks: [4, 5], since: 100, limit: 60, excludable: true, command: "", other_jobs: 0, step: "", headline: "Node host-1 has not been heard since 00:01:40 UTC; its 2 ranks are silent" };
   const [found] = offered({ ...job, quiet_host }, next("capture"));
   assert.equal(found!.words, "Restart without host-1");
   assert.deepEqual([found!.order.action, found!.order.ranks], ["restart_excluding_node", [4, 5]]);

@@ -11,7 +11,7 @@ const part = (facts: Partial<Part> = {}, launcher: Partial<PlacedLauncher> = {})
   ({ state: "running", launchers: [{ ...gone, ...launcher }], ...facts }) as Part;
 
 test("a silent launcher is not stated again beside the silence of its host or of the whole job", () => {
-  const quiet_host = { hosts: ["host-1"], ranks: [8], since: 946, limit: 60, excludable: true, command: "", headline: "Node host-1 has not been heard" };
+  const quiet_host = { hosts: ["host-1"], ranks: [8], since: 946, limit: 60, excludable: true, command: "", other_jobs: 0, step: "", headline: "Node host-1 has not been heard" };
   assert.deepEqual(goneBesides(part({ state: "hung", quiet_host })), []);
   assert.deepEqual(goneBesides(part({ state: "lost" })), []);
 });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance, Straggler } from "../src/api/types";
 import { byWaiting, findingFacts, findingWords, isLoud, isShown, restOf, score, slowdown, slowTag, slowActionWords, slowSentence } from "../src/logic/stragglers";
+import { clock } from "../src/logic/text";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -58,6 +59,12 @@ test("the slow rank in a sentence: since when, in what, who waits", () => {
   const sentence = slowSentence({ stragglers: [slow], open: 1 }, "Rank 5 on host-0 is slow: 31 ranks wait 60 ms", 1_000_431)!.replaceAll("\u2009", " ");
   assert.match(sentence, /^Rank 5 on host-0 has been slow since [\d:]+ \(7 min\): its input takes 62 ms against 2 ms on its peers; 31 ranks wait 60 ms \(27 %\) of each step\.$/);
   assert.match(slowSentence({ stragglers: [slow], open: 3 }, "", 1_000_431)!, /the others wait .* 2 more ranks are slow\.$/);
+  const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: ["hw_thermal"], since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
+  const next_action = { action: null, text: "", ranks: [], command: "", host: "", runbook: "", throttled };
+  const caused = slowSentence({ stragglers: [slow], open: 1, next_action }, "", 1_000_431)!;
+  assert.ok(caused.includes(`: GPU 5 is throttled, hw_thermal since ${clock(1_000_000, 1_000_431)}; its `));
+  const other = { ...next_action, throttled: { ...throttled, rank: slow.rank + 1 } };
+  assert.doesNotMatch(slowSentence({ stragglers: [slow], open: 1, next_action: other }, "", 1_000_431)!, /throttled/);
   assert.equal(slowSentence({ stragglers: [{ ...slow, own: null }], open: 1 }, "", 1_000_431), null);
   assert.equal(slowActionWords(slow), "none (on_straggler = log)");
   assert.equal(slowActionWords({ action: "restart_excluding_node", action_reason: "as set" }), "restart excluding node: as set");

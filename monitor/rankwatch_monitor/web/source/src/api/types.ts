@@ -33,6 +33,8 @@ export interface JobSummary {
   recovering_since?: number | null;
   /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
   todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
+  /** What happens by itself, and when it is due (unix seconds); null: nothing does. */
+  awaited?: { text: string; until: number | null } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -58,8 +60,12 @@ export interface QuietHost {
   limit: number | null;
   /** A restart without these hosts is permitted and can be carried out. */
   excludable: boolean;
-  /** Shows whether the first of them is up. */
+  /** Shows whether the first of them is up; where they are, what became of the job's processes there. */
   command: string;
+  /** Other jobs that are heard from each of these hosts, so that they are up; 0: one of them may be down. */
+  other_jobs: number;
+  /** What to do first, without a full stop. */
+  step: string;
   /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
   headline: string;
 }
@@ -197,6 +203,17 @@ export interface SlowAction {
   host: string;
   /** Page and section of the manual. */
   runbook: string;
+  /** The GPU of a straggler, where its throttling is the cause. */
+  throttled?: Throttle | null;
+}
+
+/** `gpu`: "GPU 5"; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
+export interface Throttle {
+  rank: number;
+  gpu: string;
+  reasons: string[];
+  since: number;
+  readings: string;
 }
 
 export interface Straggler {

@@ -1,6 +1,6 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState } from "../api/types";
+import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState, StackGroup } from "../api/types";
 import { clock, count, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
@@ -71,6 +71,12 @@ export function dueBy({ text, until, otherwise }: NextAction, now: number): stri
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
+/** "Nothing to do: the launchers restart the ranks by 14:02:24": what happens to a job without a person; empty: nothing does. */
+export function byItself({ awaited: found }: Pick<JobSummary, "awaited">, now: number): string {
+  if (found == null) return "";
+  return `Nothing to do: ${found.text}${found.until !== null && now <= found.until ? ` by ${clock(found.until, now)}` : ""}`;
+}
+
 /** The host that is not heard and may have caused the incident; null: another cause, or it is over. */
 export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick<Incident, "closed_at">): QuietHost | null {
   return closed_at === null ? (job.quiet_host ?? null) : null;
@@ -79,15 +85,14 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
 /** The monitor's sentence about hosts that are not heard, in the chosen time zone. `now`: with their age. */
 export function quietWords({ headline, since }: QuietHost, now: number | null): string {
   // The sentence has the time of day only, and may be about a host that is silent for days.
-  const words = headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, clock(since, now ?? since));
-  return now === null ? words : words.replace("; ", ` (${wholeDuration(now - since)}); `);
+  const age = now === null ? "" : ` (${wholeDuration(now - since)})`;
+  return headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, `${clock(since, now ?? since)}${age}`);
 }
 
-/** What to check first where a host is not heard. */
-export function quietStep({ hosts, excludable }: QuietHost): string {
-  const one = hosts.length === 1;
-  const then = excludable ? ` If ${one ? "it is" : "they are"} not, restart without ${one ? "it" : "them"}.` : "";
-  return `Check whether ${one ? `node ${hosts[0]} is` : `these ${count(hosts.length)} nodes are`} up and reachable.${then}`;
+/** What to check first where a host is not heard, and what follows if it is down. */
+export function quietStep({ hosts, excludable, other_jobs: others, step }: QuietHost): string {
+  const [are, them] = hosts.length === 1 ? ["it is", "it"] : ["they are", "them"];
+  return `${step}.${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
 }
 
 /** The incident in one line: while a whole host is silent, that host. */
@@ -103,7 +108,11 @@ export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident):
 }
 
 /** What kind of fault an incident is: while a whole host is silent, that. */
-export const faultOf = (job: Pick<JobSummary, "quiet_host">, incident: Incident): string => (quietOf(job, incident) === null ? kindWords(incident) : "node not heard");
+export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
+  const quiet = quietOf(job, incident);
+  if (quiet === null) return kindWords(incident);
+  return quiet.other_jobs > 0 ? "silent on a node that is up" : "node not heard";
+}
 
 /** Insert or replace an incident; newest first. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
@@ -211,15 +220,21 @@ export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean
   return action !== "log" && closedAt !== null && jobEndedAt !== null && jobEndedAt <= closedAt;
 }
 
+/** The failed ranks of a crash of which no traceback was received; how each process ended stands in `reason`. */
+export function withoutTraceback({ culprits }: Pick<Incident, "culprits">, groups: readonly StackGroup[]): Culprit[] {
+  const known = new Set(groups.flatMap(({ ranks }) => ranks));
+  return culprits.filter(({ class: kind, rank }) => kind === "dead" && !known.has(rank));
+}
+
 /** Why an incident has no stacks, or when they come. */
 export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
   if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
+  if (kind === "process_exited") return "No traceback and no stack was received of this crash.";
   if (action === "log" && closedAt === null && !(kind in REASONS)) return "Not captured yet.";
   return `Not captured: ${REASONS[kind] ?? (action === "log" ? why || "nothing was ordered" : asked(timeline.decided !== null))}.`;
 }
 
 const REASONS: Record<string, string> = {
-  process_exited: "the process had already ended",
   node_lost: "the node does not answer",
   wrong_result: "the rank handled it by itself",
   restarted_in_process: "the rank handled it by itself",

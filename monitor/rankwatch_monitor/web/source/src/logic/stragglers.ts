@@ -1,6 +1,6 @@
 // Texts about performance: findings, costs, scores.
 
-import type { Finding, Performance, Straggler } from "../api/types";
+import type { Finding, Performance, Straggler, Throttle } from "../api/types";
 import { times } from "./kernels";
 import { clock, duration, plural, roughly, runs, wholePercent, words } from "./text";
 
@@ -104,16 +104,21 @@ export function foundBy(straggler: Straggler): string {
 }
 
 /**
- * The costliest slow rank in a sentence: since when, in what, and who waits how long; null: no measurement explains it. `headline`: the
+ * The costliest slow rank in a sentence: since when, by what, and who waits how long; null: no measurement explains it. `reason`: the
  * monitor's, which has the number of ranks that wait.
  */
-export function slowSentence({ stragglers, open }: Pick<Performance, "stragglers" | "open">, headline: string, now: number): string | null {
+export function slowSentence({ stragglers, open, next_action: next }: Pick<Performance, "stragglers" | "open" | "next_action">, reason: string, now: number): string | null {
   const first = stragglers[0];
   if (!first || first.own == null || first.peers == null || first.lateness === null || first.share === null) return null;
-  const waiting = /([\d,]+) ranks? waits?\b/.exec(headline)?.[1];
+  const waiting = /([\d,]+) ranks? waits?\b/.exec(reason)?.[1];
   const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
   const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): ${next?.throttled?.rank === first.rank ? throttledWords(next.throttled, now) : ""}its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
+}
+
+/** "GPU 5 is throttled, hw_thermal since 13:54:10; ": the known cause of a slow computation. */
+function throttledWords({ gpu, reasons, since }: Throttle, now: number): string {
+  return `${gpu} is throttled, ${reasons.join(", ")} since ${clock(since, now)}; `;
 }
 
 /** "none (on_straggler = log)": what the monitor does about a slow rank. */

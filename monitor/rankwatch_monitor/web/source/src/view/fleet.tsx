@@ -8,6 +8,7 @@ import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
 import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
+import { byItself } from "../logic/incidents";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
@@ -170,6 +171,7 @@ function JobRow({ job, hours, sparklines, speeds }: { job: Listed; hours: number
         )}
       </a>
       {!isElsewhere(job) && job.todo != null && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo} why={why} /></p>}
+      {!isElsewhere(job) && job.todo == null && job.awaited != null && stale.value === null && <p class="next">{byItself(job, asOf.value)}</p>}
     </li>
   );
 }

@@ -40,7 +40,7 @@ export function WhatToDo({ job, incident, windows, startup }: Props) {
   const cost = underWay ? loss("The restart", job, asOf.value) : choosable ? loss("A restart", job, asOf.value) : "";
   return (
     <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={cost}>
-      {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet !== null || late || next.action !== null) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
+      {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
     </ToDo>
@@ -95,7 +95,7 @@ function Run({ command, host }: { command: string; host: string }) {
 }
 
 /** Figures keep their units on one line. */
-const unbroken = (text: string): string => text.replaceAll("\u2009", "\u202f");
+const unbroken = (text: string): string => text.replaceAll(/\u2009| (?=°C|GHz)/g, "\u202f");
 
 /** `note`: what it costs. */
 function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {

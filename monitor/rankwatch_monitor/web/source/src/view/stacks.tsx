@@ -4,17 +4,20 @@ import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
 import { culpritLabel } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
-import { withoutStacks } from "../logic/incidents";
+import { withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
 
 /** Inner frames shown; the rest is folded. */
 const INNER = 14;
+/** Failed ranks without a traceback that are shown. */
+const FAILED = 4;
 
 export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDetail | null>; incident: Incident; former: boolean }) {
   const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
   const errors = detail.value?.stack_errors ?? [];
   const shared = sharedOuter(groups);
+  const failed = withoutTraceback(incident, groups);
   return (
     <section class="stacks">
       <h2>
@@ -22,6 +25,13 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
       </h2>
       {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : withoutStacks(incident)}</p>}
       <div class="groups">
+        {groups.length > 0 && failed.slice(0, FAILED).map(({ rank, reason }) => (
+          <section key={rank} class={`group ${blame(incident)}`}>
+            <h3><b>rank {rank}</b><span class="tag">{blame(incident)}</span></h3>
+            <p class="exception">{reason}</p>
+            <p class="note">No traceback of it was received.</p>
+          </section>
+        ))}
         {groups.map((group) => (
           <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} tag={culpritLabel(group, detail.value!)} />
         ))}

@@ -1,0 +1,74 @@
+"""What happens to a job in trouble without a person, and by when, where that is known. Derived when read.
+
+The words hold no figure, and the time is a point in time, so that a summary does not change while it is waited for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rankwatch.contract.enums import RESTARTS, Action, Proof, VerdictKind
+from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
+from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.job import Job
+
+_ACTS = {
+    Action.RESTART: "Rankwatch restarts them",
+    Action.RESTART_EXCLUDING_NODE: "Rankwatch restarts them without that node",
+    Action.SAVE_AND_STOP: "Rankwatch saves and stops the job",
+    Action.STOP: "Rankwatch stops the job",
+}
+"""What follows on a suspicion."""
+
+
+class Awaited(NamedTuple):
+    """What a person can leave to Rankwatch."""
+
+    text: str
+    until: float | None = None
+    """Unix seconds when it is due; None: not known, or past."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return self._asdict()
+
+
+def awaited(job: Job, now: float) -> Awaited | None:
+    """What happens by itself to a job in trouble; None: nothing does, or there is no trouble.
+
+    Args:
+        job: the job.
+        now: unix seconds.
+    """
+    incident = job.open_incident
+    if job.ended is not None or incident is None or incident.held or incident.self_reported:
+        return None
+    if incident.action in (Action.LOG, Action.CAPTURE):
+        return None
+    if incident.phase in (Phase.ACTING, Phase.RECOVERING):
+        return _under_way(incident, now)
+    if not incident.confirmed:
+        return _suspected(job, incident, now)
+    return Awaited("Rankwatch captures stacks and acts")
+
+
+def _under_way(incident: Incident, now: float) -> Awaited:
+    if incident.action not in RESTARTS:
+        return Awaited("Rankwatch stops the job")
+    if incident.phase is Phase.RECOVERING:
+        return Awaited("the ranks were restarted and start up")
+    by = "Rankwatch restarts" if incident.directive else "the launchers restart"
+    return Awaited(f"{by} the ranks", _future(incident.phase_since + REPEAT_AFTER, now))
+
+
+def _suspected(job: Job, incident: Incident, now: float) -> Awaited | None:
+    if incident.proof == Proof.BUSY or incident.action not in _ACTS:
+        return None
+    text = f"unless the ranks make progress, {_ACTS[incident.action]}"
+    if incident.kind is VerdictKind.STALLED:
+        return Awaited(text)
+    return Awaited(text, _future(incident.opened_at + job.policy.confirmation_window, now))
+
+
+def _future(at: float, now: float) -> float | None:
+    return at if now <= at else None

@@ -1,0 +1,59 @@
+"""What happens to a job without a person, and by when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import DirectiveKind
+from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
+from rankwatch_monitor.core.views import job_view
+
+
+def awaited(scene: Scene) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = job_view.summary(scene.job, scene.now)["awaited"]
+    return found
+
+
+def suspected() -> Scene:
+    return Scene(4, section_timeouts={}, reports_durations=True).run(60).hang(2).until_found()
+
+
+def test_a_crash_is_restarted_by_the_launchers_by_a_fixed_time() -> None:
+    scene = Scene(4).run(20).die(2, exit_code=1, message="ValueError: bad batch").run(1)
+    due = scene.incident.phase_since + REPEAT_AFTER
+    for _ in range(3):
+        assert awaited(scene.run(2)) == {"text": "the launchers restart the ranks", "until": due}
+    assert job_view.summary(scene.job, due + 1.0)["awaited"] == {
+        "text": "the launchers restart the ranks",
+        "until": None,
+    }
+
+
+def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
+    scene = Scene(4)
+    scene.ignored = {DirectiveKind.RESTART}
+    scene.run(20).hang(2).until(lambda: scene.state == "recovering")
+    found = awaited(scene)
+    assert found == {"text": "Rankwatch restarts the ranks", "until": scene.incident.phase_since + REPEAT_AFTER}
+    started = Scene(4).run(20).hang(2).until_found()
+    started.until(lambda: started.incident.phase == "recovering")
+    assert awaited(started) == {"text": "the ranks were restarted and start up", "until": None}
+
+
+def test_a_suspicion_is_acted_on_after_the_confirmation_window_unless_the_ranks_move() -> None:
+    scene = suspected()
+    assert not scene.incident.confirmed
+    window = scene.job.policy.confirmation_window
+    assert awaited(scene) == {
+        "text": "unless the ranks make progress, Rankwatch restarts them",
+        "until": scene.incident.opened_at + window,
+    }
+
+
+def test_nothing_happens_by_itself_while_all_is_well_where_it_is_only_recorded_or_after_the_end() -> None:
+    assert awaited(Scene(4).run(20)) is None
+    assert awaited(Scene(4, on_hang="log").run(20).hang(2).until_found().run(30)) is None
+    ended = Scene(4).run(20)
+    ended.finish()
+    assert awaited(ended) is None

@@ -1,0 +1,112 @@
+"""A host that is quiet in one job and heard by another is up, and every view of the job states so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.headline import LONGEST
+from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
+from rankwatch_monitor.core.views.node_view import one_node
+from rankwatch_monitor.core.views.quiet_host import quiet_host
+
+
+def silent(seconds: int = 25) -> Scene:
+    """A job that is not heard from host-1."""
+    return Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(seconds)
+
+
+def beside(scene: Scene, others: int) -> dict[str, Job]:
+    """The job among others, that are heard from both hosts until now."""
+    jobs = {"silent": scene.job}
+    for number in range(others):
+        other = Scene(8, hosts=2)
+        other.job.id = f"other-{number}"
+        jobs[other.job.id] = other.run(int(scene.now - other.now)).job
+    return jobs
+
+
+def summary(scene: Scene, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    return job_view.summary(scene.job, scene.now, HostActivity(jobs))
+
+
+@pytest.mark.parametrize("seconds", [25, 70])
+def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(seconds: int) -> None:
+    scene = silent(seconds)
+    shown = summary(scene, beside(scene, 2))
+    quiet = shown["quiet_host"]
+    assert (quiet["hosts"], quiet["ranks"], quiet["other_jobs"]) == (["host-1"], [4, 5, 6, 7], 2)
+    assert shown["headline"].startswith("Node host-1 is up (2 other jobs report); this job is silent there since ")
+    assert len(shown["headline"]) <= LONGEST
+    assert shown["todo"]["text"] == "Node host-1 is up: look at this job's launcher and ranks there"
+    assert (shown["todo"]["host"], shown["todo"]["action"]) == ("host-1", None)
+    [launcher] = [node for node in scene.job.nodes.values() if node.registration.host == "host-1"]
+    pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
+    assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
+
+
+def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:
+    scene = silent()
+    jobs = beside(scene, 2)
+    found = one_node(jobs.values(), "host-1", scene.now, HostActivity(jobs))
+    assert found is not None
+    assert found["presence"].startswith("Ranks report in 2 of 3 jobs, so the node is up")
+    assert {each["headline"] for each in found["incidents"]} == {summary(scene, jobs)["headline"]}
+
+
+def test_where_no_other_job_is_heard_from_it_the_host_may_be_down() -> None:
+    scene = silent()
+    stale, ended = Scene(8, hosts=2, on_hang="log"), Scene(8, hosts=2)
+    stale.run(30).cut_host(1).run(25)
+    ended.run(54)
+    ended.finish(ProcessEventKind.FAILED, "out of memory")
+    for jobs in ({}, {"stale": stale.job}, {"ended": ended.job}):
+        shown = summary(scene, {"silent": scene.job, **jobs})
+        assert shown["todo"]["text"] == "Check whether node host-1 is up"
+        assert shown["quiet_host"]["other_jobs"] == 0
+        assert shown["quiet_host"]["command"] == "ping -c 3 -- host-1"
+
+
+def test_a_launcher_alone_shows_that_the_host_is_up() -> None:
+    scene = silent()
+    jobs = beside(scene, 2)
+    jobs["other-1"].columns.last_heard_R[4:8] -= 100.0
+    assert summary(scene, jobs)["quiet_host"]["other_jobs"] == 1, "as the page of the node counts them"
+    del jobs["other-1"]
+    jobs["other-0"].columns.last_heard_R[4:8] -= 100.0
+    assert summary(scene, jobs)["quiet_host"]["other_jobs"] == 1
+    for node in jobs["other-0"].nodes.values():
+        node.seen -= 100.0
+    assert summary(scene, jobs)["quiet_host"]["other_jobs"] == 0
+
+
+def test_the_jobs_are_read_once_for_all_that_have_a_quiet_host() -> None:
+    scene = silent()
+    jobs = Counted(beside(scene, 2))
+    activity = HostActivity(jobs)
+    for moment in (0.0, 1.0, REFRESH - 0.1):
+        quiet = quiet_host(scene.job, scene.now + moment, activity)
+        assert quiet is not None
+        assert quiet.other_jobs == 2
+    assert jobs.reads == 1
+    quiet_host(scene.job, scene.now + REFRESH, activity)
+    assert jobs.reads == 2
+    healthy = Counted(beside(Scene(8, hosts=2).run(30), 0))
+    job_view.summary(healthy["silent"], healthy["silent"].last_heard, HostActivity(healthy))
+    assert healthy.reads == 0
+
+
+class Counted(dict[str, Job]):
+    """Jobs, and how often all of them were read."""
+
+    reads = 0
+
+    def values(self) -> Any:
+        self.reads += 1
+        return super().values()
