@@ -12,6 +12,7 @@ import { spent, uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
+import { recommendedOrder } from "../logic/nextaction";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
@@ -98,7 +99,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
       {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
-      {tab === "control" && <Control job={job} launchers={launchers.value} />}
+      {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job, incident, slow?.next_action ?? null)} />}
       {tab === "overview" && loud && !past && stragglers}
       {tab === "overview" && !broken && <Glance job={job} incidents={incidents} ratio={ratio} />}
       {tab === "overview" && (
