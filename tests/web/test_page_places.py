@@ -237,7 +237,7 @@ def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, sc
 def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline 1").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Ranks with pipeline coordinate 1 of"))
     expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
     expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u2009s since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
