@@ -110,7 +110,11 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {renewing ? (
               <>
                 <RanksThen incident={incident} worldSize={job.world_size} />
-                <p class="more">No rank of attempt {job.attempt} has reported yet.</p>
+                <details class="next-attempt">
+                  <summary>No rank of attempt {job.attempt} has reported yet</summary>
+                  <RankGrid watch={watch} incident={incident} />
+                  <RankTable watch={watch} incident={incident} />
+                </details>
               </>
             ) : past ? (
               <>
