@@ -87,7 +87,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     expect(page.locator(".answers")).to_contain_text("3 steps lost")
     expect(page.locator(".phases li")).to_have_text(
         [
-            re.compile(thin(r"^Detect10\.2 s10 s of it the limitdetected [\d:]+$")),
+            re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
             re.compile(thin(r"^Decide100 msdecided [\d:]+$")),
             re.compile(thin(r"^Capture1\.0 scaptured [\d:]+$")),
             re.compile(thin(r"^Restart3\.0 srestarted [\d:]+$")),
@@ -132,7 +132,7 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     follows = rf"t {due} \(in \d+.*s\) Rankwatch restarts the ranks unless they make progress; sooner if samples"
     expect(suspicion).to_contain_text(re.compile(follows))
     expect(suspicion.locator(".phases li")).to_have_text(
-        [re.compile("Detect.*10.s of it the limit"), re.compile("Confirm.*so far")]
+        [re.compile("Detect.*of which 10.s is the limit"), re.compile("Confirm.*so far")]
     )
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
@@ -161,6 +161,8 @@ def test_a_suspicion_that_resolved_stays_in_the_list_only(page: Page, monitor_ur
 def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("region", name="Limits")).to_be_hidden()
+    page.get_by_text("Limits in force").click()
     table = page.get_by_role("region", name="Limits").get_by_role("table")
     expect(table.get_by_role("columnheader")).to_have_text(["What", "Limit", "Source", "Learned", "Learned earlier"])
     for name, *cells in (
@@ -205,7 +207,7 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
 def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("region", name="Limits")).to_be_visible()
+    expect(page.get_by_text("Limits in force")).to_be_visible()
     with page.expect_response("**/goodput"):
         page.reload()
     expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()

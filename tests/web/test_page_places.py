@@ -160,10 +160,37 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".gpus thead")).to_be_hidden()
     assert page.evaluate(FITS)
+    stacked = [each.bounding_box() for each in rows.last.locator("th, td").all()]
+    assert all(box is not None and box["x"] == stacked[0]["x"] for box in stacked), "each cell on a line of its own"
     rows.last.get_by_role("button", name="7 alike: show each").click()
     expect(rows).to_have_count(8)
     rows.first.get_by_role("link", name="rank 13 of two").click()
     expect(page).to_have_url(re.compile(r"#/jobs/two\?rank=13$"))
+
+
+def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_its_colour(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    scenes = [Scene(16, hosts=2, job_id=job).run(20) for job in ("one", "two", "three")]
+    for scene in scenes:
+        scene.die(13, exit_code=1, message=error).run(1)
+    silent = Scene(16, hosts=2, job_id="silent", on_hang="log").run(20)
+    silent.cut_host(1).run(25)
+    for scene in scenes:
+        scene.now = silent.now
+    stage(script, [silent, *scenes])
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.get_by_text(error)).to_have_count(1)
+    expect(page.locator(".named a").filter(has_text="exited with code 1, same error")).to_have_count(3)
+    expect(page.locator(".named h2 small")).to_have_text("4, over all jobs; 1 of them not confirmed")
+    colours = {
+        state: page.locator(f'.node-jobs .troubled[data-rank-state="{state}"] td').first.evaluate(
+            "cell => getComputedStyle(cell).backgroundColor"
+        )
+        for state in ("dead", "silent")
+    }
+    assert colours["dead"] != colours["silent"]
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
@@ -210,7 +237,7 @@ def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, sc
 def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline 1").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Group pipeline 1 of"))
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Ranks with pipeline coordinate 1 of"))
     expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
     expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u2009s since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])

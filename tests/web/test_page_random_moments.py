@@ -64,10 +64,13 @@ BUCKETS: Final = {
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 UNFOLD: Final = """(each) => {
-  const elided = [...document.querySelectorAll('.ranks tbody th')].some((head) => head.innerText.includes('…'));
-  if (each || elided) document.querySelector('.ranks [data-alike] button')?.click();
+  document.querySelector('.next-attempt')?.setAttribute('open', '');
+  const heads = [...document.querySelectorAll('.ranks:not(.then) tbody th')];
+  const elided = heads.some((head) => head.innerText.includes('…'));
+  if (each || elided) document.querySelector('.ranks:not(.then) [data-alike] button')?.click();
 }"""
-"""Shows each rank in a line of its own if asked to, or if the line of those that are alike leaves out numbers."""
+"""Opens the ranks of an attempt of which none has reported, and shows each rank in a line of its own if asked to, or
+if the line of those that are alike leaves out numbers."""
 STATE: Final = re.compile(r"([a-z]+?)(?: ?(\d+) alike)?(?:rank ([\d–, ]+): (?:culprit|suspect) of attempt \d+)?")
 """The state of a row, how many ranks are alike, and which of those were named in an attempt before."""
 READ: Final = """() => {
@@ -85,8 +88,8 @@ READ: Final = """() => {
     answers: pairs('.verdict dl.answers'),
     legend: all('.grid .legend button', words), ringed: all('.grid .ringed', words),
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
-    heads: all('.ranks thead th', words),
-    rows: all('.ranks tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
+    heads: all('.ranks:not(.then) thead th', words),
+    rows: all('.ranks:not(.then) tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
     incidents: all('.ledger li', (li) => [words(li.querySelector('.why')), words(li.querySelector('small'))]),
     counted: all('.ledger h2 small', words), goodput: pairs('.goodput dl.facts'),
     buckets: all('.goodput .buckets li', (li) => [words(li.querySelector('span')), words(li.querySelector('b'))]),

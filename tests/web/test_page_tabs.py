@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from web.scripted_monitor import Script
@@ -318,14 +319,23 @@ def test_every_setting_has_its_unit_and_meaning_and_can_be_changed(page: Page, m
     expect(rows).to_have_count(len(slow.policy.to_json()))
     field = page.get_by_label("silence_timeout")
     expect(field).to_have_value("60")
-    expect(field).to_have_accessible_description(re.compile("limit for hearing nothing at all of a rank"))
-    expect(page.get_by_role("button", name=re.compile("^Apply"))).to_have_count(0)
+    expect(field).to_have_accessible_description(re.compile("limit for the time in which nothing is received"))
+    expect(page.get_by_role("button", name="Apply")).to_be_disabled()
+    expect(page.get_by_role("button", name="Discard")).to_be_disabled()
+    expect(rows.filter(has=page.get_by_label("section_timeouts")).locator("dd").first).to_have_text("")
     expect(page.locator(".policy .differs")).to_have_count(0)
     expect(rows.filter(has=page.get_by_label("max_restarts"))).to_contain_text("restarts")
     field.fill("30")
     page.get_by_label("observe_only").select_option("on")
     page.get_by_label("section_timeouts").fill("step=12.5, evaluation=600")
-    expect(page.locator(".policy .confirm li")).to_have_count(3)
+    expect(page.locator(".policy .confirm li")).to_have_text(
+        [
+            "observe_only: off → on",
+            "section_timeouts: none → step=12.5, evaluation=600",
+            "silence_timeout: 60\u2009s → 30\u2009s",
+        ]
+    )
+    assert slow.policy == Policy(), "nothing acts before it is applied"
     field.scroll_into_view_if_needed()
     expect(page.get_by_role("button", name="Apply 3 changes")).to_be_in_viewport()
     page.get_by_role("button", name="Apply 3 changes").click()
@@ -340,6 +350,38 @@ def test_every_setting_has_its_unit_and_meaning_and_can_be_changed(page: Page, m
     page.get_by_role("button", name="Apply 1 change").click()
     expect(page.get_by_text("1 value changed")).to_be_visible()
     assert slow.policy.silence_timeout is None
+
+
+def test_changes_can_be_discarded_and_a_phone_folds_the_groups_of_settings(
+    page: Page, monitor_url: str, slow: Script
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    expect(page.locator(".policy details.part > summary").first).to_contain_text("What the monitor does")
+    field = page.get_by_label("max_restarts")
+    expect(field).to_be_hidden()
+    page.get_by_text("What the monitor does").click()
+    field.fill("7")
+    page.get_by_role("button", name="Discard").click()
+    expect(field).to_have_value("3")
+    expect(page.get_by_role("button", name="Apply")).to_be_disabled()
+    assert slow.policy.max_restarts == 3
+
+
+def test_the_action_that_the_overview_recommends_is_chosen_with_its_node(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    facts = {"role": "active", "role_reason": "", "lost": None, "ended": None, "last_seen_age": 1.0}
+    script.add("j", ["running"] * 4, nodes=[{"node": "n1-17", "host": "host-1", "ranks": [2, 3]} | facts])
+    script.score("j", slow=(3,), verdict="worker", reason="rank 3 makes the others wait")
+    order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1"}
+    script.performance["j"]["next_action"] = order | {"text": "Look.", "runbook": "", "command": ""}
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    expect(page.get_by_role("radio", name="Restart without some nodes")).to_be_checked()
+    expect(page.locator(".kinds .tag")).to_have_text("recommended: without host-1")
+    page.get_by_label("Reason").fill("slow input")
+    page.get_by_role("button", name="Restart without some nodes …").click()
+    expect(page.get_by_role("alertdialog")).to_contain_text("without host-1 (the node of rank 3)")
 
 
 def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_url: str, slow: Script) -> None:
@@ -493,6 +535,6 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Sc
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
     ready = {"overview": ".ranks", "timeline": ".lanes canvas", "kernels": ".spark", "charts": ".u-wrap"}
-    ready["control"] = ".policy dl"
+    ready["control"] = ".policy .part"
     expect(page.locator(ready[tab]).first).to_be_visible()
     fits(page, width)

@@ -35,8 +35,8 @@ class Policy:
     Build it with :meth:`changed`, which validates every value.
     """
 
-    detection: bool = _setting(True, "", "judge this job at all; off means it is only shown")
-    observe_only: bool = _setting(False, "", "judge, record and alert, but never act on the ranks")
+    detection: bool = _setting(True, "", "detect hangs and act on them; off: the job is only shown")
+    observe_only: bool = _setting(False, "", "detect, record and alert, but never act on the ranks")
     initial_heartbeat_timeout: float | None = _setting(
         DEFAULT_INITIAL_HEARTBEAT,
         "s",
@@ -46,14 +46,14 @@ class Policy:
     heartbeat_timeout: float | None = _setting(
         DEFAULT_HEARTBEAT,
         "s",
-        "limit between two heartbeats of a rank that has beaten; the default does not count while a section is open",
+        "limit between two heartbeats of a rank; the default one does not count while a section is open",
     )
     section_timeouts: Mapping[str, float] = _setting({}, "s", "limit for each named section, NAME=SECONDS")
     out_of_section_timeout: float | None = _setting(
         None, "s", "limit for the time outside all sections, for ranks that have used sections"
     )
     silence_timeout: float | None = _setting(
-        60.0, "s", "limit for hearing nothing at all of a rank; never below three of its export intervals"
+        60.0, "s", "limit for the time in which nothing is received from a rank; at least three of its export intervals"
     )
     learn_timeouts: bool = _setting(
         True,
@@ -78,11 +78,13 @@ class Policy:
     on_hang: Action = _setting(Action.RESTART, "", "what to do when a limit is passed")
     capture_deadline: float = _setting(5.0, "s", "how long to wait for stacks before acting without them")
     stop_deadline: float = _setting(60.0, "s", "how long ranks may take to reach an agreed stop step and save")
-    max_restarts: int = _setting(3, "{restarts}", "restarts of the ranks within one job, crashes and hangs together")
+    max_restarts: int = _setting(
+        3, "{restarts}", "how often the ranks may be restarted in one job, after crashes and hangs"
+    )
     max_no_progress: int = _setting(
         3,
         "{attempts}",
-        "attempts in a row that get no further than an earlier one, before the job ends with exit code 93; 0: off",
+        "end the job with exit code 93 after so many attempts in a row that got no further than earlier ones; 0: off",
     )
     straggler_detection: bool = _setting(True, "", "score the ranks and name stragglers; off: nothing is scored")
     straggler_reference: ScoreReference = _setting(
@@ -92,16 +94,16 @@ class Policy:
         "thresholds of nvidia-resiliency-ext); both are always computed",
     )
     straggler_slowdown: float = _setting(
-        0.05, "{of a step}", "part of a step that a rank must cost the others to be called a straggler (robust)"
+        0.05, "{of a step}", "share of a step that the others must wait for a rank before it is a straggler (robust)"
     )
-    straggler_windows: int = _setting(5, "{windows}", "windows that are looked at together (robust): n of k of n")
+    straggler_windows: int = _setting(5, "{windows}", "how many of the latest windows are compared (robust)")
     straggler_windows_needed: int = _setting(
-        3, "{windows}", "of these, windows in which a rank must be slow: k of k of n"
+        3, "{windows}", "in how many of these windows a rank must be slow to be a straggler"
     )
     straggler_alarms_per_day: float = _setting(
         0.1,
         "{a day}",
-        "false alarms of a job that noise alone may raise in a day: sets how far out of it a rank must stand",
+        "false alarms a day that are acceptable for a job; the lower, the slower a rank must be before it is reported",
     )
     on_straggler: Action = _setting(Action.LOG, "", "what to do about a straggler")
     calc_relative: bool = _setting(True, "", "compute relative scores: a rank against the others")
@@ -118,7 +120,7 @@ class Policy:
     profiling_interval: int = _setting(
         0,
         "{steps}",
-        "steps between two profiled ones, doubled until they last 1.5 export intervals; 0: a power of two near 10 s",
+        "profile every so many steps, at most once in 1.5 export intervals; 0: about every 10 s",
     )
     profiled_ranks: str = _setting("all", "", "ranks that are profiled: all, none, or 0,8-15")
     report_interval: float = _setting(300.0, "s", "time between two reports of kernel timings and scores")

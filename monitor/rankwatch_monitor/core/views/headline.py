@@ -281,7 +281,7 @@ def _hangs(incident: Incident, longest: int) -> str:
     if not incident.open or incident.phase is Phase.RECOVERING:
         verb = "hung"
     elif not incident.confirmed:
-        verb = "may hang"
+        verb = "may be hung"
     what = (
         f"{verb} {place}{f', {found[1]}' if found[1] else ''}; {waited} {'rank waits' if waited == 1 else 'ranks wait'}"
     )

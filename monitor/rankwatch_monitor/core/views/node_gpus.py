@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rankwatch.contract.enums import CulpritClass
+from rankwatch.contract.enums import Cause, CulpritClass
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -38,7 +38,7 @@ class Gpu:
     faults: list[tuple[Incident, Culprit]] = field(default_factory=list)
     """Confirmed incidents whose culprit ran on it."""
     slow: list[tuple[str, Straggler]] = field(default_factory=list)
-    """Its slow ranks, each with its job."""
+    """Ranks whose computation was slow on it, each with its job: input and host-side work are not the GPU's."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     """Ranks that run on it now: job, name of the job, rank, process and state."""
     reading: dict[str, Any] | None = None
@@ -150,7 +150,7 @@ def gpus_of(
             if (gpu := at(culprit.local_rank, culprit.device)) is not None:
                 gpu.faults.append((incident, culprit))
     for job, each in slow:
-        if (gpu := at(*_place(job, each))) is not None:
+        if each.cause is Cause.COMPUTE and (gpu := at(*_place(job, each))) is not None:
             gpu.slow.append((job.id, each))
     shared = Counter(gpu.number for gpu in found.values())
     for gpu in found.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import CulpritClass, JobState, RankState
+from rankwatch.contract.enums import RESTARTS, CulpritClass, JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -168,17 +168,21 @@ def todo(
 
 
 def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:
-    """A job with an open incident about the host that can be restarted without it; None: there is none.
+    """A job with an open incident about the host that can be restarted without it, and is not being restarted already.
 
-    One about which nothing is done yet comes before one that is being restarted.
+    None: there is none.
     """
-    open_in = {incident.job_id: not incident.undecided for incident, _ in about if incident.open}
-    for job in sorted((job for job in jobs if job.id in open_in), key=lambda job: open_in[job.id]):
-        if job.ended is None and not liveness.all_shut_down(job):
+    open_in = {incident.job_id for incident, _ in about if incident.open and not _restarting(incident)}
+    for job in jobs:
+        if job.id in open_in and job.ended is None and not liveness.all_shut_down(job):
             rank = next((rank for rank, each in enumerate(job.columns.hosts) if each == host), None)
             if rank is not None and can_exclude(job, rank):
                 return {"job": job.id, "name": job.name, "ranks": [rank]}
     return None
+
+
+def _restarting(incident: Incident) -> bool:
+    return incident.action in RESTARTS and not incident.undecided
 
 
 def _slurm_name(jobs: Iterable[Job], host: str) -> str | None:

@@ -242,7 +242,7 @@ def test_a_suspicion_is_stated_as_one() -> None:
     scene = Scene(16, hosts=2, reports_durations=True).run(60).hang(13).until_found()
     scene.until(lambda: scene.incident.phase is Phase.CONFIRMING)
     assert not scene.incident.confirmed
-    assert headline(scene.incident) == "Rank 13 on host-1 may hang in load_batch after step 58; 15 ranks wait"
+    assert headline(scene.incident) == "Rank 13 on host-1 may be hung in load_batch after step 58; 15 ranks wait"
     past = behind(3, "it is past its limit, and the other ranks are not")
     assert (
         headline(incident(past, confirmed=False))

@@ -35,10 +35,9 @@ def crashed(job: str, rank: int, times: int) -> Scene:
     return scene
 
 
-def slow(scene: Scene, rank: int, host: str, device: str) -> Scene:
-    cause, reference = Cause.COMPUTE, ScoreReference.ROBUST
+def slow(scene: Scene, rank: int, host: str, device: str, cause: Cause = Cause.COMPUTE) -> Scene:
     scene.job.performance.stragglers.append(
-        Straggler("s1", rank, host, device, cause, reference, "It is slow.", 5.0, 6.0, share=0.4)
+        Straggler("s1", rank, host, device, cause, ScoreReference.ROBUST, "It is slow.", 5.0, 6.0, share=0.4)
     )
     return scene
 
@@ -67,6 +66,15 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     )  # fmt: skip
     assert [(each["rank"], each["state"]) for each in first["ranks"]] == [(3, "running")] * 3
     assert (second["name"], second["history"]) == ("GPU 0", "")
+
+
+@pytest.mark.parametrize("cause", [Cause.DATA, Cause.HOST, Cause.COMMUNICATION, Cause.UNEXPLAINED])
+def test_a_rank_that_is_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gpu(cause: Cause) -> None:
+    three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1", cause)
+    found = shown("host-1", crashed("one", 3, 2), three)
+    assert found["verdict"] == "GPU 1 of host-1, rank 3: 2 crashes in 1 job."
+    assert (found["gpus"][0]["slow"], found["gpus"][0]["history"]) == (0, "2 crashes in 1 job")
+    assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
 
 
 def test_the_place_of_a_crash_is_known_while_no_rank_runs_and_after_a_restart_of_the_monitor() -> None:
@@ -187,5 +195,8 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     found = one_node(jobs, "host-1", now)
     assert found is not None
     assert found["exclude"]["job"] == "undecided", "the other one is being restarted already"
+    alone = one_node([restarted.job], "host-1", now)
+    assert alone is not None
+    assert alone["exclude"] is None
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
     assert shown("host-1", fixed)["exclude"] is None

@@ -105,9 +105,9 @@ test("after a restart the advice follows from what the new attempt reports", () 
   const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 } });
   const now = (facts: Partial<JobSummary>, startup: number | null = null, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 1800, startup, at);
   const [began, due] = [clock(100, 120), clock(220, 120)];
-  assert.equal(now({}), `Wait until ${due}: restarted at ${began}; no rank of attempt 2 has reported yet. If none has by then, read the logs of attempt 2 and restart again: nothing follows by itself.`);
-  assert.equal(now({ attempt: 1 }), `Wait until ${due}: restarted at ${began}; no rank has reported yet. If none has by then, read the logs of the ranks and restart again: nothing follows by itself.`);
-  assert.ok(now({}, 300).startsWith(`Wait until ${clock(1000, 120)}: restarted at ${began}; no rank of attempt 2 has reported yet (the first start took 5\u2009min). `), "a job that starts slowly has more time");
+  assert.equal(now({}), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of attempt 2 and restart again.`);
+  assert.equal(now({ attempt: 1 }), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of the ranks and restart again.`);
+  assert.ok(now({}, 300).startsWith(`Restarted ${began}. Wait until ${clock(1000, 120)}. `), "a job that starts slowly has more time");
   assert.match(now({}, null, 221), /^Read the logs of attempt 2, then restart again: no rank has reported since the restart at .* \(2.min 1.s\), and nothing follows by itself\.$/);
   assert.equal(now({ ranks_reporting: 3 }), `Wait: restarted at ${began}; 3 of 16 ranks of attempt 2 report, none has completed a step. A rank that has not reported 30\u2009min after the first one raises an incident.`);
   assert.equal(now({ ranks_reporting: 16 }), `Wait: restarted at ${began}; waiting for the first step of attempt 2. A rank that passes a limit raises an incident.`);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary } from "../src/api/types";
-import { offered, stepsOfJob } from "../src/logic/nextaction";
+import type { JobSummary, SlowAction } from "../src/api/types";
+import { offered, recommendedOrder, stepsOfJob } from "../src/logic/nextaction";
 import { incident } from "./samples";
 
 const next = (action: string | null, ranks: number[] = []) =>
@@ -51,4 +51,14 @@ test("a lost and a failed job have a next step outside of the page", () => {
 test("after a restart another one can be ordered", () => {
   const recovering = { ...next(null), phase: "recovering", next_action: { ...next(null).next_action!, also: ["restart"] } };
   assert.deepEqual(offered(job, recovering).map(({ words }) => words), ["Restart again"]);
+});
+
+test("the order to choose first is that of the open incident, else that of a slow rank", () => {
+  const known = { ...job, headline: "Rank 5 is slow", reason: "" };
+  const slow: SlowAction = { text: "Look.", action: "restart_excluding_node", ranks: [5], runbook: "", command: "", host: "host-0" };
+  assert.deepEqual(recommendedOrder(known, null, slow), { action: "restart_excluding_node", ranks: [5], reason: "Rank 5 is slow" });
+  assert.equal(recommendedOrder(known, { ...next("restart"), closed_at: null }, slow)?.action, "restart");
+  assert.equal(recommendedOrder(known, { ...next(null), closed_at: null }, slow), null, "to wait is no order");
+  assert.equal(recommendedOrder({ ...known, ended_at: 5 }, null, slow), null);
+  assert.equal(recommendedOrder(known, null, null), null);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
-import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, rankList, shown } from "../src/logic/policy";
+import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, leftOut, rankList, shown } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -60,4 +60,13 @@ test("settings are grouped, and one that the page does not know comes last", () 
   assert.deepEqual(grouped(settings).map(({ title, basic, expert }) => [title, names(basic), names(expert)]), [
     ["What the monitor does", ["on_hang"], []], ["Hangs", ["detection"], ["learned_factor"]], ["Other", ["brand_new"], []],
   ]);
+});
+
+test("nodes to be left out stand by name where launchers know them", () => {
+  const launchers = [{ host: "host-0", ranks: [0, 1] }, { host: "host-1", ranks: [2, 3] }];
+  assert.equal(leftOut([], "1", launchers), "host-0 (the node of rank 1)");
+  assert.equal(leftOut([], "0-2", launchers), "host-0, host-1 (the nodes of ranks 0-2)");
+  assert.equal(leftOut([], "5, 8-9", launchers), "the nodes of ranks 5, 8-9");
+  assert.equal(leftOut(["node-1"], "", launchers), "node-1");
+  assert.equal(leftOut([], "", launchers), "");
 });

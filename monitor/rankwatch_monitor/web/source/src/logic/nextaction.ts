@@ -1,6 +1,6 @@
 // What to do about an incident or a job, as an order that the page can prepare or as a step outside of it.
 
-import type { Incident, JobSummary, Step } from "../api/types";
+import type { Incident, JobSummary, SlowAction, Step } from "../api/types";
 import { hosts, quietWords } from "./incidents";
 import { type ActionName, ACTIONS } from "./policy";
 
@@ -37,6 +37,12 @@ function label(action: ActionName, nodes: readonly string[], when: string): stri
 export function orderOf(next: { action: string | null; ranks: readonly number[] }, reason: string): Prepared | null {
   const action = ACTIONS.find(([name]) => name === next.action)?.[0];
   return action === undefined ? null : { action, ranks: next.ranks, reason: reason.slice(0, 500) };
+}
+
+/** The order to choose first for a job: that of its open incident, else that of its slow ranks; null: none. */
+export function recommendedOrder(job: Pick<JobSummary, "ended_at" | "quiet_host" | "headline" | "reason">, incident: Incident | null, slow: SlowAction | null): Prepared | null {
+  if (incident !== null && incident.closed_at === null) return incident.next_action?.action == null && job.quiet_host == null ? null : (offered(job, incident)[0]?.order ?? null);
+  return slow === null || job.ended_at !== null ? null : orderOf(slow, job.headline || job.reason);
 }
 
 /** What to do about a job of which nothing is received or that has failed; null: nothing. */

@@ -1,6 +1,6 @@
 // Conversion of policy settings to form fields and back. Validation is left to the monitor.
 
-import type { JobSummary, Setting, SettingValue } from "../api/types";
+import type { JobSummary, Launcher, Setting, SettingValue } from "../api/types";
 import { loss } from "./checkpoint";
 import { count } from "./text";
 
@@ -123,6 +123,19 @@ export const KINDS: readonly { title: string; names: readonly ActionName[]; ends
 
 /** Whether an action ends the job. */
 export const isFinal = (action: ActionName): boolean => action === "save_and_stop" || action === "stop";
+
+/** The nodes that an order leaves out, in words: "host-0, the node of rank 5"; where no launcher names them, "the node of rank 5". */
+export function leftOut(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "host" | "ranks">[]): string {
+  const found = hostsOf(rankList(ranks) ?? [], launchers);
+  const ofRanks = ranks === "" ? "" : `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}`;
+  return [nodes.join(", "), found === null ? ofRanks : `${found.join(", ")} (${ofRanks})`].filter(Boolean).join(" and ");
+}
+
+/** The hosts of ranks by their launchers; null: not known of each of them. */
+export function hostsOf(ranks: readonly number[], launchers: readonly Pick<Launcher, "host" | "ranks">[]): string[] | null {
+  const found = ranks.map((rank) => launchers.find((each) => each.ranks.includes(rank))?.host);
+  return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
+}
 
 /** "0, 8-11" as numbers, else null. */
 export function rankList(text: string): number[] | null {

@@ -5,20 +5,28 @@ import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { loss } from "../logic/checkpoint";
-import { ACTIONS, type ActionName, consequence, isFinal, KINDS, rankList } from "../logic/policy";
+import type { Prepared } from "../logic/nextaction";
+import { ACTIONS, type ActionName, consequence, hostsOf, isFinal, KINDS, leftOut, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
 import { PolicyEditor } from "./policy";
 import { prepared } from "./selection";
 
-export function Control({ job, launchers }: { job: JobSummary; launchers: readonly Launcher[] }) {
+interface Props {
+  job: JobSummary;
+  launchers: readonly Launcher[];
+  /** The order that the overview proposes, which is chosen first; null: none. */
+  recommended: Prepared | null;
+}
+
+export function Control({ job, launchers, recommended }: Props) {
   const [changes, setChanges] = useState(0);
   const changed = () => setChanges((count) => count + 1);
   return (
     <div class="control">
       <ControlTokenForm />
-      <Actions job={job} launchers={launchers} onChange={changed} />
+      <Actions job={job} launchers={launchers} recommended={recommended} onChange={changed} />
       <PolicyEditor job={job} onChange={changed} />
       <Audit job={job.id} version={changes} />
     </div>
@@ -30,18 +38,21 @@ const titleOf = (action: ActionName): string => ACTIONS.find(([name]) => name ==
 /** Enter, also one that was pressed for the form, cancels: an order takes a click or a step to its button. */
 const focused = (button: HTMLButtonElement | null) => button?.focus();
 
-function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: readonly Launcher[]; onChange: () => void }) {
-  const [action, setAction] = useState<ActionName>("capture");
+function Actions({ job, launchers, recommended, onChange }: Props & { onChange: () => void }) {
+  const [chosen, setAction] = useState<ActionName | null>(null);
   const [reason, setReason] = useState("");
-  const [ranks, setRanks] = useState("");
+  const [typed, setRanks] = useState<string | null>(null);
   const [nodes, setNodes] = useState<readonly string[]>([]);
   const [confirming, setConfirming] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
+  const action = chosen ?? recommended?.action ?? "capture";
+  const proposed = recommended?.ranks.join(",") ?? "";
+  const ranks = typed ?? (nodes.length > 0 ? "" : proposed);
   const active = launchers.filter((each) => each.role === "active");
   const excluding = action === "restart_excluding_node";
-  const left = [nodes.join(", "), ranks && `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}`].filter(Boolean).join(" and ");
+  const left = leftOut(nodes, ranks, active);
   const title = titleOf(action);
 
   useEffect(() => {
@@ -63,6 +74,9 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
     if (excluding && rankList(ranks) === null) return setProblem(`Write ranks as in 0,8-11; "${ranks}" is not valid.`);
     if (excluding && left === "") return setProblem("Name nodes to exclude, or ranks on them.");
     setProblem(null);
+    // A proposal that changes does not change what is being confirmed.
+    setAction(action);
+    setRanks(ranks);
     setConfirming(true);
   };
   const send = async () => {
@@ -92,6 +106,7 @@ function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: rea
                   <label key={name}>
                     <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
                     {titleOf(name)}
+                    {name === recommended?.action && <span class="tag">recommended{name === "restart_excluding_node" && proposed !== "" && `: without ${hostsOf(recommended.ranks, active)?.join(", ") ?? leftOut([], proposed, active)}`}</span>}
                   </label>
                 ))}
               </div>

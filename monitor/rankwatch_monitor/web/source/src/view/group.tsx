@@ -8,15 +8,19 @@ import { watchPlace } from "../live/place";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { isTrouble } from "../logic/severity";
-import { clock, count, duration, plural, zoned } from "../logic/text";
+import { clock, count, duration, plural, runs, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
 import { JobMark, RankMark } from "./marks";
 import { NextAction } from "./nextlink";
 import { NoPlace } from "./node";
 import { PlacedRanks } from "./placedranks";
+import { narrow } from "./preferences";
 import { showInTab } from "./tab";
 
 const LINKS = 24;
+
+/** Other groups in one state from which on they share a line on a phone. */
+const FOLDED = 4;
 
 export function GroupPage({ job, dimension, number }: { job: string; dimension: Dimension; number: number }) {
   const watch = useMemo(() => watchPlace<GroupDetail>(`/jobs/${encodeURIComponent(job)}/groups/${dimension}/${number}`), [job, dimension, number]);
@@ -29,8 +33,8 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
   const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
-    <article class="place group" data-role={standing.role}>
-      <h1>Group {dimension} {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
+    <article class="place group" data-role={standing.role} data-state={label.state} data-label={labelOf(label)}>
+      <h1>Ranks with {dimension} coordinate {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
       <Neighbours group={group} />
       <p class="job-state">
         <JobMark state={label.state} label={labelOf(label)} />
@@ -109,6 +113,8 @@ function NoGroup({ job, dimension, number, detail }: { job: string; dimension: D
 /** All groups of the dimension: state and step of each, and how long its slowest rank works in a step, which is as long for all. */
 function Beside({ group: { job, dimension, number, numbers, beside } }: { group: GroupDetail }) {
   if (beside.length < 2) return null;
+  const same = narrow.value ? alikeBeside(beside, number) : [];
+  const apart = same.length < FOLDED ? beside : beside.filter((each) => !same.includes(each));
   const worked = beside.some(({ work, step }) => work !== null && step !== null);
   return (
     <section class="beside">
@@ -120,7 +126,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
         </small>
       </h2>
       <ul>
-        {beside.map((each) => (
+        {apart.map((each) => (
           <li key={each.number} class={isTrouble(each.state) ? "troubled" : undefined} data-slow={each.slow > 0 || undefined}>
             <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
               <RankMark state={each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
@@ -131,8 +137,17 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
           </li>
         ))}
       </ul>
+      {apart !== beside && <p class="more"><RankMark state={same[0]!.state} /> {dimension} {runs(same.map((each) => each.number))}: {same[0]!.state}</p>}
     </section>
   );
+}
+
+/** Of the other groups without a slow rank, those in the state that most of them share. */
+function alikeBeside(beside: GroupDetail["beside"], number: number): GroupDetail["beside"] {
+  const calm = beside.filter((each) => each.number !== number && each.slow === 0 && !isTrouble(each.state));
+  const sizes = calm.map(({ state }) => calm.filter((each) => each.state === state).length);
+  const state = calm[sizes.indexOf(Math.max(...sizes))]?.state;
+  return calm.filter((each) => each.state === state);
 }
 
 /** The groups beside this one. */

@@ -12,6 +12,7 @@ import { spent, uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
+import { recommendedOrder } from "../logic/nextaction";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
@@ -68,6 +69,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
+  // Until a rank of the next attempt reports, the ranks are those of the attempt that ended.
+  const renewing = incident !== null && incident.closed_at === null && isFormer(job, incident) && job.ranks_reporting === 0;
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
@@ -98,13 +101,22 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
       {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
-      {tab === "control" && <Control job={job} launchers={launchers.value} />}
+      {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job, incident, slow?.next_action ?? null)} />}
       {tab === "overview" && loud && !past && stragglers}
       {tab === "overview" && !broken && <Glance job={job} incidents={incidents} ratio={ratio} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
-            {past ? (
+            {renewing ? (
+              <>
+                <RanksThen incident={incident} worldSize={job.world_size} />
+                <details class="next-attempt">
+                  <summary>No rank of attempt {job.attempt} has reported yet</summary>
+                  <RankGrid watch={watch} incident={incident} />
+                  <RankTable watch={watch} incident={incident} />
+                </details>
+              </>
+            ) : past ? (
               <>
                 <RanksThen incident={incident} worldSize={job.world_size} />
                 <PastRateChart job={job} incident={incident} incidents={incidents} />
@@ -122,7 +134,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {broken && !past && <RateChart job={job} incidents={incidents} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
-            {!past && <Limits timeouts={timeouts.value} folded={incidents.some((each) => each.closed_at === null)} />}
+            {!past && <Limits timeouts={timeouts.value} />}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
@@ -157,13 +169,13 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
           job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
             ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
             : { label: "Step", value: count(job.iteration) },
-          ...(job.checkpoint && job.state !== "finished" ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
+          ...(job.checkpoint ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
           { label: "Goodput", value: percent(ratio), note: lastly ?? (uncounted || undefined) },
-          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : lastly },
+          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
         ]}
       />
     </header>

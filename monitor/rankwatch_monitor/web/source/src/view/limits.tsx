@@ -7,8 +7,7 @@ import { limitText } from "../logic/text";
 
 const FEW = 14;
 
-/** `folded`: closed until it is opened, below an open incident, which states the limit that was passed. */
-export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | null; folded: boolean }) {
+export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
   const [all, showAll] = useState(false);
   if (timeouts === null || timeouts.length === 0) return null;
   const rows = ordered(timeouts);
@@ -51,7 +50,7 @@ export function Limits({ timeouts, folded }: { timeouts: readonly Timeout[] | nu
   );
   return (
     <section class="limits">
-      {folded ? <details><summary>Limits in force</summary>{table}</details> : <><h2>Limits</h2>{table}</>}
+      <details><summary>Limits in force</summary>{table}</details>
     </section>
   );
 }

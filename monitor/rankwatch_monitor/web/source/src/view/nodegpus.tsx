@@ -17,10 +17,12 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
   if (gpus.length === 0) return null;
   const rows = each ? gpus.map((gpu) => [gpu]) : alikeGpus(gpus);
   const suspect = standsOut(gpus) ? gpus[0] : undefined;
+  const worst = (gpu: Gpu) => byState(gpu.ranks)[0]?.[0];
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
     <section class="gpus">
-      <h2>GPUs <small>{count(gpus.length)}. {summary}</small></h2>
+      <h2>GPUs <small>{count(gpus.length)}</small></h2>
+      <p class="note">{summary}</p>
       <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -30,7 +32,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
             {rows.map((same) => {
               const [gpu] = same as [Gpu];
               return (
-                <tr key={gpu.name} class={gpu === suspect ? "troubled" : undefined}>
+                <tr key={gpu.name} class={gpu === suspect ? "troubled" : undefined} data-rank-state={worst(gpu)}>
                   <th scope="row" title={same.length === 1 && gpu.uuid !== null ? gpu.uuid : undefined}>
                     {namesOf(same)}
                     {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}

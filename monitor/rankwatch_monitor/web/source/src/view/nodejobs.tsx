@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import type { PlacedRank } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { labelOf, troubleAge } from "../logic/fleet";
+import { shortened } from "../logic/errors";
 import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
@@ -12,7 +13,10 @@ import { clock, count, duration, elapsed, plural, range, roughly, runs } from ".
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
 
-export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
+/** Where each error stands in full. */
+type Errors = ReadonlyMap<string, string>;
+
+export function NodeJobs({ parts, host, errors }: { parts: readonly Part[]; host: string; errors: Errors }) {
   if (parts.length === 0) return null;
   return (
     <section class="node-jobs">
@@ -30,7 +34,7 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
               <th scope="col">Why</th>
             </tr>
           </thead>
-          {parts.map((part) => <Rows key={part.job} part={part} />)}
+          {parts.map((part) => <Rows key={part.job} part={part} errors={errors} />)}
         </table>
       </div>
     </section>
@@ -43,21 +47,22 @@ function counted(parts: readonly Part[]): string {
   return `${[parts.length > over && `${count(parts.length - over)} now`, over > 0 && `${count(over)} over`].filter(Boolean).join(", ")}; those in trouble first`;
 }
 
-function Rows({ part }: { part: Part }) {
+function Rows({ part, errors }: { part: Part; errors: Errors }) {
   const [each, showEach] = useState(false);
   const lines = linesOf(part, each);
+  const why = shortened(part.job, whyHere(part, asOf.value), errors);
   const more = part.total_ranks - part.ranks.length;
   return (
     <tbody data-state={part.state} data-over={part.over || undefined}>
       {(lines.length > 0 ? lines : [[]]).map((same, i) => {
         const first = same[0];
         return (
-          <tr key={first?.rank ?? "none"} class={first && isTrouble(first.state) ? "troubled" : undefined} data-slow={first?.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
+          <tr key={first?.rank ?? "none"} data-rank-state={first?.state} class={first && isTrouble(first.state) ? "troubled" : undefined} data-slow={first?.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
             {i === 0 && <th scope="rowgroup" rowSpan={Math.max(1, lines.length)} class="job"><JobCell part={part} /></th>}
             {first === undefined ? <td colSpan={5} class="note">no rank here</td> : <RankCells job={part.job} over={part.over} same={same} open={() => showEach(true)} />}
             <td class="why">
-              {i === 0 && <JobWhy part={part} />}
-              {first !== undefined && <RankWhy job={part.job} same={same} above={whyHere(part, asOf.value)} />}
+              {i === 0 && <JobWhy part={part} why={why} />}
+              {first !== undefined && <RankWhy job={part.job} same={same} above={why} errors={errors} />}
               {i === lines.length - 1 && more > 0 && <small>{plural(more, "more rank")} not shown</small>}
               {i === 0 && each && <button type="button" class="quiet" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
             </td>
@@ -98,8 +103,7 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
   );
 }
 
-function JobWhy({ part }: { part: Part }) {
-  const why = whyHere(part, asOf.value);
+function JobWhy({ part, why }: { part: Part; why: string }) {
   return (
     <>
       {why !== "" && <p>{why}</p>}
@@ -109,12 +113,13 @@ function JobWhy({ part }: { part: Part }) {
 }
 
 /** `above`: what is wrong with the job, which is not repeated. */
-function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[]; above: string }) {
+function RankWhy({ job, same, above, errors }: { job: string; same: readonly PlacedRank[]; above: string; errors: Errors }) {
   const first = same[0]!;
+  const reason = shortened(job, first.reason, errors);
   const { straggler } = first;
   const notes = [
     straggler && `${restOf(straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
-    above.includes(first.reason.replace(/^its process /, "")) ? "" : first.reason,
+    above.includes(reason.replace(/^its process /, "")) ? "" : reason,
     factsOf(same),
   ].filter(Boolean);
   const grouped = same.length === 1 && Object.keys(first.groups).length > 0;

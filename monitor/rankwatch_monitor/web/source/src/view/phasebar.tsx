@@ -19,19 +19,20 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
   ]));
   return (
     <div class="phases">
-      <div class="track" aria-hidden="true">
+      {/* One colour from end to end would show nothing. */}
+      {pieces.length > 1 && <div class="track" aria-hidden="true">
         {pieces.map(({ phase, seconds, kind: each }) => (
           // A floor of 0.4 % keeps a phase of milliseconds visible next to minutes.
           <i key={each} data-phase={each} class={phase.to === null ? "going-on" : undefined} style={{ flexGrow: Math.max(seconds, total * 0.004) }} />
         ))}
-      </div>
+      </div>}
       <ol>
         {phases.map((phase) => (
           <li key={phase.name} data-phase={kind(phase)}>
             <i aria-hidden="true" />
             <span>{phase.name}</span>
             <b>{took(phase.seconds, phase.to === null)}</b>
-            {phase.limit !== undefined && <small>{limitText(phase.limit)} of it the limit</small>}
+            {phase.limit !== undefined && <small data-phase="limit"><i aria-hidden="true" />of which {limitText(phase.limit)} is the limit</small>}
             <small>{phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
           </li>
         ))}

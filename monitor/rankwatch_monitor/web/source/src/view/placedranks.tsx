@@ -44,7 +44,7 @@ export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
           {(each ? lines.flat().map((rank) => [rank]) : lines).map((same) => {
             const first = same[0]!;
             return (
-              <tr key={first.rank} class={isTrouble(first.state) ? "troubled" : undefined} data-slow={first.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
+              <tr key={first.rank} data-rank-state={first.state} class={isTrouble(first.state) ? "troubled" : undefined} data-slow={first.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
                 <th scope="row" class="number">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
                 <td><State rank={first} above={above} same={same.length} open={() => showEach(true)} /></td>
                 {columns.map(({ head, kind, cell }) => <td key={head} class={kind}>{cell(same)}</td>)}

@@ -1,10 +1,12 @@
 // Editor of all policy settings, generated from the schema that the monitor serves.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
 import type { JobSummary, Setting, SettingValue } from "../api/types";
 import { asText, asValue, changed, grouped, shown, unitOf } from "../logic/policy";
 import { plural, words } from "../logic/text";
+import { narrow } from "./preferences";
 import { refusal } from "./control_token";
 
 type Policy = Record<string, SettingValue>;
@@ -56,7 +58,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
       </dt>
       <dd>
         <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
-        {setting.unit && <small>{unitOf(setting)}</small>}
+        {setting.unit && setting.kind !== "seconds_by_name" && <small>{unitOf(setting)}</small>}
       </dd>
       <dd class="meaning" id={`meaning-${setting.name}`}>
         {setting.meaning}
@@ -69,7 +71,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
   return (
     <section class="policy" aria-labelledby="policy">
       <h2 id="policy">
-        Policy <small>of this job; a change acts at once: the next evaluation, within 0.1 s, uses it, and the ranks have new limits within 2 s</small>
+        Policy <small>of this job; a change acts once it is applied: with the next evaluation, within 0.1 s, and in the ranks within 2 s</small>
       </h2>
       <div class="narrowing">
         <label class="line">
@@ -82,10 +84,14 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
         </label>
       </div>
       <form onSubmit={apply}>
+        {changes.length === 0 && (
+          <p class="none">
+            <button type="submit" class="go" disabled>Apply</button> <button type="button" disabled>Discard</button> <small>No setting is changed yet.</small>
+          </p>
+        )}
         {visible.length === 0 && <p class="note">{filter === "" ? "Every setting is at its default." : `No setting ${differingOnly ? "that differs from its default " : ""}has "${filter}" in its name or meaning.`}</p>}
         {grouped(visible).map(({ title, basic, expert }) => (
-          <div key={title} class="part">
-            <h3>{title} {differing([...basic, ...expert]) > 0 && <small>{differing([...basic, ...expert])} not at the default</small>}</h3>
+          <Part key={title} title={title} differing={differing([...basic, ...expert])} number={basic.length + expert.length} open={filter !== "" || differingOnly || [...basic, ...expert].some((each) => changes.includes(each))}>
             {basic.length > 0 && <dl>{basic.map(row)}</dl>}
             {expert.length > 0 && (
               <details open={filter !== "" || differingOnly || expert.some((each) => changes.includes(each))}>
@@ -96,25 +102,45 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
                 <dl>{expert.map(row)}</dl>
               </details>
             )}
-          </div>
+          </Part>
         ))}
-        {(changes.length > 0 || problem !== null) && (
-          <div class="confirm">
-            {problem !== null && <p class="refused" role="alert">{problem}</p>}
-            <ul>
-              {changes.map((each) => (
-                <li key={each.name}>
-                  <span class="code">{each.name}</span>: {shown(each, policy[each.name] ?? null)} → <b>{each.kind === "seconds_by_name" ? edited[each.name] || "none" : shown(each, value(each))}</b>
-                </li>
-              ))}
-            </ul>
-            {changes.length > 0 && <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>}
-            <button type="button" onClick={() => (edit({}), setProblem(null))}>Discard</button>
-          </div>
-        )}
+        {changes.length > 0 && <div class="confirm">
+          {problem !== null && <p class="refused" role="alert">{problem}</p>}
+          <ul>
+            {changes.map((each) => (
+              <li key={each.name}>
+                <span class="code">{each.name}</span>: {shown(each, policy[each.name] ?? null)} → <b>{each.kind === "seconds_by_name" ? edited[each.name] || "none" : shown(each, value(each))}</b>
+              </li>
+            ))}
+          </ul>
+          <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>
+          <button type="button" onClick={() => (edit({}), setProblem(null))}>Discard</button>
+        </div>}
       </form>
       {done !== null && <p class="accepted" role="status">{done}</p>}
     </section>
+  );
+}
+
+interface PartProps {
+  title: string;
+  /** How many settings it has, and how many of them are not at the default. */
+  number: number;
+  differing: number;
+  /** Whether it is unfolded on a phone. */
+  open: boolean;
+  children: ComponentChildren;
+}
+
+/** A group of settings; on a phone it is folded. */
+function Part({ title, number, differing, open, children }: PartProps) {
+  const note = differing > 0 && `${differing} not at the default`;
+  if (!narrow.value) return <div class="part"><h3>{title} {note && <small>{note}</small>}</h3>{children}</div>;
+  return (
+    <details class="part" open={open}>
+      <summary><b>{title}</b> <small>{plural(number, "setting")}{note && `, ${note}`}</small></summary>
+      {children}
+    </details>
   );
 }
 

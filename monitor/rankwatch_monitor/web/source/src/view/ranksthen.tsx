@@ -22,7 +22,7 @@ export function RanksThen({ incident, worldSize }: { incident: Incident; worldSi
     </tr>
   );
   return (
-    <section class="ranks">
+    <section class="ranks then">
       <h2>
         Ranks then <small>{clock(incident.timeline.detected ?? incident.opened_at, asOf.value)}, in attempt {incident.attempt}</small>
       </h2>
