@@ -275,11 +275,12 @@ def rank_states(job: Job, now: float) -> list[str]:
     return [state(rank) for rank in range(len(columns))]
 
 
-def ratio(job: Job) -> float | None:
+def ratio(job: Job, onward: float = 0.0) -> float | None:
+    """Goodput of the whole run; with so many seconds without a step more, or less."""
     if job.ledger.furthest < 0:
         return None
     seconds = goodput_accounting.spent(job)
-    return seconds[Bucket.PRODUCTIVE] / sum(seconds.values())
+    return seconds[Bucket.PRODUCTIVE] / max(sum(seconds.values()) + onward, seconds[Bucket.PRODUCTIVE])
 
 
 def seconds(text: str) -> float:
@@ -289,12 +290,13 @@ def seconds(text: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
-def same_share(what: str, shown: str, expected: float | None) -> None:
-    """A percentage of one decimal, which some routes round beforehand."""
+def same_share(what: str, shown: str, expected: float | None, most: float | None = None) -> None:
+    """A percentage of one decimal, which some routes round beforehand; ``most``: what it may have been before."""
     if expected is None or shown == "–":
         same(what, shown, "–" if expected is None else expected)
     else:
-        holds(what, abs(float(shown.removesuffix(" %")) - expected * 100) < 0.11, shown, expected)
+        value = float(shown.removesuffix(" %")) / 100
+        holds(what, expected - 0.0011 < value < (expected if most is None else most) + 0.0011, shown, expected)
 
 
 def ranks_in(text: str) -> set[int]:
@@ -388,7 +390,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     else:
         same("ranks reporting", facts["Ranks reporting"], [str(reporting), f"of {job.world_size}"])
     early = not over and job.ledger.until - job.created_at < 60
-    same_share("goodput", facts["Goodput"][0], None if early else ratio(job))
+    # It is read every few seconds, with the buckets, and what goes on is added.
+    same_share("goodput", facts["Goodput"][0], None if early else ratio(job, ONWARD), ratio(job, -ONWARD))
     age = facts["Ran for" if over else "Up"][0]
     until = job.ended.at if job.ended else job.last_heard if state == "lost" else now
     about("up", age, until - job.created_at)
@@ -471,7 +474,13 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
 
     if shown["goodput"]:
         early = job.ended is None and job.ledger.until - job.created_at < 60
-        same_share("goodput of the run", shown["goodput"]["Whole run"][0], None if early else ratio(job))
+        same_share(
+            "goodput of the run",
+            shown["goodput"]["Whole run"][0],
+            None if early else ratio(job, ONWARD),
+            ratio(job, -ONWARD),
+        )
+        same("goodput at both places", shown["goodput"]["Whole run"][0], facts["Goodput"][0])
     compare_buckets(shown["buckets"], job, going_on=incident is not None)
 
     same("stragglers", {int(rank) for rank in shown["slow"]}, slow)
