@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 def thin(text: str) -> str:
     """The same text as the page writes it: a thin space between a figure and its unit."""
-    return re.sub(r"(?<=\d) (?=[a-z%])", "\u2009", text)
+    return re.sub(r"(?<=\d) (?=[a-z%])", "\u202f", text)
 
 
 def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
@@ -71,7 +71,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
         "rank 2",
         "node-0, behind",
         "step",
-        "14.2\u2009s when detected, limit 10\u2009s",
+        "14.2\u202fs when detected, limit 10\u202fs",
         "restart",
         "so far",
     ):

@@ -59,7 +59,7 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
     rows = page.locator(".jobs li")
     expect(rows.locator(".id")).to_have_text(["ill", "doubtful", "slow", "healthy"])
     ages = rows.locator(".age")
-    expect(ages).to_have_text(["12\u2009min", "1\u2009min", "2\u2009h"])
+    expect(ages).to_have_text(["12\u202fmin", "1\u202fmin", "2\u202fh"])
     expect(rows.locator(".state")).to_have_text(["hung", "suspected", "slow", "running"])
     expect(rows.locator(".since")).to_have_text([re.compile(r"^since (\d+ \w+ )?\d\d:\d\d")] * 3)
     for at in range(3):
@@ -149,7 +149,7 @@ def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_
         "jobs": {job: [3.2, base64.b64encode(each).decode()] for job, each in shares.items()},
     }  # fmt: skip
     page.goto(monitor_url)
-    lines = page.get_by_role("img", name="Speed of the last 4\u2009h, at most 3.20 steps/s")
+    lines = page.get_by_role("img", name="Speed of the last 4\u202fh, at most 3.20 steps/s")
     expect(lines).to_have_count(2)
     hung = page.locator('.jobs li[data-state="hung"]')
     drawn = hung.locator(".spark path").get_attribute("d") or ""

@@ -1,7 +1,7 @@
 // The table of kernels: sparklines, and the trend in words.
 
 import type { Kernel, Kernels } from "../api/types";
-import { clock, count, fine, listed, plural } from "./text";
+import { clock, count, fine, listed, ofStep, plural } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
@@ -145,8 +145,8 @@ export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | nul
   const begin = `Rank ${rank} is slow in its kernels: ${listed(parts)}`;
   const sum = named.reduce((total, each) => total + each.seconds, 0);
   if (lateness === null || lateness <= 0) return `${begin} ${one ? "takes" : "take"} longer than on the median rank`;
-  if (sum >= 0.8 * lateness) return `${begin} ${one ? "explains" : "explain"} the ${fine(lateness)} that the others wait for it`;
-  return `${begin} ${one ? "explains" : "explain"} ${fine(sum)} of the ${fine(lateness)} that the others wait for it`;
+  if (sum >= 0.8 * lateness) return `${begin} ${one ? "explains" : "explain"} the ${ofStep(lateness)} that the others wait for it`;
+  return `${begin} ${one ? "explains" : "explain"} ${fine(sum)} of the ${ofStep(lateness)} that the others wait for it`;
 }
 
 /** Seconds of a median rank's step in a kernel as a share of the step; null: steps are not profiled. */

@@ -2,7 +2,7 @@
 
 import type { Finding, Performance, Straggler } from "../api/types";
 import { times } from "./kernels";
-import { clock, duration, plural, roughly, runs, wholePercent, words } from "./text";
+import { clock, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
@@ -113,7 +113,7 @@ export function slowSentence({ stragglers, open }: Pick<Performance, "stragglers
   const waiting = /([\d,]+) ranks? waits?\b/.exec(headline)?.[1];
   const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
   const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): its ${slowIn(first.cause)} takes ${ofStep(first.own)} against ${ofStep(first.peers)} on its peers; ${who} ${ofStep(first.lateness)} of each ${ofStep(first.lateness / first.share)} step (${wholePercent(first.share)}).${more}`;
 }
 
 /** "none (on_straggler = log)": what the monitor does about a slow rank. */
