@@ -99,7 +99,8 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
     script.suspect("run-1", 2, REASON)
-    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
+    todo = {"text": "Remove the cause", "action": None, "ranks": [], "host": ""}
+    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60, "todo": todo}
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text("1 job needs you (1 failed), 1 suspected")
     rows = page.get_by_role("listitem")

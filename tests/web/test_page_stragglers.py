@@ -88,7 +88,9 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     expect(section.locator(".finding")).to_have_count(0)
     banner = page.get_by_role("region", name="Slow rank", exact=True)
     expect(banner.locator(".now")).to_have_text(
-        re.compile(r"^Rank 5 on node-0 has been slow since .* \(10.min\): its input takes 62.ms against 2\.0.ms on its ")
+        re.compile(
+            r"^Rank 5 on node-0 has been slow since .* \(10.min\): its input takes 62.ms against 2\.0.ms on its "
+        )
     )
     expect(banner).to_contain_text("Action: none (on_straggler = log)")
     assert page.evaluate(
