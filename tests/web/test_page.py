@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 def thin(text: str) -> str:
     """The same text as the page writes it: a thin space between a figure and its unit."""
-    return re.sub(r"(?<=\d) (?=[a-z%])", "\u2009", text)
+    return re.sub(r"(?<=\d) (?=[a-z%])", "\u202f", text)
 
 
 def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
@@ -71,7 +71,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
         "rank 2",
         "node-0, behind",
         "step",
-        "14.2\u2009s when detected, limit 10\u2009s",
+        "14.2\u202fs when detected, limit 10\u202fs",
         "restart",
         "so far",
     ):
@@ -84,7 +84,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
 
     script.heal("j")
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
-    expect(page.locator(".answers")).to_contain_text("3 steps lost")
+    expect(page.locator(".answers")).to_contain_text("without 3 repeated steps")
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
@@ -191,7 +191,17 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
     legend = section.get_by_role("list", name="Time by purpose").get_by_role("listitem")
     expect(legend).to_have_count(4)
     expect(legend.first).to_contain_text(thin("new steps 1 h 49 min"))
-    figures = ["section over its limit", "10.2 s", "20 ms", "1.1 s", "4.0 s", "6.5 s", "21.8 s", "3", "open"]
+    figures = [
+        "section over its limit",
+        "10.2 s",
+        "20 ms",
+        "1.1 s",
+        "4.0 s",
+        "6.5 s",
+        "21.8 swithout 3 repeated steps",
+        "3",
+        "open",
+    ]
     expect(section.locator("tbody td")).to_have_text([thin(each) for each in figures])
 
     before = script.goodput_readings

@@ -344,7 +344,7 @@ def test_slow_steps_have_the_unit_in_which_they_are_read(page: Page, monitor_url
     script.add("j", ["running"] * 8, iterations_per_second=0.05)
     script.answers["/jobs/j/trends"] = past.trends(None, 0.0, 1e12) | {"speed": [0.05] * 240, "scores": {}}
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
-    expect(page.get_by_role("region", name="Speed").locator(".key")).to_contain_text("speed 20.0\u2009s/step")
+    expect(page.get_by_role("region", name="Speed").locator(".key")).to_contain_text("speed 20.0\u202fs/step")
 
 
 def test_a_job_that_has_ended_has_the_charts_of_its_last_hour_and_nothing_later(

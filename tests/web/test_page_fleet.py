@@ -59,7 +59,7 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
     rows = page.locator(".jobs li")
     expect(rows.locator(".id")).to_have_text(["ill", "doubtful", "slow", "healthy"])
     ages = rows.locator(".age")
-    expect(ages).to_have_text(["12\u2009min", "1\u2009min", "2\u2009h"])
+    expect(ages).to_have_text(["12\u202fmin", "1\u202fmin", "2\u202fh"])
     expect(rows.locator(".state")).to_have_text(["hung", "suspected", "slow", "running"])
     expect(rows.locator(".since")).to_have_text([re.compile(r"^since (\d+ \w+ )?\d\d:\d\d")] * 3)
     for at in range(3):
@@ -99,7 +99,8 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
     script.suspect("run-1", 2, REASON)
-    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60}
+    todo = {"text": "Remove the cause", "action": None, "ranks": [], "host": ""}
+    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60, "todo": todo}
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text("1 job needs you (1 failed), 1 suspected")
     rows = page.get_by_role("listitem")
@@ -149,7 +150,7 @@ def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_
         "jobs": {job: [3.2, base64.b64encode(each).decode()] for job, each in shares.items()},
     }  # fmt: skip
     page.goto(monitor_url)
-    lines = page.get_by_role("img", name="Speed of the last 4\u2009h, at most 3.20 steps/s")
+    lines = page.get_by_role("img", name="Speed of the last 4\u202fh, at most 3.20 steps/s")
     expect(lines).to_have_count(2)
     hung = page.locator('.jobs li[data-state="hung"]')
     drawn = hung.locator(".spark path").get_attribute("d") or ""

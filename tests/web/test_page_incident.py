@@ -160,7 +160,7 @@ def test_a_wrong_token_in_the_address_is_reported(page: Page, monitor_url: str, 
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-SPACE = "\u2009"
+SPACE = "\u202f"
 
 
 def verdict_of(page: Page, scene: Scene, *, address: str = "") -> str:

@@ -76,7 +76,7 @@ def test_two_jobs_are_chosen_drawn_and_read_at_one_cursor(page: Page, monitor_ur
             re.compile(r"^step 1,2\d\d$")
         )
     assert [re.sub(r"\D*", "", text, count=1) for text in keys(page, "Speed")[1:]] == [
-        "2.38\u2009steps/s", "2.38\u2009steps/s", "1.00×",
+        "2.38\u202fsteps/s", "2.38\u202fsteps/s", "1.00×",
     ], "before it was slow"  # fmt: skip
     keep(page, "charts-overlay")
 
@@ -90,7 +90,7 @@ def test_the_address_opens_the_comparison_by_time_and_nothing_ends_it(
     expect(form.get_by_role("combobox", name="and of this job")).to_have_value("3")
     expect(form.get_by_role("combobox", name="by", exact=True)).to_have_value("time")
     expect(page.get_by_role("region", name="Speed of both").locator(".key li")).to_contain_text(
-        [re.compile(r"^\+3\d\u2009min"), "new, attempt 3", "old, attempt 2"]
+        [re.compile(r"^\+3\d\u202fmin"), "new, attempt 3", "old, attempt 2"]
     )
     form.get_by_role("combobox", name="Compare with").select_option("nothing")
     page.wait_for_url("**/#/jobs/new?tab=charts")

@@ -58,7 +58,7 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
         [re.compile("^GPUs"), re.compile("^Jobs here"), re.compile("^Incidents that named it")]
     )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
-    expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u2009s"))
+    expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u202fs"))
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
     expect(page.locator(".todo .what")).to_have_text(re.compile("the node needs no check for this alone"))
@@ -122,7 +122,7 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     )
     page.get_by_text("3 launchers here").click()
     expect(page.locator(".of-launchers .gone")).to_have_text(
-        re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u2009s \(since .*\)\.$")
+        re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u202fs \(since .*\)\.$")
     )
     alike = jobs.filter(has=page.locator(".troubled .rank-mark")).filter(has_text="show 7")
     expect(alike.locator("th.ranks")).to_have_text(["13", "8–12, 14, 15"])
@@ -134,7 +134,7 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     expect(alike.locator("th.ranks")).to_have_count(2)
     expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2 now, 1 over; those in trouble first")
     ended = page.locator(".node-jobs [data-over]")
-    expect(ended).to_contain_text(re.compile("finished(\\d+\u2009s|just now).*8–15.*show 8"))
+    expect(ended).to_contain_text(re.compile("finished(\\d+\u202fs|just now).*8–15.*show 8"))
     expect(page.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
 
 
@@ -155,7 +155,7 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     )
     rows = page.get_by_role("region", name="GPUs of host-1").locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["GPU 5", "GPUs 0–4, 6, 7show 7"])
-    expect(rows.first).to_contain_text(re.compile("2 crashes in 2 jobs.*dead rank 13 of one process \\d+.*61 °C"))
+    expect(rows.first).to_contain_text(re.compile("2 crashes in 2 jobs.*dead rank 13 of one process \\d+.*61.°C"))
     expect(rows.last).to_contain_text(re.compile("no fault.*waiting in one, two.*60–62 °C"))
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".gpus thead")).to_be_hidden()
@@ -239,7 +239,7 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     page.get_by_role("link", name="pipeline 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Ranks with pipeline coordinate 1 of"))
     expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
-    expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u2009s since "))
+    expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u202fs since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
     cells = page.locator(".cells li")
     expect(cells).to_have_text(["2", "3"])

@@ -57,7 +57,7 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".again")).to_have_text(
-            re.compile(r"2nd crash of rank 1 on host-0 with the same error in \d+ s\.")
+            re.compile(r"2nd crash of rank 1 on host-0 with the same error in \d+.s\.")
         )
         steps = page.get_by_role("region", name="What to do now").get_by_role("listitem")
         expect(steps).to_contain_text(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 def thin(text: str) -> str:
     """The same text as the page writes it: a thin space between a figure and its unit."""
-    return re.sub(r"(?<=\d) (?=[a-zG%])", "\u2009", text)
+    return re.sub(r"(?<=\d) (?=[a-zG%])", "\u202f", text)
 
 
 def test_a_straggler_is_reported_with_cause_cost_and_reason_and_folded_once_it_is_over(
@@ -88,7 +88,9 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     expect(section.locator(".finding")).to_have_count(0)
     banner = page.get_by_role("region", name="Slow rank", exact=True)
     expect(banner.locator(".now")).to_have_text(
-        re.compile(r"^Rank 5 on node-0 has been slow since .* \(10.min\): its input takes 62.ms against 2.ms on its ")
+        re.compile(
+            r"^Rank 5 on node-0 has been slow since .* \(10.min\): its input takes 62.ms against 2\.0.ms on its "
+        )
     )
     expect(banner).to_contain_text("Action: none (on_straggler = log)")
     assert page.evaluate(

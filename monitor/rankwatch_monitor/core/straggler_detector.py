@@ -27,7 +27,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import usual_report_interval
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns, live_ranks
 from rankwatch_monitor.core.straggler import diagnosis, lateness
-from rankwatch_monitor.core.straggler.describe import changed_much, describe
+from rankwatch_monitor.core.straggler.describe import changed_much, describe, is_outdated
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.peers import column_medians
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
@@ -248,15 +248,16 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
         slow_R &= ~performance.always_behind(len(slow_R))
     hosts = job.columns.hosts
     slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
+    usual_R = column_medians(performance.signal_TR[-job.policy.straggler_windows :]) if known else window.signal_R
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
             seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
-            changed = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
-            if not changed:
-                seen = seen._replace(reason=straggler.reason)
-            performance.update_straggler(straggler, window.now, seen)
-            if changed:
-                effects.append(Slowed(straggler, straggler.reason))
+            performance.see_straggler(straggler, window.now, seen.score)
+            if is_outdated(straggler, seen, usual_R[rank]):
+                is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
+                performance.describe_straggler(straggler, seen)
+                if is_news:
+                    effects.append(Slowed(straggler, straggler.reason))
     new = [int(rank) for rank in np.flatnonzero(slow_R) if rank not in known]
     if new:
         slowness_R = _slowness(job, window)
@@ -265,7 +266,8 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slow_TR)
         seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
-        performance.update_straggler(straggler, window.now, seen)
+        performance.describe_straggler(straggler, seen)
+        performance.see_straggler(straggler, window.now, seen.score)
         performance.add_straggler(straggler)
         effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
     more = len(new) - min(len(named), LOGGED)
@@ -371,7 +373,8 @@ def _conclude(job: Job, window: Window, effects: list[Effect]) -> None:
     )
     same = (found.verdict, found.ranks, found.cause) == (before.verdict, before.ranks, before.cause)
     since = before.since if before.verdict is found.verdict else found.since or window.now
-    reason = before.reason if same and not changed_much(before.share, found.share) else found.reason
+    kept = same and found.verdict is not StragglerVerdict.WORKER and not changed_much(before.share, found.share)
+    reason = before.reason if kept else found.reason  # that of a straggler is kept with its figures
     found = replace(found, since=since, reason=reason)
     performance.set_finding(found)
     # Stragglers are logged one by one when they begin and end, so a worker verdict is not.

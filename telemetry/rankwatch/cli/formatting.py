@@ -46,6 +46,11 @@ def percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
+def without_repeated(steps: int | None) -> str:
+    """``, without 34 repeated steps``: what the cost of an incident leaves out; empty: nothing, or it is not known."""
+    return f", without {count(steps, 'repeated step')}" if steps else ""
+
+
 def pace(steps_per_second: float) -> str:
     """``3.20 steps/s``, ``12.5 s a step``, or ``0 steps/s``."""
     if steps_per_second <= 0:

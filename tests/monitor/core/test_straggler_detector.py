@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
+from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
@@ -50,6 +52,28 @@ def test_a_straggler_ends_when_it_is_fast_again_and_its_cost_stays() -> None:
     assert job.performance.cost_gpu_hours == pytest.approx(straggler.cost_gpu_hours)
     assert job.log[-1].startswith("Rank 3 is no straggler any more: it is as fast as its peers again, which cost ")
     assert job.performance.finding.verdict is StragglerVerdict.HEALTHY
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.02])
+def test_all_figures_of_one_wait_are_of_one_window(growth: float) -> None:
+    job = Ranks(8).run(12)
+    for window in range(30):
+        job.run(1, slower(3, DATA, 0.4 + growth * window))
+        for straggler in job.performance.open_stragglers:
+            share, late = straggler.share, straggler.lateness
+            assert f"wait {seconds(late)} of each {seconds(late / share)} step for it ({share:.0%})" == (
+                straggler.reason.split("ranks ")[1].split(";")[0].replace(" %", "%")
+            )
+            assert job.performance.finding.reason == straggler.reason
+            assert job.performance.finding.share == share
+            late_R, share_R = rankings.lateness(job.job)
+            assert (late_R[3], share_R[3]) == (late, share)
+            shown = f"({100 * share:.0f} %)"
+            assert shown in " ".join(scores_text(job.job, job.now).split())
+            assert job_view.summary(job.job, job.now)["uncounted_share"] == round(share, 2)
+    (straggler,) = job.performance.open_stragglers
+    usual = float(np.median(job.performance.signal_TR[-job.job.policy.straggler_windows :, 3]))
+    assert straggler.share == pytest.approx(usual, rel=0.05)
 
 
 def test_a_blip_names_no_rank() -> None:

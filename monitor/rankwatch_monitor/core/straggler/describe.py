@@ -21,7 +21,11 @@ from rankwatch_monitor.core.straggler.state import Description, Performance
 from rankwatch_monitor.core.straggler.window import Window
 
 CHANGED_MUCH: Final = 1.5
-"""Factor by which a share must change for its sentence to be replaced."""
+"""Factor by which a share must change for that to be logged, and for the sentence of a finding to be replaced."""
+RESTATED: Final = 1.03
+"""Factor by which the stated share must differ from that of the last windows for a straggler's sentence and figures to
+be replaced, all of them at once. Sentences are labels of metrics: with each window's own every window would be a new
+series."""
 SLOW_KERNELS: Final = 0.9
 """GPU score below which slow kernels are mentioned where they are not the cause."""
 CPU_WAIT: Final = 0.3
@@ -102,10 +106,26 @@ def describe(
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
-    """Whether a share has changed so much that its sentence is replaced."""
+    """Whether a share has changed so much that it is news."""
     if not before or not now or before <= 0 or now <= 0:
         return False
     return max(now / before, before / now) > CHANGED_MUCH
+
+
+def is_outdated(straggler: Straggler, seen: Description, usual: float) -> bool:
+    """Whether what is stated of a straggler is replaced by what the newest window shows.
+
+    Args:
+        straggler: as stated.
+        seen: as of the newest window.
+        usual: its median share of the step in the last windows; of a window that is further from it nothing is stated.
+    """
+    if seen.cause is not straggler.cause or (seen.share is None) is not (straggler.share is None):
+        return True
+    if not straggler.share or not seen.share or not usual > 0:
+        return False
+    stated, newest = (max(share / usual, usual / share) for share in (straggler.share, seen.share))
+    return stated > RESTATED and newest < stated
 
 
 def _section_of(names: list[str], window: Window, rank: int) -> str | None:

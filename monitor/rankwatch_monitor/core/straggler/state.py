@@ -699,10 +699,13 @@ class Performance:
         if len(self.stragglers) > KEPT_STRAGGLERS:
             self.stragglers.remove(next(s for s in self.stragglers if not s.open))
 
-    def update_straggler(self, straggler: Straggler, seen: float, description: Description) -> None:
-        """Store what a straggler looks like in a window in which it is slow."""
-        straggler.seen = seen
-        straggler.cause, straggler.score = description.cause, description.score
+    def see_straggler(self, straggler: Straggler, at: float, score: float | None) -> None:
+        """Store that a straggler is slow in the window of unix seconds ``at``, with its GPU score."""
+        straggler.seen, straggler.score = at, score
+
+    def describe_straggler(self, straggler: Straggler, description: Description) -> None:
+        """Store what is stated of a straggler: sentence and figures are of one window."""
+        straggler.cause = description.cause
         straggler.lateness, straggler.share = description.lateness, description.share
         straggler.reason = description.reason
         straggler.section, straggler.own, straggler.peers = description.section, description.own, description.peers

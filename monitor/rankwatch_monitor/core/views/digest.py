@@ -93,7 +93,7 @@ def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now:
         if faults
         else "",
         _count(restarts, "restart") if restarts else "",
-        f"jobs held up for {_duration(lost)}" if lost >= 1 else "",
+        f"jobs held up by incidents for {_duration(lost)}" if lost >= 1 else "",
         *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
     ]
     return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"

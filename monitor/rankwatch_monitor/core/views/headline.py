@@ -335,13 +335,16 @@ def _compact(text: str) -> str:
 def _of_ranks(alike: Sequence[Culprit], cause: str, host: str, longest: int) -> str:
     subject = f"Rank {alike[0].rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "")
     whole = f"{subject} on {host}{cause}"
-    return whole if host and len(whole) <= longest else _shortened(subject + cause, longest)
+    return _shortened(whole if host else subject + cause, longest)
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:
-    """Without its last clauses, or words where that is not enough."""
+    """Without its last clauses, or words where that is not enough; an ellipsis where it ends within one."""
+    whole = text
     while len(text) > longest and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > longest // 3:
         text = text[:cut]
+    if text != whole and not whole.startswith("; ", len(text)) and ": " in whole[: len(text) + 2]:
+        text += "…"  # it quotes what a process printed
     return text if len(text) <= longest else text[: longest - 1].rpartition(" ")[0] + "…"
 
 

@@ -166,7 +166,9 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
+        "uncounted_share": _uncounted_share(job) if state is JobState.RUNNING else 0.0,
         "iteration": _iteration(job),
+        "iteration_before": _iteration_before(job),
         "iterations_per_second": steps_per_second(job, now),
         "checkpoint": _checkpoint(job),
         # Of a lost job alone: it would change with every report, and with it all that is sent only when it changes.
@@ -216,6 +218,19 @@ def _iteration(job: Job) -> int | None:
     if (furthest := job.furthest_iteration) is None and job.ended is not None and job.ledger.furthest >= 0:
         return job.ledger.furthest
     return furthest
+
+
+def _iteration_before(job: Job) -> int | None:
+    """While an attempt after an incident has completed no step: the furthest step of the attempt before."""
+    incident = job.open_incident
+    return incident.furthest_iteration if incident is not None and job.furthest_iteration is None else None
+
+
+def _uncounted_share(job: Job) -> float:
+    """The share of each step that slow ranks or an imbalance cost, which goodput does not count; to a whole percent."""
+    performance = job.performance
+    shares = (each.share or 0.0 for each in performance.open_stragglers)
+    return round(max(performance.finding.share, *shares, 0.0), 2)
 
 
 def _checkpoint(job: Job) -> dict[str, Any] | None:

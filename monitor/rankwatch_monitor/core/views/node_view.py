@@ -203,10 +203,9 @@ def add_stragglers(job: Job, rows: Iterable[dict[str, Any]]) -> None:
 def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
     """The share of a step for which the others wait for each of these ranks; 0 where it is not known."""
     late = np.zeros(len(ranks))
-    if (scores := job.performance.scores) is not None:
-        share_R = rankings.lateness_share(scores)
-        known = ranks < len(share_R)
-        late[known] = np.nan_to_num(share_R[ranks[known]])
+    _, share_R = rankings.lateness(job)
+    known = ranks < len(share_R)
+    late[known] = np.nan_to_num(share_R[ranks[known]])
     return late
 
 

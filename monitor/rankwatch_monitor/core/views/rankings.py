@@ -49,11 +49,21 @@ def section_scores(scores: Scores, section: int) -> dict[str, Floats]:
     return {name: getattr(scores, array)[:, section] for name, array in SECTION_SCORES.items()}
 
 
-def lateness_share(scores: Scores) -> Floats:
-    """Lateness as a fraction of the step, shape (R,); NaN where the step is unknown."""
+def lateness(job: Job) -> tuple[Floats, Floats]:
+    """Seconds of each step for which the others wait for each rank, and the fraction of the step, shape (R,) each.
+
+    Of open stragglers as their sentences state it, of other ranks as of the newest window; NaN: unknown.
+    """
+    scores = job.performance.scores
+    if scores is None:
+        return np.empty(0), np.empty(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         share_R = scores.lateness_share()
-    return np.where(np.isfinite(share_R), share_R, np.nan)
+    late_R, share_R = scores.lateness_R.copy(), np.where(np.isfinite(share_R), share_R, np.nan)
+    for each in job.performance.open_stragglers:
+        if each.lateness is not None and each.share is not None and each.rank < len(late_R):
+            late_R[each.rank], share_R[each.rank] = each.lateness, each.share
+    return late_R, share_R
 
 
 def lowest(score_R: Floats, number: int) -> list[int]:
@@ -135,7 +145,8 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
 
 def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
     chosen = np.asarray(ranks, dtype=np.intp)
-    columns = gpu_scores(scores) | {"lateness": scores.lateness_R, "lateness_share": lateness_share(scores)}
+    late_R, share_R = lateness(job)
+    columns = gpu_scores(scores) | {"lateness": late_R, "lateness_share": share_R}
     figures = {name: _json_numbers(column_R[chosen]) for name, column_R in columns.items()}
     by_section = [
         (name, {kind: _json_numbers(score_R[chosen]) for kind, score_R in section_scores(scores, s).items()})
@@ -162,7 +173,7 @@ def rank_scores(job: Job) -> list[dict[str, float]]:
     scores = job.performance.scores
     if scores is None:
         return known
-    for name, column_R in (gpu_scores(scores) | {"lateness_share": lateness_share(scores)}).items():
+    for name, column_R in (gpu_scores(scores) | {"lateness_share": lateness(job)[1]}).items():
         for row, value in zip(known, _json_numbers(column_R), strict=False):
             if value is not None:
                 row[name] = value
@@ -200,7 +211,7 @@ def grid_bytes(job: Job) -> dict[str, bytes]:
     scores = job.performance.scores
     if scores is None:
         return {}
-    return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness_share(scores))}
+    return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness(job)[1])}
 
 
 def _bytes(value_R: Floats) -> bytes:

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import action_line, count, duration, pace, percent, printable, ranks, when, wrapped
+from rankwatch.cli.formatting import (
+    action_line,
+    count,
+    duration,
+    pace,
+    percent,
+    printable,
+    ranks,
+    when,
+    without_repeated,
+    wrapped,
+)
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
@@ -141,8 +152,7 @@ def _took(incident: Incident) -> str:
     phases = [f"{duration(row[name])} {phase}" for name, phase in _PHASES if row[name] is not None]
     if row["total_s"] is not None:
         phases.append(f"{duration(row['total_s'])} in all")
-    lost = incident.steps_lost
-    return "took: " + ", ".join(phases) + ("" if lost is None else f"; {count(lost, 'step')} lost")
+    return f"took: {', '.join(phases)}{without_repeated(incident.steps_lost)}"
 
 
 def _stacks(incident: Incident) -> list[str]:

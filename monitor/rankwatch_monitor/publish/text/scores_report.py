@@ -14,11 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.cli.formatting import count, duration, percent, printable, ranks, when, wrapped
+from rankwatch.cli.formatting import count, duration, printable, ranks, when, wrapped
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
@@ -157,7 +158,7 @@ def _details(job: Job, scores: Scores, shown: int, now: float) -> list[list[str]
     parts = [wrapped(which, ""), *_basis(job, scores, now)]
     parts.append(_ranking(job, "GPU robust performance:", scores.gpu_robust_R, shown))
     parts.append(_section_figures(job, scores))
-    parts.append(_lateness(job, scores, shown))
+    parts.append(_lateness(job, shown))
     return parts
 
 
@@ -194,8 +195,8 @@ def _section_figures(job: Job, scores: Scores) -> list[str]:
     return ["Sections, robust performance:", *lines] if lines else []
 
 
-def _lateness(job: Job, scores: Scores, shown: int) -> list[str]:
-    late_R, share_R = scores.lateness_R, rankings.lateness_share(scores)
+def _lateness(job: Job, shown: int) -> list[str]:
+    late_R, share_R = rankings.lateness(job)
     known = int(np.sum(~np.isnan(late_R)))
     if not known:
         return ["Lateness (how long the others wait for a rank in each step):", " not known for any rank"]
@@ -204,7 +205,7 @@ def _lateness(job: Job, scores: Scores, shown: int) -> list[str]:
     lines.append(f" Latest {len(members)}/{known} ranks:" if members else " no rank is waited for")
 
     def figure(rank: int) -> str:
-        share = "" if np.isnan(share_R[rank]) else f" Share={percent(share_R[rank])}"
+        share = "" if np.isnan(share_R[rank]) else f" Share={100 * share_R[rank]:.0f} %"
         return f"Lateness={late_R[rank]:.3f} s{share}"
 
     return lines + _rows(job, members, figure)
@@ -219,8 +220,8 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     ]
     facts += [] if straggler.score is None else [f"score {straggler.score:.2f}"]
     if straggler.lateness is not None:
-        share = "" if straggler.share is None else f" ({percent(straggler.share)})"
-        facts.append(f"the others wait {straggler.lateness:.3f} s in each step{share}")
+        share = "" if straggler.share is None else f" ({100 * straggler.share:.0f} %)"
+        facts.append(f"the others wait {seconds(straggler.lateness)} of each step{share}")
     facts.append(_hours(straggler.cost_gpu_hours))
     lines = wrapped(f"rank {straggler.rank}{where}: {', '.join(facts)}", "  ")
     lines += wrapped(straggler.reason, "    ") if straggler.reason else []
@@ -235,7 +236,7 @@ def _verdict(job: Job, now: float) -> list[str]:
     text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
         return wrapped(text, "  ")
-    facts = [f"{percent(found.share)} of each step"] if found.share > 0 else []
+    facts = [f"{100 * found.share:.0f} % of each step"] if found.share > 0 else []
     facts += [f"{count(len(found.ranks), 'rank')} ({ranks(found.ranks)})"] if found.ranks else []
     facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
     facts += [f"since {when(found.since)}"] if found.since is not None else []

@@ -69,9 +69,9 @@ def behind(rank: int, reason: str, host: str = HOST, kind: CulpritClass = Culpri
         ),
         (
             [behind(3, "its process exited with code 1: RuntimeError: " + "no room " * 30)],
-            "Rank 3 exited with code 1: RuntimeError",
+            "Rank 3 on gpu-0123 exited with code 1: RuntimeError…",
         ),
-        ([behind(3, "it " + "waits " * 40)], "Rank 3" + " waits" * 13 + "…"),
+        ([behind(3, "it " + "waits " * 40)], "Rank 3 on gpu-0123" + " waits" * 11 + "…"),
     ],
 )
 def test_the_headline_is_the_culprits_part_of_the_reason(culprits: list[Culprit], expected: str) -> None:
@@ -136,7 +136,7 @@ def test_the_detail_is_what_the_reason_adds_to_the_title(culprits: list[Culprit]
 def test_a_title_holds_more_than_a_headline() -> None:
     words = "exited with code 1: RuntimeError: CUDA error: an illegal memory access was encountered"
     crash = incident(behind(3, f"its process {words}"))
-    assert headline(crash) == "Rank 3 exited with code 1: RuntimeError: CUDA error"
+    assert headline(crash) == f"Rank 3 on {HOST} exited with code 1: RuntimeError: CUDA error…"
     assert title(crash) == f"Rank 3 on {HOST} {words}"
 
 

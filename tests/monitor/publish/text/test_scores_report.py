@@ -133,14 +133,14 @@ def test_robust_scores_lateness_stragglers_verdict_and_cost_follow() -> None:
     shown = scores_text(scored(8, slow=5), NOW)
     assert "GPU robust performance:\n Worst performing 5/8 ranks:\n  Rank=5 Node=host-1 Score=0.50\n" in shown
     assert " Section 'forward': worst 0.55 (rank 5 on host-1), median 0.99" in shown
-    assert " Latest 1/8 ranks:\n  Rank=5 Node=host-1 Lateness=0.200 s Share=20.0 %" in shown
+    assert " Latest 1/8 ranks:\n  Rank=5 Node=host-1 Lateness=0.200 s Share=20 %" in shown
     words = " ".join(shown.split())
     assert "STRAGGLERS 1 now, the costliest first" in words
     assert (
-        "rank 5 on host-1: compute, by the robust reference, for 10 min 00 s, score 0.50, the others wait 0.200 s in "
-        "each step (20.0 %), 1.25 GPU-hours its kernels take twice as long"
+        "rank 5 on host-1: compute, by the robust reference, for 10 min 00 s, score 0.50, the others wait 200 ms of "
+        "each step (20 %), 1.25 GPU-hours its kernels take twice as long"
     ) in words
-    assert "verdict: worker, some ranks are slow by their own fault; 20.0 % of each step, 1 rank (5)" in words
+    assert "verdict: worker, some ranks are slow by their own fault; 20 % of each step, 1 rank (5)" in words
     assert "rank 5 makes the others wait cost so far: 1.25 GPU-hours" in words
 
 
@@ -164,7 +164,7 @@ def test_the_healthy_twin_names_no_rank() -> None:
 def test_a_verdict_that_blames_no_node_reports_it() -> None:
     job = scored(8)
     job.performance.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
-    assert "the stages are unbalanced, no node is to blame; 10.0 % of each step, 4 ranks (4-7)" in " ".join(
+    assert "the stages are unbalanced, no node is to blame; 10 % of each step, 4 ranks (4-7)" in " ".join(
         scores_text(job, NOW).split()
     )
 

@@ -28,6 +28,7 @@ import { NodePage } from "./view/node";
 import { grouping, look, overlay, range, selected } from "./view/selection";
 import { Shell } from "./view/shell";
 import { startTheme } from "./view/theme";
+import { joinUnits } from "./view/units";
 
 const route = signal(parse(location.hash));
 
@@ -96,6 +97,7 @@ function keys(event: KeyboardEvent): void {
   field?.focus();
 }
 
+joinUnits();
 await takeTokenFromAddress();
 startTheme();
 startClock();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { alarm, headline, labelOf, matching, recoveringSince, sorted, troubleAge, whyOf } from "../src/logic/fleet";
+import { alarm, headline, labelOf, matching, needsPerson, recoveringSince, sharedNames, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
 /** Of the digest. */
@@ -9,9 +9,12 @@ const HOURS = 12;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
   ({ id, name: `${id}-name`, state, world_size: 8, started_at: NOW - 3600, ended_at: null, goodput: 0.9, open_incidents: 0, reason: "", ...facts }) as JobSummary;
 
+/** A next action of a person. */
+const todo = { text: "Restart the ranks", action: "restart", ranks: [], host: "" };
+
 const fleet = [
-  job("old", "failed", { ended_at: NOW - 2 * 86_400 }), job("ok", "running", { goodput: 0.5, world_size: 64 }), job("failed", "failed", { ended_at: NOW - 60 }),
-  job("slow", "running", { verdict: "worker" }), job("sus", "running", { open_incidents: 1, reason: "Suspected: rank 3" }), job("hung", "hung", { open_incidents: 1 }), job("done", "finished"),
+  job("old", "failed", { ended_at: NOW - 2 * 86_400, todo }), job("ok", "running", { goodput: 0.5, world_size: 64 }), job("failed", "failed", { ended_at: NOW - 60, todo }),
+  job("slow", "running", { verdict: "worker" }), job("sus", "running", { open_incidents: 1, reason: "Suspected: rank 3" }), job("hung", "hung", { open_incidents: 1, todo }), job("done", "finished"),
 ];
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).join(" ");
 
@@ -33,7 +36,7 @@ test("the list is sorted as chosen", () => {
 test("suspicions and recent failures are counted in the headline", () => {
   assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed), 1 suspected, 1 slow");
   assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW, HOURS), "1 job suspected");
-  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60 })], NOW, HOURS), "1 job needs you (1 failed)");
+  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60, todo })], NOW, HOURS), "1 job needs you (1 failed)");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");
 });
 
@@ -69,10 +72,22 @@ test("a suspicion is marked as one, an order that is carried out is none", () =>
 });
 
 test("the headline separates what needs a person from what restarts by itself, over the hours of the digest", () => {
-  const ill = [job("a", "hung"), job("b", "hung"), job("c", "lost"), job("d", "recovering"), job("e", "recovering"), job("f", "failed", { ended_at: NOW - 20 * 3600 })];
+  const ill = [job("a", "hung", { todo }), job("b", "hung", { todo }), job("c", "lost", { todo }), job("d", "recovering"), job("e", "recovering"), job("f", "failed", { ended_at: NOW - 20 * 3600, todo })];
   assert.equal(headline(ill, NOW, HOURS), "3 jobs need you (2 hung, 1 lost), 2 restarting");
   assert.equal(headline(ill, NOW, 24), "4 jobs need you (2 hung, 1 lost, 1 failed), 2 restarting");
   assert.equal(headline([job("d", "recovering")], NOW, HOURS), "1 job restarting");
+});
+
+test("the headline counts the rows with a next action, and no other", () => {
+  const jobs = [job("a", "hung", { todo: null }), job("b", "hung", { todo }), job("c", "running", { verdict: "worker", todo }), job("d", "running", { verdict: "worker", todo: null })];
+  assert.equal(headline(jobs, NOW, HOURS), "2 jobs need you (1 hung, 1 slow), 1 hung, 1 slow");
+  assert.deepEqual(jobs.filter((each) => needsPerson(each, NOW, HOURS)).map(({ id }) => id), ["b", "c"]);
+  assert.equal(headline([jobs[0]!, jobs[3]!], NOW, HOURS), "1 job hung, 1 slow");
+  assert.equal(headline([jobs[3]!], NOW, HOURS), "One job, slower than it could be");
+});
+
+test("jobs of one name are told apart by their ids", () => {
+  assert.deepEqual([...sharedNames([job("a", "hung", { name: "gpt" }), job("b", "hung", { name: "gpt" }), job("c", "hung")])], ["gpt"]);
 });
 
 test("an age agrees with the clock of the page and the time beside it, to the second", () => {

@@ -52,7 +52,7 @@ test("the kernels that make a rank late, in seconds of its step, and how much of
   assert.equal(words(0.041), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 of the 41 ms that the others wait for it");
   assert.match(words(0.04), / explain the 40 ms that the others wait for it$/);
   assert.match(words(0.039), / explain the 39 ms that the others wait for it$/);
-  assert.match(words(1.5), / explain 40 ms of the 1\.5 s that the others wait for it$/);
+  assert.match(words(1.5), / explain 40 ms of the 1\.50 s that the others wait for it$/);
   assert.equal(words(0.1), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) explain 40 of the 100 ms that the others wait for it");
   assert.equal(words(null), "Rank 3 is slow in its kernels: gemm (+30 ms a step) and softmax (+10 ms) take longer than on the median rank");
   assert.deepEqual([lagOf(0, table), lagOf(3, { ...table, compute: null })], [null, null]);

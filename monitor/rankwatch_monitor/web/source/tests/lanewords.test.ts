@@ -19,20 +19,20 @@ const words = (timeline: SectionTimeline, blamed: number[] = []) => laneWords(ti
 
 test("the rank that works longest, what the others work and wait, and in which sections", () => {
   const slow = of(lane(3, 0.061, 0.1, 0.02), lane(0, 0.02, 0.1, 0.061), lane(1, 0.02, 0.1, 0.061));
-  assert.equal(words(slow, [3]), "Rank 3 works 161 ms in a step; the other 2 work 120 ms and wait 41 ms for it. It takes longer in data (+41 ms).");
+  assert.equal(words(slow, [3]), "In these steps rank 3 works 161 ms; the other 2 work 120 ms and wait 41 ms for it. It takes longer in data (+41 ms).");
   assert.match(words(slow), /wait 41 ms longer than it\./, "another rank that is not shown may be the slow one");
   assert.match(words({ ...slow, ranks_known: 3 }), /wait 41 ms for it\./);
   assert.match(words(of(slow.ranks[0]!, slow.ranks[1]!), [3]), /; rank 0 works 120 ms and waits 41 ms for it\./);
 });
 
 test("its twin: ranks that work equally long", () => {
-  assert.equal(words(of(lane(0, 0.02, 0.1, 0.021), lane(1, 0.021, 0.1, 0.02)), [0]), "These 2 ranks work about equally long, 120 ms to 121 ms of a step, and wait 1 ms for each other at most.");
+  assert.equal(words(of(lane(0, 0.02, 0.1, 0.021), lane(1, 0.021, 0.1, 0.02)), [0]), "In these steps the 2 ranks work about equally long, 120 ms to 121 ms of a step, and wait 1 ms for each other at most.");
 });
 
 test("without measured waiting the section that stands out, and that the rest is not known", () => {
-  const unmeasured = "how long ranks wait for others was not measured in these steps.";
-  assert.equal(words(of(lane(5, 0.16, 0.1, null), lane(0, 0.02, 0.1, null), lane(1, 0.02, 0.1, null))), `Rank 5 takes 160 ms for data, the others 20 ms; ${unmeasured}`);
-  assert.equal(words(of(lane(0, 0.02, 0.1, null), lane(1, 0.02, 0.1, null))), `No section takes much longer on one of these ranks than on the others; ${unmeasured}`);
+  const unmeasured = "how long ranks wait for others was not measured.";
+  assert.equal(words(of(lane(5, 0.16, 0.1, null), lane(0, 0.02, 0.1, null), lane(1, 0.02, 0.1, null))), `In these steps rank 5 takes 160 ms for data, the others 20 ms; ${unmeasured}`);
+  assert.equal(words(of(lane(0, 0.02, 0.1, null), lane(1, 0.02, 0.1, null))), `In these steps no section takes much longer on one of these ranks than on the others; ${unmeasured}`);
   assert.equal(words(of(lane(0, 0.02, 0.1, null))), `One rank is shown; ${unmeasured}`);
 });
 

@@ -57,7 +57,7 @@ test("scores have two decimals", () => {
 test("the slow rank in a sentence: since when, in what, who waits", () => {
   const slow = { rank: 5, host: "host-0", cause: "data", since: 1_000_000, own: 0.062, peers: 0.002, lateness: 0.06, share: 0.268, action: "log", action_reason: "" } as Straggler;
   const sentence = slowSentence({ stragglers: [slow], open: 1 }, "Rank 5 on host-0 is slow: 31 ranks wait 60 ms", 1_000_431)!.replaceAll("\u2009", " ");
-  assert.match(sentence, /^Rank 5 on host-0 has been slow since [\d:]+ \(7 min\): its input takes 62 ms against 2 ms on its peers; 31 ranks wait 60 ms \(27 %\) of each step\.$/);
+  assert.match(sentence, /^Rank 5 on host-0 has been slow since [\d:]+ \(7 min\): its input takes 62 ms against 2\.0 ms on its peers; 31 ranks wait 60 ms of each 224 ms step \(27 %\)\.$/);
   assert.match(slowSentence({ stragglers: [slow], open: 3 }, "", 1_000_431)!, /the others wait .* 2 more ranks are slow\.$/);
   const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: ["hw_thermal"], since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
   const next_action = { action: null, text: "", ranks: [], command: "", host: "", runbook: "", throttled };

@@ -14,7 +14,11 @@ export interface JobSummary {
   started_at: number | null;
   ended_at: number | null;
   goodput: number | null;
+  /** The share of each step that slow ranks or an imbalance cost, which goodput does not count. Absent with older monitors. */
+  uncounted_share?: number;
   iteration: number | null;
+  /** While an attempt after an incident has completed no step: the furthest step before. Absent with older monitors. */
+  iteration_before?: number | null;
   /** Zero while no step completes; null: unknown. */
   iterations_per_second: number | null;
   /** When the last message of any rank or launcher arrived. Absent with older monitors. */
@@ -22,6 +26,7 @@ export interface JobSummary {
   instrumented: boolean;
   observe_only: boolean;
   open_incidents: number;
+  open_stragglers?: number;
   incidents: number;
   /** Cause of lost time: "healthy", "worker", "stage", "workload", "link", "unexplained", "no_step". Absent with older monitors. */
   verdict?: string;

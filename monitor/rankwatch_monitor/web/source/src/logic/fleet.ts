@@ -36,6 +36,17 @@ export function labelOf(job: Labelled | Listed): Label {
 /** A state as people call it: a job recovers by a restart of its ranks. */
 export const wordOf = (state: JobState): Exclude<JobState, "recovering"> | "restarting" => (state === "recovering" ? "restarting" : state);
 
+/** Whether the job waits for a person: there is a next action, and a failure is within the hours of the digest. */
+export function needsPerson(job: Labelled | Listed, now: number, hours: number): boolean {
+  return "todo" in job && job.todo != null && (job.state !== "failed" || hasFailed(job, now, hours));
+}
+
+/** The names that several jobs have: these are told apart by their ids. */
+export function sharedNames(jobs: readonly Listed[]): ReadonlySet<string> {
+  const names = jobs.map(({ name }) => name);
+  return new Set(names.filter((name, i) => names.indexOf(name) !== i));
+}
+
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. */
 export function whyOf(job: Labelled): string {
   const text = job.headline || job.reason;
@@ -93,19 +104,22 @@ export function matching(jobs: readonly Listed[], text: string, state: string): 
   });
 }
 
-/** What needs a person, then what restarts by itself, suspicions and slow jobs; failures within the hours of the digest below it. */
+const COUNTED: readonly Label[] = ["hung", "lost", "failed", "restarting", "suspected", "no step", "slow"];
+
+/** How many jobs wait for a person, which are the rows with a next action; then the others in trouble. */
 export function headline(jobs: readonly Listed[], now: number, hours: number): string {
-  const number = (which: (job: Listed) => boolean) => jobs.filter(which).length;
-  const counted = (counts: readonly [number, string][]) => counts.filter(([count]) => count > 0).map(([count, what]) => `${count} ${what}`);
-  const inState = (wanted: JobState) => number(({ state }) => state === wanted);
-  const needing: readonly [number, string][] = [[inState("hung"), "hung"], [inState("lost"), "lost"], [number((job) => hasFailed(job, now, hours)), "failed"]];
-  const need = needing.reduce((sum, [count]) => sum + count, 0);
-  const slow = number(isSlow);
-  const parts = counted([[inState("recovering"), "restarting"], [number(isSuspected), "suspected"]]);
-  if (need > 0) parts.unshift(`${need} ${need === 1 ? "job needs" : "jobs need"} you (${counted(needing).join(", ")})`);
-  if (parts.length === 0) return calm(number(isActive), number(hasNoStep), slow);
-  parts[0] = parts[0]!.replace(/^(\d+) (?=restarting|suspected)/, (_, first: string) => `${first} ${first === "1" ? "job" : "jobs"} `);
-  return [...parts, ...counted([[slow, "slow"]])].join(", ");
+  const counted = (which: readonly Listed[]) => COUNTED.flatMap((label) => {
+    const number = which.filter((job) => labelOf(job) === label).length;
+    return number === 0 ? [] : [`${number} ${label}`];
+  });
+  const needing = jobs.filter((job) => needsPerson(job, now, hours));
+  const others = jobs.filter((job) => !needing.includes(job) && (labelOf(job) !== "failed" || hasFailed(job, now, hours)));
+  const by = counted(needing).join(", ");
+  const parts = [...(needing.length === 0 ? [] : [`${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}`]), ...counted(others)];
+  const troubled = needing.length > 0 || others.some((job) => COUNTED.slice(0, 5).includes(labelOf(job)));
+  if (!troubled) return calm(jobs.filter(isActive).length, jobs.filter(hasNoStep).length, jobs.filter(isSlow).length);
+  parts[0] = parts[0]!.replace(/^(\d+) (?!jobs? )/, (_, first: string) => `${first} ${first === "1" ? "job" : "jobs"} `);
+  return parts.join(", ");
 }
 
 /** "12 h", "7 days", as the digest is headed. */

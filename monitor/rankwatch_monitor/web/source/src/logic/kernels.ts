@@ -1,7 +1,7 @@
 // The table of kernels: sparklines, and the trend in words.
 
 import type { Kernel, Kernels } from "../api/types";
-import { clock, count, fine, listed, plural } from "./text";
+import { clock, count, fine, listed, ofStep, plural } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
@@ -151,7 +151,7 @@ export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | nul
   const begin = `Rank ${rank} is slow in its kernels: ${listed(parts)}`;
   const sum = named.reduce((total, each) => total + each.seconds, 0);
   if (lateness === null || lateness <= 0) return `${begin} ${one ? "takes" : "take"} longer than on the median rank`;
-  const [part, all] = [fine(sum), fine(lateness)];
+  const [part, all] = [fine(sum), ofStep(lateness)];
   const of = sum >= lateness || part === all ? "" : `${part.split("\u2009")[1] === all.split("\u2009")[1] ? part.split("\u2009")[0] : part} of `;
   return `${begin} ${one ? "explains" : "explain"} ${of}the ${all} that the others wait for it`;
 }

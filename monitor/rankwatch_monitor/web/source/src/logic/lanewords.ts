@@ -50,12 +50,12 @@ function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string
   if (waits < NOTABLE * (longest.work + longest.wait)) {
     const all = found.map((each) => each.work);
     const [low, high] = [duration(Math.min(...all)), duration(Math.max(...all))];
-    return `These ${count(found.length)} ranks work about equally long, ${low === high ? low : `${low} to ${high}`} of a step, and wait ${duration(most)} for each other at most.`;
+    return `In these steps the ${count(found.length)} ranks work about equally long, ${low === high ? low : `${low} to ${high}`} of a step, and wait ${duration(most)} for each other at most.`;
   }
   const forIt = blamed.includes(longest.rank) || found.length === timeline.ranks_known;
   const rest = others.length === 1 ? `rank ${others[0]!.rank} works` : `the other ${count(others.length)} work`;
   const lag = causes(timeline, longest, others, waits);
-  return `Rank ${longest.rank} works ${duration(longest.work)} in a step; ${rest} ${duration(works)} and ${others.length === 1 ? "waits" : "wait"} ${duration(waits)} ${forIt ? "for it" : "longer than it"}.${lag}`;
+  return `In these steps rank ${longest.rank} works ${duration(longest.work)}; ${rest} ${duration(works)} and ${others.length === 1 ? "waits" : "wait"} ${duration(waits)} ${forIt ? "for it" : "longer than it"}.${lag}`;
 }
 
 /** " It takes longer in backward (+40 ms) and forward (+20 ms)." */
@@ -70,7 +70,7 @@ function causes(timeline: SectionTimeline, slow: Measured, others: readonly Meas
 
 /** The section that takes longest compared with the other ranks; where waiting was not measured. */
 function sectionWords({ ranks, sections }: SectionTimeline): string {
-  const unmeasured = "how long ranks wait for others was not measured in these steps";
+  const unmeasured = "how long ranks wait for others was not measured";
   const mean = (lane: SectionTimeline["ranks"][number], section: number) =>
     lane.steps.reduce((sum, step) => sum + step.spans.reduce((all, [each, , , seconds]) => all + (each === section ? seconds : 0), 0), 0) / Math.max(1, lane.steps.length);
   const step = median(ranks.flatMap((lane) => lane.steps.map((each) => each.seconds)));
@@ -80,6 +80,6 @@ function sectionWords({ ranks, sections }: SectionTimeline): string {
     const usual = median(values.filter((each) => each !== most).map((each) => each.seconds));
     return most.seconds - usual >= NOTABLE * step && most.seconds >= LONGER * usual ? [{ name, ...most, usual }] : [];
   }).sort((a, b) => b.seconds - b.usual - (a.seconds - a.usual))[0];
-  if (ranks.length < 2 || found === undefined) return `${ranks.length < 2 ? "One rank is shown" : "No section takes much longer on one of these ranks than on the others"}; ${unmeasured}.`;
-  return `Rank ${found.rank} takes ${duration(found.seconds)} for ${found.name}, the others ${duration(found.usual)}; ${unmeasured}.`;
+  if (ranks.length < 2 || found === undefined) return `${ranks.length < 2 ? "One rank is shown" : "In these steps no section takes much longer on one of these ranks than on the others"}; ${unmeasured}.`;
+  return `In these steps rank ${found.rank} takes ${duration(found.seconds)} for ${found.name}, the others ${duration(found.usual)}; ${unmeasured}.`;
 }

@@ -4,7 +4,7 @@ import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
 import { alike } from "./alike";
 import { deviceFacts } from "./device";
 import { whyOf } from "./fleet";
-import { clock, duration, elapsed, percent, range, wholeDuration, words, zoned } from "./text";
+import { clock, duration, elapsed, range, wholeDuration, wholePercent, words, zoned } from "./text";
 
 export type Part = NodeDetail["jobs"][number];
 
@@ -40,9 +40,9 @@ export function linesOf(part: Part, each: boolean): PlacedRank[][] {
   return each ? lines.flat().map((rank) => [rank]) : lines;
 }
 
-/** What is known of ranks besides their state: "the others wait 26.8 % of a step, GPU score 1.00, 61 °C". */
+/** What is known of ranks besides their state: "the others wait 27 % of a step, GPU score 1.00, 61 °C". */
 export function factsOf(same: readonly PlacedRank[]): string {
-  const waits = range(same.map((rank) => rank.scores?.lateness_share), (share) => percent(Math.max(0, share)));
+  const waits = range(same.map((rank) => rank.scores?.lateness_share), (share) => wholePercent(Math.max(0, share)));
   const notable = same.some((rank) => (rank.scores?.lateness_share ?? 0) >= NOTABLE);
   const scores = range(same.map((rank) => rank.scores?.gpu_robust), (score) => score.toFixed(2));
   return [

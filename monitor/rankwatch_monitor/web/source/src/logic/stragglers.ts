@@ -2,7 +2,7 @@
 
 import type { Finding, Performance, Straggler, Throttle } from "../api/types";
 import { times } from "./kernels";
-import { clock, duration, plural, roughly, runs, wholePercent, words } from "./text";
+import { clock, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
@@ -113,7 +113,7 @@ export function slowSentence({ stragglers, open, next_action: next }: Pick<Perfo
   const waiting = /([\d,]+) ranks? waits?\b/.exec(reason)?.[1];
   const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
   const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): ${next?.throttled?.rank === first.rank ? throttledWords(next.throttled, now) : ""}its ${slowIn(first.cause)} takes ${duration(first.own)} against ${duration(first.peers)} on its peers; ${who} ${duration(first.lateness)} (${wholePercent(first.share)}) of each step.${more}`;
+  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): ${next?.throttled?.rank === first.rank ? throttledWords(next.throttled, now) : ""}its ${slowIn(first.cause)} takes ${ofStep(first.own)} against ${ofStep(first.peers)} on its peers; ${who} ${ofStep(first.lateness)} of each ${ofStep(first.lateness / first.share)} step (${wholePercent(first.share)}).${more}`;
 }
 
 /** "GPU 5 is throttled, hw_thermal since 13:54:10; ": the known cause of a slow computation. */

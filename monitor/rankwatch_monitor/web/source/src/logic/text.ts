@@ -20,6 +20,16 @@ export function limitText(seconds: number | null | undefined): string {
   return duration(seconds).replace(/\.0(?=\D)/, "");
 }
 
+/** Seconds of a step, as the monitor's sentences have them: "1.20 s", "312 ms", "4.5 ms". */
+export function ofStep(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds >= 0.9995) return `${seconds.toFixed(2)}${THIN}s`;
+  return `${(1000 * seconds).toFixed(seconds >= 0.00995 ? 0 : 1)}${THIN}ms`;
+}
+
+/** "without 34 repeated steps": what the cost of an incident leaves out; empty: nothing, or that is not known. */
+export const withoutRepeated = (steps: number | null): string => (steps ? `without ${plural(steps, "repeated step")}` : "");
+
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
 export function fine(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";

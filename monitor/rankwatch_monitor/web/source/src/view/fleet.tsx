@@ -7,11 +7,11 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, recoveringSince, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, needsPerson, recoveringSince, sharedNames, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
 import { byItself } from "../logic/incidents";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
+import { clock, count, elapsed, percent, rate, roughly, wholePercent, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -48,6 +48,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const speeds = watch.sparklines.value;
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
+  const shared = sharedNames(jobs);
   const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at, span) : sorted(jobs, "urgency", at, span);
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
@@ -63,7 +64,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       {visible.length > 0 && <Heads speeds={drawn} />}
       <ul class="jobs">
         {visible.map((job) => (
-          <JobRow key={job.id} job={job} hours={span} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
+          <JobRow key={job.id} job={job} named={!shared.has(job.name)} hours={span} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
         ))}
       </ul>
       {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
@@ -146,21 +147,22 @@ function isOld(job: Listed, at: number): boolean {
   return !isElsewhere(job) && job.started_at !== null && (job.ended_at ?? at) - job.started_at >= SHORT_LIFE;
 }
 
-/** `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */
-function JobRow({ job, hours, sparklines, speeds }: { job: Listed; hours: number; sparklines: Sparklines | null; speeds: boolean }) {
+/** `named`: no other job has its name; `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */
+function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named: boolean; hours: number; sparklines: Sparklines | null; speeds: boolean }) {
   const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
-  const age = stale.value === null ? troubleAge(job, asOf.value) : "";
+  const since = isElsewhere(job) ? null : (job.trouble_since ?? job.ended_at);
+  const age = stale.value !== null || since === null ? "" : troubleAge(job, asOf.value) || coarse(since);
   return (
     <li data-state={job.state} class={alarm(job, asOf.value, hours) || undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
           <JobMark state={job.state} label={labelOf(job)} />
           {age !== "" && <b class="age">{age}</b>}
-          {age !== "" && <small class="since">{job.state === "failed" ? "at" : recoveringSince(job) !== null ? "down since" : "since"} {clock((job as JobSummary).trouble_since!, asOf.value)}</small>}
+          {age !== "" && <small class="since">{isElsewhere(job) || job.ended_at !== null ? "at" : recoveringSince(job) !== null ? "down since" : "since"} {clock(since, asOf.value)}</small>}
         </span>
         <span class="what">
           <b>{job.name}</b>
-          {job.name !== job.id && <small class="id">{job.id}</small>}
+          {job.name !== job.id && (named ? <small class="id">{job.id}</small> : <b class="id">{job.id}</b>)}
           {why && <span class="why">{zoned(why, asOf.value)}</span>}
         </span>
         {!isElsewhere(job) && (
@@ -170,7 +172,7 @@ function JobRow({ job, hours, sparklines, speeds }: { job: Listed; hours: number
           </>
         )}
       </a>
-      {!isElsewhere(job) && job.todo != null && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo} why={why} /></p>}
+      {!isElsewhere(job) && needsPerson(job, asOf.value, hours) && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo!} why={why} /></p>}
       {!isElsewhere(job) && job.todo == null && job.awaited != null && stale.value === null && <p class="next">{byItself(job, asOf.value)}</p>}
     </li>
   );
@@ -185,23 +187,31 @@ function Figures({ job }: { job: JobSummary }) {
   return (
     <>
       <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
-      <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration)}</Figure>
+      <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration ?? job.iteration_before)}</Figure>
       <Figure label="ranks" name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
       <Figure label="restarts">
         {job.restarts}
         <i>/{job.max_restarts}</i>
       </Figure>
-      <Figure label="goodput">{percent(job.goodput)}</Figure>
-      <Figure label={over ? "ended" : "began"} name="when">{over && <i>ended </i>}{coarse(over ? job.ended_at : job.started_at)}</Figure>
+      <Figure label="goodput" name="goodput" note={goodputNote(job)}>{percent(job.goodput)}</Figure>
+      <Figure label="began" name="when">{coarse(job.started_at)}</Figure>
     </>
   );
 }
 
-function Figure({ label, name = "", children }: { label: string; name?: string; children: ComponentChildren }) {
+/** Up to when goodput is known, or what it does not count. */
+function goodputNote(job: JobSummary): ComponentChildren {
+  if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
+  const share = labelOf(job) === "slow" ? (job.uncounted_share ?? 0) : 0;
+  return share < 0.005 ? null : <>−{wholePercent(share)} {(job.open_stragglers ?? 0) > 0 ? "waiting" : "lost"}</>;
+}
+
+function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {
   return (
     <span class={`figure ${name}`}>
       <b>{children}</b>
       <small>{label}</small>
+      {note !== null && <i> {note}</i>}
     </span>
   );
 }

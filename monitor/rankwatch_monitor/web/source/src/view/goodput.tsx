@@ -7,7 +7,7 @@ import { COUNTED, inWords, type Slice, slices, type Spent, type Stage, wholeRati
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { downtimeText, took } from "../logic/phases";
-import { clock, count, duration, listed, percent } from "../logic/text";
+import { clock, count, duration, listed, percent, withoutRepeated } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
@@ -97,7 +97,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 {columns.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
-                <td class="number force">{cost(entry)}</td>
+                <td class="number force">{cost(entry)}{entry.steps_lost ? <small>{withoutRepeated(entry.steps_lost)}</small> : null}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
               </tr>

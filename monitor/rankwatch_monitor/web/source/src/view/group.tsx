@@ -34,7 +34,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
     <article class="place group" data-role={standing.role} data-state={label.state} data-label={labelOf(label)}>
-      <h1>Ranks with {dimension} coordinate {number} of <a href={jobAddress(job)}>{group.name}</a></h1>
+      <h1>Ranks with {dimension} coordinate {number} of <a href={jobAddress(job)}>{group.name}{group.name !== job && <> <span class="code">{job}</span></>}</a></h1>
       <Neighbours group={group} />
       <p class="job-state">
         <JobMark state={label.state} label={labelOf(label)} />

@@ -93,7 +93,7 @@ function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
         const lag = lagOf(each.rank, table);
         return (
           <p key={each.rank} class="finding uneven">
-            {(lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null)).replaceAll("\u2009", "\u202f")}.
+            {(lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null))}.
             <small>
               {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
               {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, since ${clock(since(each)!, asOf.value)}`}.

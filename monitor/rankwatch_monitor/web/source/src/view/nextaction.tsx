@@ -94,17 +94,14 @@ function Run({ command, host }: { command: string; host: string }) {
   );
 }
 
-/** Figures keep their units on one line. */
-const unbroken = (text: string): string => text.replaceAll(/\u2009| (?=°C|GHz)/g, "\u202f");
-
 /** `note`: what it costs. */
 function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {
-  const step = ({ text, command, host }: Step) => <><p>{unbroken(text)}</p>{command !== "" && <Run command={command} host={host} />}</>;
+  const step = ({ text, command, host }: Step) => <><p>{text}</p>{command !== "" && <Run command={command} host={host} />}</>;
   return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>
       {steps.length === 1 ? step(steps[0]!) : <ol>{steps.map((each) => <li key={each.text}>{step(each)}</li>)}</ol>}
-      {note !== "" && <small>{unbroken(note)}</small>}
+      {note !== "" && <small>{note}</small>}
       <p class="ways">{children}</p>
     </section>
   );

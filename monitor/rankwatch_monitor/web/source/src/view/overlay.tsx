@@ -232,7 +232,7 @@ function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [
   if (found.length === 0) return null;
   return (
     <>
-      <p class="finding">{comparedWords(found, names, span).replaceAll("\u2009", "\u202f")}</p>
+      <p class="finding">{comparedWords(found, names, span)}</p>
       <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
         <table>
           <thead>

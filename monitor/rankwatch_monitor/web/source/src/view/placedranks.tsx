@@ -9,7 +9,7 @@ import { deviceFacts } from "../logic/device";
 import { rankAddress } from "../logic/route";
 import { isTrouble, openSection } from "../logic/severity";
 import { restOf, score, slowTag } from "../logic/stragglers";
-import { clock, count, duration, percent, plural, range, roughly, runs } from "../logic/text";
+import { clock, count, duration, plural, range, roughly, runs, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
@@ -90,7 +90,7 @@ function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | 
     placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, duration) },
     any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, duration) },
     { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
-    any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => percent(Math.max(0, share))) },
+    any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
     any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },
     ranks.some((rank) => deviceFacts(rank.device) !== "") && { head: "Device", kind: "device", cell: (same) => deviceFacts(...same.map(({ device }) => device)) || "–" },
     single && ranks.some((rank) => Object.keys(rank.groups).length > 0) && {

@@ -10,7 +10,7 @@ export function SlowBanner({ job, performance, state, todo }: { job: JobSummary;
   const first = performance.stragglers[0]!;
   return (
     <section class="verdict slow" aria-label="Slow rank">
-      <p class="now">{slowSentence(performance, job.reason, asOf.value)?.replaceAll("\u2009", "\u202f") ?? state}</p>
+      <p class="now">{slowSentence(performance, job.reason, asOf.value) ?? state}</p>
       <p class="sequel">Action: {slowActionWords(first)}</p>
       {todo && performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
     </section>

@@ -6,7 +6,7 @@ import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
-import { ago, clock, count, duration, gpuTime, roughly, wholePercent, words } from "../logic/text";
+import { ago, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
@@ -106,9 +106,9 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
                 <th scope="row" class="number">{each.rank}</th>
                 <td><NodeLink host={each.host} /></td>
                 <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
-                {known && <td class="number">{each.own == null ? "–" : <>{duration(each.own)}<small>its peers {duration(each.peers)}</small></>}</td>}
+                {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
                 <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>its peers' median</small>}</td>
-                <td class="number">{duration(each.lateness)}</td>
+                <td class="number">{ofStep(each.lateness)}</td>
                 <td class="number">{wholePercent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
                 <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
@@ -200,7 +200,7 @@ function Worst({ performance }: { performance: Performance }) {
               <tr key={each.rank} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
                 <td><NodeLink host={each.host} />{slow.has(each.rank) && <span class="tag slow">{slowTag(slow.get(each.rank)!)}</span>}</td>
-                <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : duration(each.lateness)}</td>
+                <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : ofStep(each.lateness)}</td>
                 {known.map(([name]) => <td key={name} class="number">{score(each[name])}</td>)}
               </tr>
             ))}

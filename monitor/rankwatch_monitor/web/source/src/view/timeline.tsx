@@ -105,7 +105,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length === 0 && <Absent {...absence(timeline, profiled, watch.job.value)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
-          <p class="finding">{laneWords(timeline, first).replaceAll("\u2009", "\u202f")}</p>
+          <p class="finding">{laneWords(timeline, first)}</p>
           <Key timeline={timeline} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">

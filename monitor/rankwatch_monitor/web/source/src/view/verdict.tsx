@@ -9,7 +9,7 @@ import type { Windows } from "../live/slow_poll";
 import { downtime, downtimeText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, count, duration, gpuTime, limitText, plural, words } from "../logic/text";
+import { ago, clock, count, duration, gpuTime, limitText, plural, withoutRepeated, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -103,7 +103,7 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
       value: again !== null ? duration(again.cost) : downtimeText(incident, job, asOf.value),
       note: [
         again === null ? null : `${count(again.times)} crashes, the last one ${took(lost, ended === null)}`,
-        incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
+        withoutRepeated(incident.steps_lost),
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
       ].filter(Boolean).join(" · "),
     },
