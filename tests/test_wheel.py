@@ -30,11 +30,9 @@ def run(
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The sdist of this repository, and the wheel of a clone, made by pip on a machine without Node and MkDocs."""
+    """The wheel and the sdist of this repository, by the name of the kind."""
     folder = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder]
-    command += ["--build-constraint", ROOT / "constraints.txt", clone(tmp_path_factory.mktemp("bare"))]
-    made = run(*command, path=without_node(folder))
+    made = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     assert made.returncode == 0, made.stderr
     sdist = "import sys; sys.path.insert(0, 'scripts'); import build_page; build_page.build_sdist(sys.argv[1])"
     venv.create(folder / "env", with_pip=True)
@@ -79,12 +77,8 @@ def without_node(folder: Path) -> str:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    return clone(tmp_path)
-
-
-def clone(folder: Path) -> Path:
     """A copy of the repository as it is after a clone: without page and manual."""
-    copy = folder / "clone"
+    copy = tmp_path / "clone"
     for folder in ("telemetry", "monitor", "launcher", "examples", "scripts", "docs"):
         ignored = shutil.ignore_patterns("static", "manual", "node_modules", "__pycache__")
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
@@ -107,6 +101,20 @@ def test_a_wheel_without_a_page_is_not_built(bare: Path, tmp_path: Path) -> None
     assert "the web page cannot be built" in made.stderr
     assert "RANKWATCH_BUILD_PAGE" in made.stderr
     assert not list(tmp_path.glob("made/*.whl"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_page_and_manual_are_built_with_what_pip_fetches_where_the_machine_has_nothing(
+    bare: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "made"]
+    command += ["--build-constraint", ROOT / "constraints.txt", bare]
+    made = run(*command, path=without_node(tmp_path))
+    assert made.returncode == 0, made.stderr
+    (wheel,) = (tmp_path / "made").glob("rankwatch-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"rankwatch_monitor/web/static/index.html", "rankwatch_monitor/web/manual/detection.html"} <= set(names)
 
 
 @pytest.mark.long

@@ -41,7 +41,7 @@ def broken_rules(page: Page) -> list[str]:
         ("#/jobs/j?tab=timeline", ".lanes .step"),
         ("#/jobs/j?tab=kernels", ".spark"),
         ("#/jobs/j?tab=charts", ".u-wrap"),
-        ("#/jobs/j?tab=control", ".policy dl"),
+        ("#/jobs/j?tab=control", ".policy summary"),
     ],
 )
 def test_no_rule_is_broken(page: Page, monitor_url: str, script: Script, address: str, ready: str) -> None:

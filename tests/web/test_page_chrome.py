@@ -20,7 +20,7 @@ VIEWS = [
     ("#/nodes/node-0", ".place table"),
     ("#/jobs/j/groups/pipeline/1", ".place table"),
     ("#/jobs/j", ".ranks table"),
-    ("#/jobs/j?tab=control", ".policy dl"),
+    ("#/jobs/j?tab=control", ".policy summary"),
 ]
 SMALL = """
 () => [...document.querySelectorAll("button, select, summary, input, label:has([type=radio], [type=checkbox]), a")]

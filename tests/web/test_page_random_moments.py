@@ -28,6 +28,7 @@ from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, STOPPED
+from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.web import static_folder
 from support.windows import COMPUTE, EVERY, Ranks, Work
@@ -57,7 +58,7 @@ BUCKETS: Final = {
     "not monitored": Bucket.UNSEEN,
     "runs without steps": Bucket.UNMEASURED,
     **dict.fromkeys(("hang", "Detect", "Unresolved"), Bucket.HANG),
-    **dict.fromkeys(("handling incidents", "Decide", "Capture", "Restart", "Stop"), Bucket.HANDLING),
+    **dict.fromkeys(("handling incidents", "Confirm", "Decide", "Capture", "Restart", "Stop"), Bucket.HANDLING),
     **dict.fromkeys(("restarts", "Recover"), Bucket.RESTART),
 }
 """What the page calls them, or the stages of incidents that it shows instead."""
@@ -448,8 +449,9 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         title = shown["incidents"][known.index(incident)][0]
-        leads = [f"Node {quiet.hosts[0]} has not been heard since " if quiet is not None else title]
-        holds("headline", [each[: len(leads[0])] for each in shown["verdict"]] == leads, shown["verdict"], leads)
+        # Other jobs may be heard from the host of which this one hears nothing.
+        leads = [title] if quiet is None else [f"Node {quiet.hosts[0]} {what}" for what in ("has not been", "is up (")]
+        holds("headline", len(shown["verdict"]) == 1 and shown["verdict"][0].startswith(tuple(leads)), leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
         label += f" of attempt {incident.attempt}" if former else ""
@@ -591,7 +593,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.policy.max_restarts}")
-    troubled = sum(state in ("hung", "lost", "recovering", "failed") for state in states.values())
+    needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
+    troubled = len(needing | {job for job, state in states.items() if state == "recovering"})
     found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", shown["lead"][0])
     same("jobs in trouble", sum(map(int, found)), troubled)
 

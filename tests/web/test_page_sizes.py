@@ -88,7 +88,7 @@ def test_the_other_parts_are_there_in_both_themes(
     scene(script, 512, "slow")
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
-    ready = {"timeline": ".lanes .step", "kernels": ".spark", "charts": ".u-wrap canvas", "control": ".policy dl"}
+    ready = {"timeline": ".lanes .step", "kernels": ".spark", "charts": ".u-wrap canvas", "control": ".policy summary"}
     expect(page.locator(ready[tab]).first).to_be_visible()
     if tab == "timeline":
         page.get_by_label("Only steps with known waiting").check()
