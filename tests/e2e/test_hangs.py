@@ -69,7 +69,7 @@ def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
     assert f"JOB {job['name']}" in words
     assert "is FINISHED" in words
     assert " ".join(incident["reason"].split()) in words
-    assert f"{FAULT - RESUMED} steps lost" in words
+    assert f"without {FAULT - RESUMED} repeated steps" in words
     assert "rankwatch_injected_hang" in words
 
 
