@@ -47,7 +47,7 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     page: Page, monitor_url: str, staged: Script
 ) -> None:
     page.goto(f"{monitor_url}/#/jobs/one")
-    page.get_by_role("region", name="Ranks, worst first").get_by_role("link", name="host-1").first.click()
+    page.get_by_role("region", name="Ranks, worst first").get_by_role("link", name="host-1").first.press("Enter")
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks, 1 is hung, 1 is waiting.")).to_be_visible()
