@@ -162,7 +162,7 @@ class Monitor:
         for position, report in enumerate(reports):
             identity = report.identity
             try:
-                self.make_room(identity.job_id, max(identity.rank + 1, identity.world_size))
+                self.make_room(identity.job_id, claimed_ranks(report))
                 job = self.register(identity.job_id, identity.job_name)
             except (TooManyError, HeldElsewhereError) as error:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))

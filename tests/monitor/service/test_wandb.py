@@ -79,7 +79,7 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
             (incident,) = wait_for(lambda: api.incidents(job), "the hang is found")
             # In its first snapshot there was no hang yet; ten seconds later there may be another.
             wait_for(lambda: any(run.alerts for run in written_runs(files)), "the alert is in the file", 40.0)
-        ended(monitor)
+        ended(monitor, 30.0)
     assert services(mark) == []
     first = only(files)
     assert first.finished
@@ -201,7 +201,7 @@ def test_a_server_that_never_answers_holds_up_neither_the_monitor_nor_its_end(
             begun = time.monotonic()
             api.judge_now("job")
             assert time.monotonic() - begun < 8.0
-        ended(monitor, 60.0)
+        ended(monitor, 30.0)
         assert "W&B did not accept everything within 10 s" in monitor.printed()
     assert services(mark) == []
 

@@ -66,8 +66,8 @@ class Culprit(NamedTuple):
 def culprit_of(columns: RankColumns, rank: int, kind: CulpritClass, reason: str, host: str | None = None) -> Culprit:
     """The culprit at a rank, with the place of its process; ``host``: where it ran, if it may run elsewhere now."""
     now_at = columns.hosts[rank] if rank < len(columns) else ""
-    if host is not None and host != now_at:
-        return Culprit(rank, host, kind, reason)
+    if rank >= len(columns) or host not in (None, now_at):
+        return Culprit(rank, host or "", kind, reason)
     return Culprit(rank, now_at, kind, reason, int(columns.local_rank_R[rank]), columns.devices[rank])
 
 

@@ -33,6 +33,16 @@ class Awaited(NamedTuple):
         return self._asdict()
 
 
+def under_way(incident: Incident) -> Awaited:
+    """What is waited for while the action of an incident is carried out, and when it is due."""
+    if incident.action not in RESTARTS:
+        return Awaited("Rankwatch stops the job")
+    if incident.phase is Phase.RECOVERING:
+        return Awaited("the ranks were restarted, and none has completed a step yet")
+    by = "Rankwatch restarts" if incident.directive else "the launchers restart"
+    return Awaited(f"{by} the ranks", incident.phase_since + REPEAT_AFTER)
+
+
 def awaited(job: Job, now: float) -> Awaited | None:
     """What happens by itself to a job in trouble; None: nothing does, or there is no trouble.
 
@@ -46,19 +56,11 @@ def awaited(job: Job, now: float) -> Awaited | None:
     if incident.action in (Action.LOG, Action.CAPTURE):
         return None
     if incident.phase in (Phase.ACTING, Phase.RECOVERING):
-        return _under_way(incident, now)
+        found = under_way(incident)
+        return found._replace(until=_future(found.until, now))
     if not incident.confirmed:
         return _suspected(job, incident, now)
     return Awaited("Rankwatch captures stacks and acts")
-
-
-def _under_way(incident: Incident, now: float) -> Awaited:
-    if incident.action not in RESTARTS:
-        return Awaited("Rankwatch stops the job")
-    if incident.phase is Phase.RECOVERING:
-        return Awaited("the ranks were restarted and start up")
-    by = "Rankwatch restarts" if incident.directive else "the launchers restart"
-    return Awaited(f"{by} the ranks", _future(incident.phase_since + REPEAT_AFTER, now))
 
 
 def _suspected(job: Job, incident: Incident, now: float) -> Awaited | None:
@@ -70,5 +72,5 @@ def _suspected(job: Job, incident: Incident, now: float) -> Awaited | None:
     return Awaited(text, _future(incident.opened_at + job.policy.confirmation_window, now))
 
 
-def _future(at: float, now: float) -> float | None:
-    return at if now <= at else None
+def _future(at: float | None, now: float) -> float | None:
+    return at if at is not None and now <= at else None

@@ -21,8 +21,8 @@ from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, Verd
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
+from rankwatch_monitor.core.views.awaited import under_way
 from rankwatch_monitor.core.views.host_commands import reach
 
 LONGEST: Final = 90
@@ -75,6 +75,8 @@ class NextAction(NamedTuple):
     """Unix seconds when what is waited for is due; None: no time is known."""
     otherwise: str = ""
     """What follows, or is to be done, if it has not come by then."""
+    waits: bool = False
+    """Rankwatch acts, or is done: no person is needed now."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -140,7 +142,7 @@ def next_action(incident: Incident) -> NextAction:
     runbook = f"runbook.html#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
     ranks = tuple(c.rank for c in incident.culprits)
     if not incident.open or incident.self_reported:
-        return NextAction(None, "Nothing has to be ordered.", runbook=runbook)
+        return NextAction(None, "Nothing has to be ordered.", runbook=runbook, waits=True)
     if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
         return _under_way(incident, runbook)
     if incident.held:
@@ -154,30 +156,28 @@ def next_action(incident: Incident) -> NextAction:
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
         return _recommended(incident, ranks, runbook)
     if not incident.confirmed:
-        text = "Wait: Rankwatch acts unless the ranks make progress."
-        return NextAction(None, text, runbook=runbook, also=(Action.RESTART, Action.CAPTURE))
-    return NextAction(None, "Wait: Rankwatch captures stacks and acts by itself.", runbook=runbook)
+        return _wait("Rankwatch acts unless the ranks make progress", runbook, also=(Action.RESTART, Action.CAPTURE))
+    return _wait("Rankwatch captures stacks and acts by itself", runbook)
+
+
+def _wait(what: str, runbook: str, **more: Any) -> NextAction:
+    return NextAction(None, f"Wait: {what}.", runbook=runbook, waits=True, **more)
 
 
 def _under_way(incident: Incident, runbook: str) -> NextAction:
     """What is waited for while the action of an incident is carried out, and what follows if it does not come."""
-    if incident.action not in RESTARTS:
-        return NextAction(None, "Wait: Rankwatch stops the job.", runbook=runbook)
-    if incident.phase is Phase.RECOVERING:
-        text = "Wait: the ranks were restarted, and none has completed a step yet."
-        return NextAction(None, text, runbook=runbook, also=(Action.RESTART,))
-    until = incident.phase_since + REPEAT_AFTER
-    if incident.directive:
-        text, otherwise = "Wait: Rankwatch restarts the ranks.", "Rankwatch repeats the order if no launcher answers"
-    else:
-        text, otherwise = "Wait: the launchers restart the ranks.", "read the launchers' logs if no new attempt begins"
-    return NextAction(None, text, runbook=runbook, until=until, otherwise=otherwise)
+    what, until = under_way(incident)
+    if until is None:
+        return _wait(what, runbook, also=(Action.RESTART,) if incident.action in RESTARTS else ())
+    repeats = "Rankwatch repeats the order if no launcher answers"
+    otherwise = repeats if incident.directive else "read the launchers' logs if no new attempt begins"
+    return _wait(what, runbook, until=until, otherwise=otherwise)
 
 
 def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> NextAction:
     """The action for a hang that Rankwatch does not act on by itself."""
     if incident.phase is Phase.CAPTURING:
-        return NextAction(None, "Wait: stacks are being captured.", runbook=runbook)
+        return _wait("stacks are being captured", runbook)
     if incident.action_reason.startswith(NO_LAUNCHER):
         text = "Restart the job with the tool that started it: no launcher of Rankwatch runs it."
         return NextAction(None, text, runbook=runbook)

@@ -27,7 +27,7 @@ from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
-from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
 from rankwatch_monitor.core.views.todo import todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
@@ -144,17 +144,17 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         activity: from which hosts all jobs are heard; None: not known.
     """
     state, reason = job_state(job, now)
-    quiet = quiet_host(job, now, activity)
+    quiet, slow = quiet_host(job, now, activity), slow_action(job)
     return {
         "id": job.id,
         "name": job.name,
         "state": str(state),
         "reason": reason,
-        "headline": _headline(job, reason, quiet),
+        "headline": _headline(job, reason, quiet, slow),
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state)],
-        "todo": None if (next_one := todo(job, state, quiet)) is None else next_one.to_json(),
+        "todo": None if (next_one := todo(job, state, quiet, slow)) is None else next_one.to_json(),
         "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
@@ -185,13 +185,13 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
     }
 
 
-def _headline(job: Job, reason: str, quiet: QuietHost | None) -> str:
+def _headline(job: Job, reason: str, quiet: QuietHost | None, slow: SlowAction | None) -> str:
     """The state of the job in one line for lists."""
     if quiet is not None:
         return quiet.headline
     if job.ended is not None and job.open_incident is None:
         return headline.of_job(None, ended.cause(job))
-    if (slow := slow_action(job)) is not None and slow.throttled is not None:
+    if slow is not None and slow.throttled is not None:
         (first, *_), gpu = job.performance.open_stragglers, slow.throttled
         where = f" on {first.host}" if first.host else ""
         text = f"rank {first.rank}{where} is slow: {gpu.gpu} is throttled ({', '.join(gpu.reasons)})"

@@ -65,7 +65,7 @@ class Presence(NamedTuple):
         return f"{'; '.join(filter(None, (lead, silent, lost)))}."
 
 
-class Todo(NamedTuple):
+class HostTodo(NamedTuple):
     """What a person should do about a host."""
 
     text: str
@@ -143,27 +143,27 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incid
 
 def todo(
     jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]
-) -> Todo | None:
+) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
     heard, slurm = presence(parts), _slurm_name(jobs, host)
     drain = () if slurm is None else (host_commands.drain(slurm),)
     if _may_be_down(heard):
-        return Todo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
+        return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
     if (gpu := standing_out(gpus)) is not None:
         crashed = any(culprit.kind is CulpritClass.DEAD for _, culprit in gpu.faults)
         commands = (host_commands.gpu(gpu.selector), *((host_commands.xid(),) if crashed else ()))
         text = f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
-        return Todo(text, commands, drain)
+        return HostTodo(text, commands, drain)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
         pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
-        return Todo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain)
+        return HostTodo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain)
     if len({incident.job_id for incident in named}) >= OFTEN:
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
-        return Todo(text, (host_commands.xid(), host_commands.gpu()), drain)
+        return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain)
     if named or any(map(_slow, parts)):
-        return Todo("Read what its job shows; the node needs no check for this alone.")
+        return HostTodo("Read what its job shows; the node needs no check for this alone.")
     return None
 
 

@@ -12,12 +12,10 @@ from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, headline
 from rankwatch_monitor.core.views.quiet_host import QuietHost
-from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views.slow_action import SlowAction
 
 _REST: Final = re.compile(r"(?:[:;]| \(| before |\. |\.$).*", re.DOTALL)
 """What follows the first clause of a proposal: how and why."""
-_OF_RANKWATCH: Final = ("Wait", "Nothing has to be ordered")
-"""How proposals begin that leave it to Rankwatch."""
 
 
 class Todo(NamedTuple):
@@ -36,13 +34,14 @@ class Todo(NamedTuple):
         return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
 
 
-def todo(job: Job, state: JobState, quiet: QuietHost | None) -> Todo | None:
+def todo(job: Job, state: JobState, quiet: QuietHost | None, slow: SlowAction | None) -> Todo | None:
     """The next action about a job; None: there is none.
 
     Args:
         job: the job.
         state: as of now.
         quiet: its hosts of which nothing is received now.
+        slow: what to do about what slows it.
     """
     if step := ended.next_step(job, state):
         return Todo(_clause(step))
@@ -52,10 +51,9 @@ def todo(job: Job, state: JobState, quiet: QuietHost | None) -> Todo | None:
         return Todo(quiet.step, host=quiet.hosts[0] if len(quiet.hosts) == 1 else "")
     if (incident := job.open_incident) is not None:
         proposed = headline.next_action(incident)
-        if proposed.text.startswith(_OF_RANKWATCH):
+        if proposed.waits:
             return None
         return Todo(_clause(proposed.text), proposed.action, proposed.ranks)
-    slow = slow_action(job)
     return None if slow is None else Todo(_clause(slow.text))
 
 

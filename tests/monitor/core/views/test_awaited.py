@@ -38,7 +38,7 @@ def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
     assert found == {"text": "Rankwatch restarts the ranks", "until": scene.incident.phase_since + REPEAT_AFTER}
     started = Scene(4).run(20).hang(2).until_found()
     started.until(lambda: started.incident.phase == "recovering")
-    assert awaited(started) == {"text": "the ranks were restarted and start up", "until": None}
+    assert awaited(started) == {"text": "the ranks were restarted, and none has completed a step yet", "until": None}
 
 
 def test_a_suspicion_is_acted_on_after_the_confirmation_window_unless_the_ranks_move() -> None:
