@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator
@@ -25,6 +26,15 @@ os.environ.setdefault("RANKWATCH_STANDBY", "0")
 # A shell that runs the tests in the background has them ignore SIGINT, and all that they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _unused_logger() -> None:
+    """The product's logger as it is on import: a launcher that ran in this process has kept its lines from pytest."""
+    logger = logging.getLogger("rankwatch")
+    logger.handlers.clear()
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -59,6 +59,15 @@ def stat_fields(stat: str) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
+def tasks(pid: int, proc: Path = PROC) -> list[Path]:
+    """The folders of a process's threads; none when it has ended, also between two reads."""
+    folder = proc / str(pid) / "task"
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
 def catches(pid: int, signal_number: int) -> bool:
     """Whether the process has a handler for a signal (``SigCgt``)."""
     try:

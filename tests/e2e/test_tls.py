@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import ssl
 import subprocess
@@ -104,7 +103,6 @@ def test_a_missing_file_does_not_end_the_launcher_s_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(env.CA_FILE, str(tmp_path / "missing.pem"))
-    monkeypatch.setattr(logging.getLogger("rankwatch"), "propagate", True)
     link = MonitorLink("job", registration)
     try:
         link.connect("https://127.0.0.1:1")

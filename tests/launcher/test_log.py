@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from rankwatch_launcher import log
-
-
-@pytest.fixture(autouse=True)
-def unused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The logger as it is before the launcher uses it."""
-    monkeypatch.setattr(log.logger, "handlers", [])
-    before = log.logger.level, log.logger.propagate
-    log.logger.setLevel(logging.WARNING)
-    yield
-    log.logger.setLevel(before[0])
-    log.logger.propagate = before[1]
 
 
 def test_a_line_has_the_products_name_and_the_time_and_appears_once(capsys: pytest.CaptureFixture[str]) -> None:

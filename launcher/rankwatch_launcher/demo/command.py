@@ -30,6 +30,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from rankwatch.monitor_client import opener
+from rankwatch_launcher import procfs
 
 for _needed in ("torch", "fastapi"):  # `rankwatch` prints what to install
     if find_spec(_needed) is None:
@@ -125,9 +126,9 @@ class Processes:
 def descendants(pid: int) -> list[int]:
     """All processes below ``pid``, including those that were not waited for yet."""
     found: list[int] = []
-    for children in Path("/proc").glob(f"{pid}/task/*/children"):
+    for task in procfs.tasks(pid):
         with contextlib.suppress(OSError):  # ended meanwhile
-            for child in map(int, children.read_text().split()):
+            for child in map(int, (task / "children").read_text().split()):
                 found += [child, *descendants(child)]
     return found
 

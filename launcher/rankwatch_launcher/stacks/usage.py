@@ -88,7 +88,7 @@ class UsageMeter:
 
     def _count(self, watched: _Watched, children: Iterable[int], queues: Mapping[str, int], now: float) -> None:
         folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history
-        threads = self._threads(folder)
+        threads = self._threads(pid)
         ticks = {tid: spent - watched.threads.get(tid, 0) for tid, spent in threads.items()}
         spent = {child: _ticks(self._stat(self._proc / str(child))) for child in children}
         ended = sum(known for child, known in watched.children.items() if child not in spent)
@@ -96,7 +96,7 @@ class UsageMeter:
         in_children = sum(max(0, each - watched.children.get(child, 0)) for child, each in spent.items())
         in_children += max(0, reaped - watched.reaped - ended)
         delays = {pid: self._delay([folder])}
-        delays |= {each: self._delay((self._proc / str(each) / "task").glob("*")) for each in spent}
+        delays |= {each: self._delay(procfs.tasks(each, self._proc)) for each in spent}
         waited = {each: max(0.0, seconds - watched.delays.get(each, 0.0)) for each, seconds in delays.items()}
         io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
         moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
@@ -138,17 +138,13 @@ class UsageMeter:
     def _stat(self, folder: Path) -> list[str]:
         return procfs.stat_fields(_text(folder / "stat"))
 
-    def _threads(self, folder: Path) -> dict[int, int]:
+    def _threads(self, pid: int) -> dict[int, int]:
         """Ticks of CPU by thread, without those whose work proves nothing."""
         found = {}
-        try:
-            names = os.listdir(folder / "task")
-        except OSError:
-            return {}
-        for name in names:
-            text = _text(folder / "task" / name / "stat")
+        for task in procfs.tasks(pid, self._proc):
+            text = _text(task / "stat")
             if text and not text.partition("(")[2].startswith(NOT_WORK):
-                found[int(name)] = _ticks(procfs.stat_fields(text))
+                found[int(task.name)] = _ticks(procfs.stat_fields(text))
         return found
 
     def _delay(self, tasks: Iterable[Path]) -> float:

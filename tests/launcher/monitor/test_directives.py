@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import select
 import threading
 from collections.abc import Iterator
@@ -79,7 +78,6 @@ def test_the_capture_of_a_suspicion_is_followed_by_a_watch(scene: Scene) -> None
 
 
 def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("rankwatch").propagate = True
     for watch in (0.0, 60.0, 60.0):
         scene.acked.clear()
         scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=watch)

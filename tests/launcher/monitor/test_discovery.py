@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,7 +154,6 @@ def test_a_monitor_that_cannot_be_started_does_not_stop_the_job(monkeypatch: pyt
 
 @pytest.fixture
 def console(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(logging.getLogger("rankwatch"), "propagate", True)
     return caplog
 
 

@@ -44,7 +44,6 @@ def test_closing_sends_what_is_left(control: MonitorLink, monitor: FakeMonitor) 
 
 
 def test_a_monitor_that_never_was_holds_up_nothing(control: MonitorLink, caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("rankwatch").propagate = True
     with caplog.at_level(logging.WARNING, "rankwatch"):
         control.connect("http://127.0.0.1:9")
         wait_for(lambda: "does not answer" in caplog.text)
@@ -70,7 +69,6 @@ def test_directives_arrive_once_and_odd_ones_are_passed_over(control: MonitorLin
 def test_warnings_about_a_registration_are_logged_once(
     control: MonitorLink, monitor: FakeMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("rankwatch").propagate = True
     monitor.warnings = ["the policy of this launcher is ignored"]
     with caplog.at_level(logging.WARNING, "rankwatch"):
         control.connect(monitor.url)

@@ -173,7 +173,6 @@ def test_a_queue_that_runs_full_behind_a_request_under_way_loses_nothing_but_its
 def test_of_a_batch_with_a_refused_event_only_that_one_is_lost(
     control: MonitorLink, strict: Strict, bad: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("rankwatch").propagate = True
     for number in range(10):
         control.post(EVENTS, event(number, bad=number == bad))
     with caplog.at_level(logging.WARNING, "rankwatch"):

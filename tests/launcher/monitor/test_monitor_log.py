@@ -18,7 +18,6 @@ PLACE = ("rankwatch", "cli.py", 1)
 
 @pytest.fixture(autouse=True)
 def console(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("rankwatch"), "propagate", True)
     caplog.set_level(logging.INFO, "rankwatch")
 
 

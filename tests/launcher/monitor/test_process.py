@@ -59,7 +59,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def local_monitor(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[LocalMonitor]:
-    logging.getLogger("rankwatch").propagate = True
     caplog.set_level(logging.INFO, "rankwatch")
     made = LocalMonitor("job 1")
     yield made
@@ -187,7 +186,6 @@ def test_its_log_stays_beside_the_record_and_its_warnings_are_shown(
 def test_old_records_are_removed_once_it_is_ready(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("rankwatch").propagate = True
     caplog.set_level(logging.INFO, "rankwatch")
     old = records_folder(os.environ) / "old.db"
     old.touch()

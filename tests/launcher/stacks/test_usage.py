@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,15 @@ def test_work_in_a_child_counts_once_whether_it_runs_or_has_ended() -> None:
     short = "import subprocess,sys\nwhile True: subprocess.run([sys.executable,'-c','sum(range(3000000))'])"
     with process(short) as pid:
         looked(pid, lambda u: u.child_cpu > 0.2, "its children burnt CPU before they ended")
+
+
+def test_a_child_that_ends_during_a_look_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid, parent in ((10, 1), (11, 10)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) S {parent} " + "0 " * 40)
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)  # it has threads, and is gone when they are read
+    usage = UsageMeter(tmp_path).sample([RankStack(0, 10, "")], 0.0)[0]
+    assert usage.child_delay == 0.0
 
 
 def test_on_an_overloaded_machine_waiting_for_a_cpu_counts_as_well() -> None:

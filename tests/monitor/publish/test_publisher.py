@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from monitor.core.accounted import Accounted
@@ -111,7 +109,6 @@ def test_the_last_word_is_reported_at_the_end() -> None:
 
 
 def test_one_that_fails_is_counted_warned_of_once_and_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("rankwatch").propagate = True
     kept, job = Kept(), scored()
     publishing = Publishing([Failing(), kept])
     watch(publishing, job, 1000)

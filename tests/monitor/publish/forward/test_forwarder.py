@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +28,6 @@ Begin = Callable[..., Forwarding]
 
 @pytest.fixture
 def begin(receiver: HttpReceiver, fast_retries: None, caplog: pytest.LogCaptureFixture) -> Iterator[Begin]:
-    logging.getLogger("rankwatch").propagate = True
     made: list[Forwarding] = []
 
     def forwarding(*to: Backend, limit: int = LIMIT) -> Forwarding:

@@ -31,7 +31,6 @@ def removed() -> list[str]:
 def deliver(
     receiver: HttpReceiver, removed: list[str], fast_retries: None, caplog: pytest.LogCaptureFixture
 ) -> Iterator[Deliver]:
-    logging.getLogger("rankwatch").propagate = True
     caplog.set_level(logging.INFO)
     made: list[Delivery] = []
 
