@@ -320,7 +320,11 @@ async def _until(generator: Generator, done: Any, what: str, tick: Any = None, *
     while not done():
         if time.monotonic() > end:
             if must:
-                raise TimeoutError(f"waited {PATIENCE:g} s for {what}; {generator.client.counts}")
+                counts = generator.client.counts
+                raise TimeoutError(
+                    f"waited {PATIENCE:g} s for {what}; {counts.sent} reports sent, {counts.accepted} accepted, "
+                    f"answers by status {counts.statuses}, without an answer {counts.failures}"
+                )
             return
         await generator.run(0.25, tick)
 

@@ -66,7 +66,7 @@ class Policy:
         "a learned limit also applies in a section with a longer configured one, which still acts when it is passed",
     )
     learned_factor: float = _setting(5.0, "{times}", "a learned limit is so many times the longest time seen")
-    learned_minimum: float = _setting(3.0, "s", "no learned limit is shorter than this, nor than 5 steps")
+    learned_minimum: float = _setting(2.5, "s", "no learned limit is shorter than this, nor than 5 steps")
     first_time_timeout: float | None = _setting(
         1800.0,
         "s",

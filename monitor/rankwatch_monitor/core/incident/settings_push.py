@@ -32,6 +32,8 @@ from rankwatch_monitor.core.job import Job, SettingsPush
 
 PUSH_INTERVAL: Final = 5.0
 """Minimum seconds between two directives, unless the policy was changed by request."""
+FIRST_PUSH_INTERVAL: Final = 1.0
+"""The same before the first learned limits, without which a hang is noticed only at the limit for unknown sections."""
 PUSH_ALL_INTERVAL: Final = 60.0
 """Seconds after which small changes are sent too, so that ``ft_state.json`` is current."""
 
@@ -100,7 +102,8 @@ def _reason_to_push(job: Job, last: SettingsPush, now: float) -> str:
     elapsed = now - last.at
     if elapsed >= PUSH_INTERVAL and _profiling(job) != last.settings.get("profiling"):
         return "what the ranks are to measure was changed"
-    changed = elapsed >= PUSH_INTERVAL and (
+    first = bool(job.limits.rank.learned) and not last.limits.learned
+    changed = elapsed >= (FIRST_PUSH_INTERVAL if first else PUSH_INTERVAL) and (
         changed_noticeably(last.limits, job.limits.rank) or _first_heartbeat_limit(job, last)
     )
     if not changed:

@@ -43,8 +43,8 @@ def test_a_learned_limit_is_five_times_the_longest_seen() -> None:
     assert limits.rank.of_section("step", first=True) == (1800.0, LimitSource.FIRST_TIME)
 
 
-def test_a_learned_limit_is_never_below_three_seconds() -> None:
-    assert in_force(policy(), taught(step=0.1)).rank.learned == {"step": 3.0}
+def test_a_learned_limit_is_never_below_the_minimum() -> None:
+    assert in_force(policy(), taught(step=0.1)).rank.learned == {"step": 2.5}
     assert in_force(policy(learned_minimum=2, learned_factor=3), taught(step=0.1)).rank.learned == {"step": 2.0}
 
 

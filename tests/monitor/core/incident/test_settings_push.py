@@ -18,7 +18,13 @@ from rankwatch.recording.shared_slots import NAME_LIMIT, SETTINGS_BYTES, Slots
 from rankwatch_launcher.node.slots import NodeSlots
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.core.incident.settings_push import PUSH_INTERVAL, push, push_if_changed, settings_of
+from rankwatch_monitor.core.incident.settings_push import (
+    FIRST_PUSH_INTERVAL,
+    PUSH_INTERVAL,
+    push,
+    push_if_changed,
+    settings_of,
+)
 from rankwatch_monitor.core.job import Job
 
 NOW = 1000.0
@@ -128,6 +134,24 @@ def test_ranks_keep_what_they_had_when_it_does_not_fit(tmp_path: Path, caplog: p
     finally:
         node.close()
         rank.close()
+
+
+def test_the_first_learned_limits_are_sent_within_a_second_and_later_ones_at_most_every_five() -> None:
+    training = job()
+    identity = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
+
+    def finished(name: str) -> None:
+        runs = SectionStatistics(40, 40.0, 1.0, 1.0)
+        apply(training, RankReport(identity, finished={name: runs}, longest={name: 1.0}), NOW)
+
+    finished("step")
+    assert push_if_changed(training, NOW + FIRST_PUSH_INTERVAL / 2) is None
+    first = push_if_changed(training, NOW + FIRST_PUSH_INTERVAL)
+    assert first is not None
+    assert set(first.settings["limits"]["learned"]) == {"step"}
+    finished("data")
+    assert push_if_changed(training, NOW + FIRST_PUSH_INTERVAL + PUSH_INTERVAL / 2) is None
+    assert push_if_changed(training, NOW + FIRST_PUSH_INTERVAL + PUSH_INTERVAL) is not None
 
 
 def test_the_first_limit_of_heartbeats_is_sent_soon() -> None:
