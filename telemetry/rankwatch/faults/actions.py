@@ -118,11 +118,14 @@ def rankwatch_injected_async_exception() -> None:
 
     main = threading.main_thread().ident
     put = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    begun = threading.Event()  # within Thread.start() the exception would be replaced by one of its cleanup
 
     def raise_in_main() -> None:
+        begun.wait()
         put(ctypes.c_ulong(main or 0), ctypes.py_object(InjectedAsyncError))
 
     threading.Thread(target=raise_in_main, name="rankwatch-fault", daemon=True).start()
+    begun.set()
 
 
 _last_end: float | None = None

@@ -109,7 +109,7 @@ def test_a_hang_inside_of_a_long_pause_is_found(section: str) -> None:
 
 @pytest.mark.parametrize("section", HABITS)
 def test_long_pauses_alone_are_no_alarm(section: str) -> None:
-    outcome = played(seconds=SECONDS[section], **FEW, **HABITS[section])
+    outcome = played(seconds=min(SECONDS[section], 1000.0), **FEW, **HABITS[section])
     assert outcome.alarms == 0, outcome.false_alarms
     assert bool(outcome.restarts) == (section == "forward")
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,26 @@ def test_exception_and_exit() -> None:
     with pytest.raises(SystemExit) as left:
         carry_out(parse("rank=0,step=0,kind=exit,code=17"))
     assert left.value.code == 17
+
+
+def test_an_exception_from_another_thread_is_itself_however_long_that_thread_takes_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading._start_new_thread  # type: ignore[attr-defined]
+
+    def slowly(*args: Any) -> Any:
+        ident = start(*args)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            pass
+        return ident
+
+    monkeypatch.setattr(threading, "_start_new_thread", slowly)
+    until = time.monotonic() + 30
+    with pytest.raises(InjectedAsyncError):  # noqa: PT012
+        carry_out(parse("rank=0,step=0,kind=async_exception"))
+        while time.monotonic() < until:
+            pass
 
 
 def test_an_exception_from_another_thread_reaches_the_main_thread_wherever_it_is() -> None:
