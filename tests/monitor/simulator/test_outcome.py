@@ -90,7 +90,7 @@ HABITS: dict[str, dict[str, Any]] = {
     "checkpointing": {"checkpoint_every": 30, "checkpoint": 40.0},
     "evaluation": {"evaluate_every": 40, "evaluation": 90.0},
     "data": {"stall_every": 30, "stall": 50.0},
-    "forward": {"compilation": 300.0, "relaunch_every": 120},
+    "forward": {"compilation": 300.0, "relaunch_every": 120, "interval": 5.0},
 }
 """Pauses that are none of anybody's business, by the section that they are spent in."""
 FEW = {"world": 4, "nodes": 2}
