@@ -35,6 +35,7 @@ from rankwatch_launcher.agent import attempt_end, workers
 from rankwatch_launcher.agent.graceful_stop import GracefulStop
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
 from rankwatch_launcher.agent.processes import RankExit, RankExits, RankProcesses
+from rankwatch_launcher.agent.rank_log import logs_of
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
@@ -387,10 +388,12 @@ class Agent(LocalElasticAgent):
         decision = store.end_attempt(
             self._attempt, proposed, by=self.node.name, budget=self._budget(), steps=self.node.steps()
         )
+        logs = logs_of(attempt_end.by_cause(self._exits.errors()), self._pcontext, self.node.hostname, self.node.launchers)
         self._announce(decision)
         if decision.fault and not (proposed.incident is not None and self.node.captured(proposed.incident)):
             deadline = self._directive.deadline if self._directive is not None else CRASH_CAPTURE_SECONDS
-            self.node.capture(deadline, incident=proposed.incident, last=True, exited=self._tracebacks())
+            exited = self._tracebacks()
+            self.node.capture(deadline, incident=proposed.incident, last=True, exited=exited, logs=logs)
         self._kill(decision)
         self._acknowledge(proposed, decision)
         if decision.verdict == RESTART:
