@@ -388,7 +388,8 @@ class Agent(LocalElasticAgent):
         decision = store.end_attempt(
             self._attempt, proposed, by=self.node.name, budget=self._budget(), steps=self.node.steps()
         )
-        logs = logs_of(attempt_end.by_cause(self._exits.errors()), self._pcontext, self.node.hostname, self.node.launchers)
+        crashed = attempt_end.by_cause(self._exits.errors())
+        logs = logs_of(crashed, self._pcontext, self.node.hostname, self.node.launchers)
         self._announce(decision)
         if decision.fault and not (proposed.incident is not None and self.node.captured(proposed.incident)):
             deadline = self._directive.deadline if self._directive is not None else CRASH_CAPTURE_SECONDS

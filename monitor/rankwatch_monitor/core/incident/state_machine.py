@@ -43,13 +43,13 @@ EvidenceReceived      any                                                    (sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
-from rankwatch.contract.messages import RankStack
+from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
@@ -221,6 +221,7 @@ class EvidenceReceived(NamedTuple):
     at: float
     look: int = 0
     """Of a watch: they were not asked for by a capture."""
+    logs: tuple[RankLog, ...] = ()
 
 
 Event = (
@@ -481,12 +482,21 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
 def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
     for stack in evidence.stacks:
         incident.stacks.add(stack)
+    if evidence.logs:
+        _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
     if evidence.look:
         return
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
         _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
     incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
+
+
+def kept_logs(received: Sequence[RankLog], culprits: Sequence[int]) -> tuple[RankLog, ...]:
+    """The logs that an incident keeps: those of its culprits first, then in the order of arrival."""
+    ranks = sorted(dict.fromkeys(log.rank for log in received), key=lambda rank: rank not in culprits)[:LOGGED_RANKS]
+    newest = {(log.rank, log.path): log for log in received if log.rank in ranks}
+    return tuple(sorted(newest.values(), key=lambda log: ranks.index(log.rank)))
 
 
 def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
