@@ -11,6 +11,7 @@ caller makes the directive, since numbers and deadlines belong to the job.
 event                 in phase                             if                next phase    command
 ====================  ===================================  ================  ============  =========
 Recorded              detected confirming                                    detected
+RecordedWithStacks    detected                                               capturing     capture
 Decided               detected                                               capturing     capture
 Decided               confirming                                             confirming
 LeftToLaunchers       detected capturing confirming                          acting
@@ -74,6 +75,13 @@ class Diagnosis(NamedTuple):
 
 class Recorded(NamedTuple):
     """Nothing may be done about it, or the policy only records."""
+
+    why: str
+    diagnosis: Diagnosis | None = None
+
+
+class RecordedWithStacks(NamedTuple):
+    """The policy only records: stacks are captured, and nothing else is done."""
 
     why: str
     diagnosis: Diagnosis | None = None
@@ -226,6 +234,7 @@ class EvidenceReceived(NamedTuple):
 
 Event = (
     Recorded
+    | RecordedWithStacks
     | Decided
     | LeftToLaunchers
     | Ordered
@@ -265,7 +274,7 @@ _CAPTURING, _ACTING = (Phase.CAPTURING,), (Phase.ACTING,)
 GUARDS: Final[dict[str, Callable[[Incident], bool]]] = {
     "": lambda _: True,
     "elective capture": lambda incident: incident.action is Action.CAPTURE and incident.elective,
-    "only captures": lambda incident: incident.action is Action.CAPTURE,
+    "only captures": lambda incident: incident.action in (Action.LOG, Action.CAPTURE),
     "confirmed": lambda incident: incident.confirmed,
     "suspected": lambda incident: not incident.confirmed,
 }
@@ -283,6 +292,7 @@ class Row(NamedTuple):
 
 TABLE: Final = (
     Row(Recorded, (Phase.DETECTED, Phase.CONFIRMING), "", Phase.DETECTED),
+    Row(RecordedWithStacks, (Phase.DETECTED,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Decided, (Phase.DETECTED,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Decided, (Phase.CONFIRMING,), "", Phase.CONFIRMING),
     Row(LeftToLaunchers, (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING), "", Phase.ACTING),
@@ -341,7 +351,7 @@ def _row(incident: Incident, event: Event) -> Row:
 def _write(incident: Incident, event: Event, now: float) -> str | None:
     """Write the fields; return the message for the log, empty when there is nothing to log, None when unchanged."""
     match event:
-        case Recorded(why, diagnosis):
+        case Recorded(why, diagnosis) | RecordedWithStacks(why, diagnosis):
             return _decide(incident, Action.LOG, why, diagnosis, now)
         case Decided(action, why, diagnosis):
             return _decide(incident, action, why, diagnosis, now)
