@@ -176,19 +176,42 @@ def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None
     scene = Scene(on_hang="log").run(60).hang(2).until_found().run(60)
     shown = verdict_of(page, scene)
     for words in (
-        "Capture the stacks, then restart the ranks: nothing happens by itself.",
-        "Capture stacks …",
+        "Rank 2 on host-0 hangs in load_batch after step 58; 3 ranks wait",
+        "Restart the ranks: nothing restarts them by itself.",
         "Restart …",
         "Unresolved",
-        "No stacks to copy. Not captured yet.",
+        "training/train.py:41",
         f"11.0{SPACE}s when detected, limit 10{SPACE}s",
         " of all 4 ranks",
     ):
         assert words in shown
     assert shown.count("by itself") == 1
     assert "only records" not in shown
-    for untrue in ("Capturing stacks", "Decide", "No stacks yet", "Action taken"):
+    for untrue in ("Capturing stacks", "Decide", "No stacks", "Action taken", "Capture stacks …"):
         assert untrue not in shown
+
+
+@pytest.mark.parametrize(
+    ("scene", "why", "todo"),
+    [
+        (
+            Scene(on_hang="log", launchers=False),
+            "Not captured: no launcher of Rankwatch runs this job, so it can only be watched.",
+            "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",
+        ),
+        (
+            Scene(on_hang="log", observe_only=True),
+            "Not captured: observe-only is on.",
+            "Capture the stacks, then restart the ranks: nothing happens by itself.",
+        ),
+    ],
+    ids=["no launcher", "observe-only"],
+)
+def test_where_no_stacks_are_taken_it_is_stated_why(page: Page, scene: Scene, why: str, todo: str) -> None:
+    shown = verdict_of(page, scene.run(60).hang(2).until_found().run(60))
+    assert why in shown
+    assert todo in shown
+    assert "hangs in its step after step 58" in shown
 
 
 def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page: Page) -> None:

@@ -110,12 +110,12 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     """The action that may be taken when ``wanted`` is the policy's, and why."""
-    if wanted is Action.LOG:
-        return Action.LOG, "the policy only records"
     if not nodes.acting(job):
         return Action.LOG, NO_LAUNCHER
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"
+    if wanted is Action.LOG:
+        return Action.LOG, "the policy only records"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
     return wanted, f"the policy is to {_words(wanted)}"
@@ -226,7 +226,7 @@ def _new_incident(
 
 
 def _captures(job: Job) -> bool:
-    """Whether the stacks of ranks that hang are captured: also if the policy only records, which does them no harm."""
+    """Whether the stacks of ranks that hang are captured: also if the policy only records, since it does no harm."""
     return bool(nodes.acting(job)) and not job.policy.observe_only
 
 
