@@ -20,4 +20,4 @@ def with_figures(culprit: Culprit, columns: RankColumns) -> str:
         return culprit.reason
     least, most = int(progress_R[ahead_R].min()), int(progress_R[ahead_R].max())
     theirs = str(least) if least == most else f"{least} to {most}"
-    return f"{culprit.reason}: its progress counter is at {own}, theirs at {theirs}"
+    return f"{culprit.reason} (progress {own}, theirs {theirs})"
