@@ -26,6 +26,7 @@ from torch.distributed import PrefixStore as PrefixStore  # type: ignore[attr-de
 from torch.distributed import Store as Store  # type: ignore[attr-defined]
 from torch.distributed import TCPStore as TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsSpecs
 from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
@@ -115,6 +116,13 @@ def second_connection(store: Store) -> Store:
 def missing_attributes(agent: Any) -> list[str]:
     """Names of :data:`PRIVATE_ATTRIBUTES` that a constructed agent lacks."""
     return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]
+
+
+def redirected_into(specs: LogsSpecs) -> str:
+    """The folder into which torch redirects the output of ranks; empty: it redirects none, or not known."""
+    chosen = [getattr(specs, name, None) for name in ("_redirects", "_tee")]
+    redirects = any(any(each.values()) if isinstance(each, dict) else each for each in chosen)
+    return str(specs.root_log_dir) if redirects else ""
 
 
 def prewarm_complaint(handler: type[Any] = SubprocessHandler) -> str | None:

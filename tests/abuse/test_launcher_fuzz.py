@@ -40,6 +40,7 @@ STACK: Final = {
     "rank": 0, "pid": 1, "method": "py-spy", "frames": [FRAME], "collectives": [GROUP], "error": "",
     "usage": {"seconds": 1.0, "looks": 2}, "process_state": "alive",
 }  # fmt: skip
+LOG: Final = {"rank": 0, "stream": "stderr", "host": "h", "path": "/l", "lines": ["boom"], "shared": True}
 SEEN: Final = {"rank": 0, "pid": 1, "process_state": "stopped", "pulse_age": 1.0, "open_sections": {"step": 9.0}}
 EVENT: Final = {
     "node": "first",
@@ -56,7 +57,10 @@ MESSAGES: Final[dict[str, dict[str, Any]]] = {
         "policy": {"section_timeouts": {"step": 5.0}}, "facts": {"torch": "2.6"},
         "ft_state": {"current_timeouts": {"section": {"section": {"step": 9.0}, "calculated_sections": ["step"]}}},
     },
-    "evidence": {"node": "first", "attempt": 1, "incident_id": "open", "stacks": [STACK], "age": 0.5, "seconds": 0.1},
+    "evidence": {
+        "node": "first", "attempt": 1, "incident_id": "open", "stacks": [STACK], "logs": [LOG], "age": 0.5,
+        "seconds": 0.1,
+    },
     "process-events": {"events": [EVENT]},
     "observations": {"node": "first", "attempt": 1, "ranks": [SEEN], "age": 0.0, "role": "active"},
     "acks": {"node": "first", "state": "refused", "detail": "no", "max_iteration": 5},

@@ -39,7 +39,9 @@ def test_a_crash_is_named_and_restarted(watched: Training) -> None:
 
 
 def test_the_exception_that_ended_a_rank_is_its_reason_and_its_traceback_is_evidence(watched: Training) -> None:
-    launcher = watched.run(script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exception")
+    kept = watched.folder / "rank-logs"
+    flags = ("--log-dir", str(kept), "--redirects", "2")
+    launcher = watched.run(*flags, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exception")
     assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert_blamed(incident, 1, "dead")
@@ -49,6 +51,11 @@ def test_the_exception_that_ended_a_rank_is_its_reason_and_its_traceback_is_evid
     (traceback,) = [group for group in incident["stack_groups"] if group["ranks"] == [1]]
     assert (traceback["method"], traceback["is_culprit"]) == ("traceback", True)
     assert "train" in functions(traceback)
+    (log,) = [log for log in incident["logs"] if log["stream"] == "stderr"]
+    (file,) = kept.glob("*/attempt_0/1/stderr.log")
+    assert (log["rank"], log["host"], log["path"]) == (1, HOST, str(file))
+    assert any(line.endswith(f"InjectedFaultError: injected on rank 1 in step {FAULT}") for line in log["lines"])
+    assert log["lines"] == [line for line in file.read_text().splitlines() if line.strip()][-len(log["lines"]) :]
 
 
 @pytest.fixture

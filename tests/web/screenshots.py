@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from monitor.core.scene import Scene
+from monitor.core.scene import LOGS, Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.job import Job
 from support.browser import installed_browser
@@ -86,7 +86,8 @@ class View(NamedTuple):
 
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
-    scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, **policy)  # type: ignore[arg-type]
+    facts = {"rank_logs": LOGS}
+    scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, facts=facts, **policy)  # type: ignore[arg-type]
     scene.job.performance._grow(16)
     scene.job.performance.layout.data_R[:16] = np.arange(16) // 8
     scene.job.performance.layout.tensor_R[:16] = np.arange(16) % 8

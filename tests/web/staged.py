@@ -10,7 +10,7 @@ from typing import Any
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.views import digest, group_view, headline, job_view, named_hosts, node_view
+from rankwatch_monitor.core.views import digest, group_view, headline, job_view, named_hosts, node_view, rank_logs
 from web.scripted_monitor import LEGEND, Script
 
 
@@ -45,6 +45,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
                 **headline.shown(each),
                 "stack_groups": job_view.stack_groups(each),
                 "stack_errors": [],
+                **rank_logs.shown(job, each),
                 "collectives": [],
             }
         for dimension in node_view.DIMENSIONS:

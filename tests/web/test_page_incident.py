@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from monitor.core.scene import Scene
+from monitor.core.scene import LOGS, Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.web import static_folder
@@ -176,19 +176,42 @@ def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None
     scene = Scene(on_hang="log").run(60).hang(2).until_found().run(60)
     shown = verdict_of(page, scene)
     for words in (
-        "Capture the stacks, then restart the ranks: nothing happens by itself.",
-        "Capture stacks …",
+        "Rank 2 on host-0 hangs in load_batch after step 58; 3 ranks wait",
+        "Restart the ranks: nothing restarts them by itself.",
         "Restart …",
         "Unresolved",
-        "No stacks to copy. Not captured yet.",
+        "training/train.py:41",
         f"11.0{SPACE}s when detected, limit 10{SPACE}s",
         " of all 4 ranks",
     ):
         assert words in shown
     assert shown.count("by itself") == 1
     assert "only records" not in shown
-    for untrue in ("Capturing stacks", "Decide", "No stacks yet", "Action taken"):
+    for untrue in ("Capturing stacks", "Decide", "No stacks", "Action taken", "Capture stacks …"):
         assert untrue not in shown
+
+
+@pytest.mark.parametrize(
+    ("scene", "why", "todo"),
+    [
+        (
+            Scene(on_hang="log", launchers=False),
+            "Not captured: no launcher of Rankwatch runs this job, so it can only be watched.",
+            "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",
+        ),
+        (
+            Scene(on_hang="log", observe_only=True),
+            "Not captured: observe-only is on.",
+            "Capture the stacks, then restart the ranks: nothing happens by itself.",
+        ),
+    ],
+    ids=["no launcher", "observe-only"],
+)
+def test_where_no_stacks_are_taken_it_is_stated_why(page: Page, scene: Scene, why: str, todo: str) -> None:
+    shown = verdict_of(page, scene.run(60).hang(2).until_found().run(60))
+    assert why in shown
+    assert todo in shown
+    assert "hangs in its step after step 58" in shown
 
 
 def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page: Page) -> None:
@@ -299,3 +322,35 @@ def test_settings_of_the_policy_are_in_groups_with_the_rare_ones_folded(
     expect(policy.get_by_label("learned_factor")).to_be_hidden()
     policy.get_by_label("Find").fill("learned")
     expect(policy.get_by_label("learned_factor")).to_be_visible()
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_the_last_lines_of_a_rank_that_crashed_stand_below_its_exception(page: Page, logged: bool) -> None:
+    error, facts = "RuntimeError: device-side assert", {} if logged else {"log": "/logs/gpt.log"}
+    scene = Scene(4, facts=facts).run(20)
+    scene = scene.crash(2, error) if logged else scene.die(2, exit_code=1, message=error)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        log = page.locator(".ranklog", has_text="Log of rank 2")
+        command = f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/2/stderr.log" if logged else "tail -n 200 /logs/gpt.log"
+        expect(log.get_by_role("button", name=f"Copy {command}")).to_be_visible()
+        if not logged:
+            expect(log).to_contain_text("No line of its output was received.")
+            expect(log.get_by_role("button", name="Copy log")).to_have_count(0)
+            return
+        expect(log.locator("pre")).to_contain_text(re.compile(f"step \\d+ loss .*Traceback .*{error}$", re.DOTALL))
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        log.get_by_role("button", name="Copy log").click()
+        expect(log.get_by_text("Copied", exact=True)).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == log.locator("pre").inner_text()
+
+
+def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> None:
+    scene = Scene(4, hosts=2, facts={"rank_logs": LOGS}).run(20).hang(2)
+    scene.startup = 60
+    scene.until_found().until(lambda: scene.incident.phase is Phase.RECOVERING)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text("read the logs of attempt 2")
+        expect(todo.locator(".run")).to_contain_text(f"On host-1:tail -n 200 {LOGS}/*/attempt_*/0/std*.log")

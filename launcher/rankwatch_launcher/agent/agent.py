@@ -28,13 +28,14 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
-from rankwatch.contract.messages import Directive, RankStack
+from rankwatch.contract.messages import Directive, RankLog, RankStack
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.agent import attempt_end, workers
 from rankwatch_launcher.agent.graceful_stop import GracefulStop
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
 from rankwatch_launcher.agent.processes import RankExit, RankExits, RankProcesses
+from rankwatch_launcher.agent.rank_log import logs_of
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
@@ -387,10 +388,12 @@ class Agent(LocalElasticAgent):
         decision = store.end_attempt(
             self._attempt, proposed, by=self.node.name, budget=self._budget(), steps=self.node.steps()
         )
+        logs = self._logs()  # before this launcher writes to the same file
         self._announce(decision)
         if decision.fault and not (proposed.incident is not None and self.node.captured(proposed.incident)):
             deadline = self._directive.deadline if self._directive is not None else CRASH_CAPTURE_SECONDS
-            self.node.capture(deadline, incident=proposed.incident, last=True, exited=self._tracebacks())
+            exited = self._tracebacks()
+            self.node.capture(deadline, incident=proposed.incident, last=True, exited=exited, logs=logs)
         self._kill(decision)
         self._acknowledge(proposed, decision)
         if decision.verdict == RESTART:
@@ -408,6 +411,11 @@ class Agent(LocalElasticAgent):
             if (error := self._exits.error(process, self._pcontext)) is not None:
                 ended[process.rank] = error.stack(process.rank, process.pid)
         return tuple(ended.values())
+
+    def _logs(self) -> tuple[RankLog, ...]:
+        """The ends of the logs of ranks that crashed."""
+        crashed = attempt_end.by_cause(self._exits.errors())
+        return logs_of(crashed, self._pcontext, self.node.hostname, self.node.launchers) if crashed else ()
 
     def _announce(self, decision: AttemptDecision) -> None:
         if decision.verdict == RESTART:

@@ -28,6 +28,7 @@ from rankwatch_launcher import torch_compat
 from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.agent import Agent
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
+from rankwatch_launcher.agent.rank_log import log_facts
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
@@ -101,7 +102,8 @@ class Launcher:
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
         node.launchers = self._config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
-        node.facts = versions | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        logs = log_facts(torch_compat.redirected_into(_present(self._config.logs_specs)))
+        node.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         try:
             failures = self._run_job(node, entrypoint, arguments)
         finally:

@@ -21,6 +21,7 @@ from rankwatch.contract.messages import (
     Evidence,
     NodeRegistration,
     ProcessEvent,
+    RankLog,
     RankRequest,
     RankStack,
     RunClaim,
@@ -297,8 +298,9 @@ class Node:
         directive: int | None = None,
         last: bool = False,
         exited: Sequence[RankStack] = (),
+        logs: tuple[RankLog, ...] = (),
     ) -> int:
-        """Capture the stacks of the live ranks and post them, with the tracebacks of those that ``exited``.
+        """Capture the stacks of the live ranks and post them, with tracebacks and logs of those that ``exited``.
 
         Returns how many stacks were read. One capture at a time.
         """
@@ -318,9 +320,8 @@ class Node:
             current.captured.add(incident)
         finally:
             self._capturing.release()
-        evidence = Evidence(
-            self.name, current.number, incident, stacks, directive, seconds=round(time.monotonic() - began, 3)
-        )
+        seconds = round(time.monotonic() - began, 3)
+        evidence = Evidence(self.name, current.number, incident, stacks, directive, seconds, logs=logs)
         taken, spread = time.monotonic(), 0.0 if last else evidence_spread(self.launchers)
         self.link.post(
             "evidence",

@@ -403,4 +403,5 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
         if incident.attempt != job.attempt or not incident.undecided:
             return  # the ranks go on, or are about to end
         proof.record(job.columns, evidence.stacks, at)
-    transition(incident, EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look), now)
+    received = EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs))
+    transition(incident, received, now)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, Proof, VerdictKind
-from rankwatch.contract.messages import Evidence
+from rankwatch.contract.messages import Evidence, RankLog
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 
@@ -97,6 +97,8 @@ class Incident:
     heard_nodes: set[str] = field(default_factory=set)
     """Launchers whose stacks have arrived."""
     stacks: Stacks = field(default_factory=Stacks)
+    logs: tuple[RankLog, ...] = ()
+    """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
 
     @property
     def elective(self) -> bool:
@@ -139,7 +141,7 @@ class Incident:
         return self.phase is not Phase.CLOSED
 
     def to_json(self) -> dict[str, Any]:
-        """The incident as the API returns it, without its stacks."""
+        """The incident as the API returns it, without its stacks and logs."""
         return {
             "id": self.id,
             "job_id": self.job_id,

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
-from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rankings
+from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.http.unchanged import answer
@@ -120,6 +120,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
                 for failure in incident.stacks.failures()
                 for rank in failure.ranks
             ],
+            **rank_logs.shown(monitor.job(job_id), incident),
             "collectives": [
                 {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],

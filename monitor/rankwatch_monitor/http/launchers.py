@@ -107,12 +107,13 @@ class LauncherMessages:
         self.monitor.submit(job_id, clean(observation))
 
     def evidence(self, job_id: str, captured: Evidence) -> None:
-        """Apply the stacks of a node's ranks; the core keeps as many as its limits allow."""
+        """Apply the stacks and logs of a node's ranks; the core keeps as many as its limits allow."""
         job = self.monitor.job(job_id)
-        _check_ranks([stack.rank for stack in captured.stacks], self._top_rank)
+        ranks = [*(stack.rank for stack in captured.stacks), *(log.rank for log in captured.logs)]
+        _check_ranks(ranks, self._top_rank)
         known_node(job, captured.node)
         check_evidence(captured, self._longest)
-        self.monitor.submit(job_id, captured)
+        self.monitor.submit(job_id, replace(captured, logs=tuple(log.bounded() for log in captured.logs)))
 
     def registration(self, job_id: str, registration: NodeRegistration) -> None:
         """Check a registration."""

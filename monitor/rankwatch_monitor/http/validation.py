@@ -22,7 +22,8 @@ DEEPEST: Final = 8
 NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
 """Names that are shown and logged: no control characters."""
 LONG_TEXTS: Final = (
-    "reason", "role_reason", "message", "detail", "error", "file", "function", "group", "operation", "calls",
+    "reason", "role_reason", "message", "detail", "error", "file", "function", "group", "operation", "calls", "path",
+    "lines",
 )  # fmt: skip
 """Fields with sentences and paths, which may be longer than names."""
 LONGER: Final = 64

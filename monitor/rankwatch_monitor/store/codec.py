@@ -16,7 +16,16 @@ from rankwatch.contract.enums import (
     ProcessState,
     VerdictKind,
 )
-from rankwatch.contract.messages import Collective, Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
+from rankwatch.contract.messages import (
+    Collective,
+    Directive,
+    Frame,
+    NodeRegistration,
+    ProcessEvent,
+    RankLog,
+    RankStack,
+    read,
+)
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
@@ -165,6 +174,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "culprits": [c._asdict() for c in body["culprits"]],
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
+            "logs": [asdict(log) for log in body["logs"]],
         }
 
     return encode
@@ -180,6 +190,7 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     for name in ("affected", "aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
+    body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body.get("logs", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return read(Incident, body)

@@ -92,6 +92,19 @@ def action_line(incident: Mapping[str, Any]) -> str:
     return f"{label}: {what}" + (f"; {incident['action_reason']}" if incident["action_reason"] else "")
 
 
+def log_lines(log: Mapping[str, Any], indent: str) -> list[str]:
+    """The log of a failed rank, as the API has it: what it is, its last lines, and what shows the whole of it."""
+    on = f" on {log['host']}" if log["host"] else ""
+    of = f", {log['stream']}" if log["stream"] else ""
+    place, text = log["place"], log["text"]
+    lines = wrapped(printable(f"rank {log['rank']}{on}{of}: {text[:1].lower()}{text[1:]}"), indent)
+    lines += [f"{indent}  | {printable(line)}" for line in log["lines"]]
+    if place["command"]:
+        where = f"on {place['host']}: " if place["host"] else ""
+        lines.append(printable(f"{indent}  the whole log, {where}{place['command']}"))
+    return lines
+
+
 def printable(line: str) -> str:
     """The line with unprintable characters replaced."""
     # Names are untrusted: a host called "\x1b[2J" must not clear the screen.

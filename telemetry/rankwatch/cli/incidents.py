@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when, without_repeated
+from rankwatch.cli.formatting import count, duration, log_lines, printable, ranks, spaced, when, without_repeated
 from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
@@ -103,7 +103,8 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
         by_error.setdefault(each["error"] or "without a reason", []).append(each["rank"])
     for words, members in list(by_error.items())[:SHOWN_ERRORS]:
         lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
-    return lines + _collectives(incident, terminal)
+    logs = [line for log in incident.get("logs") or () for line in ("", *log_lines(log, "  "))]
+    return lines + (["", "LOGS of the ranks that failed", *logs[1:]] if logs else []) + _collectives(incident, terminal)
 
 
 def _row(row: Json) -> list[Cell]:

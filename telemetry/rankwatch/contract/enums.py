@@ -131,6 +131,7 @@ class Action(StrEnum):
     """Actions on an incident, by policy or on request of a person."""
 
     LOG = "log"
+    """Record it, with stacks; a straggler without them."""
     CAPTURE = "capture"
     RESTART = "restart"
     RESTART_EXCLUDING_NODE = "restart_excluding_node"

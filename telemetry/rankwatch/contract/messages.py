@@ -7,10 +7,11 @@ that a newer peer added. Times are given as ages in seconds, never as clock read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Final, TypeVar
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState
+from rankwatch.contract.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +245,34 @@ class RankStack:
     """Of a watch: what its processes did; None: they were looked at once."""
 
 
+LOG_LINES: Final = 20
+"""Lines of a log that are sent and kept, the last ones."""
+LOG_LINE: Final = 300
+"""Characters of one of them."""
+LOGGED_RANKS: Final = 8
+"""Failed ranks of one incident whose logs are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """The end of a file that the output of a failed rank went to."""
+
+    rank: int
+    stream: str
+    """``stderr`` or ``stdout``."""
+    host: str
+    path: str
+    """Of the whole log, on that host."""
+    lines: tuple[str, ...] = ()
+    shared: bool = False
+    """The launcher's own output goes there, and that of its other ranks."""
+
+    def bounded(self) -> RankLog:
+        """It with the lines that are kept, which no terminal obeys."""
+        lines = (one_line(one_line(line, LOG_LINE), LOG_LINE) for line in self.lines[-LOG_LINES:])
+        return replace(self, stream=one_line(self.stream), path=one_line(self.path), lines=tuple(lines))
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """``POST /jobs/{id}/evidence``: the stacks of one node's ranks, taken before anything was killed."""
@@ -259,6 +288,8 @@ class Evidence:
     """Seconds since it was taken."""
     look: int = 0
     """Of a watch: which look at the ranks it is, from 1; 0: stacks that were asked for once."""
+    logs: tuple[RankLog, ...] = ()
+    """Of a crash: the logs of the first ranks of this node that failed."""
 
 
 T = TypeVar("T")

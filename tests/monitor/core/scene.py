@@ -8,7 +8,7 @@ What a rank reports, and what is seen of it, is the simulator's model of a proce
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from rankwatch.contract.messages import (
     NodeObservation,
     NodeRegistration,
     ProcessEvent,
+    RankLog,
     RankStack,
 )
 from rankwatch.contract.policy import Policy
@@ -39,6 +40,8 @@ from rankwatch_monitor.store import codec
 LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
 RAISING = (Frame("training_step", TRAIN, 57), Frame("main", TRAIN, 91))
 REDUCING = (Frame("all_reduce", TORCH, 2800), Frame("train_step", TRAIN, 60), Frame("main", TRAIN, 91))
+LOGS = "/logs/gpt"
+"""Folder of the ranks' logs."""
 OBSERVED = (FaultKind.STOP, FaultKind.GIL)
 """Faults whose ranks are reported by their launcher."""
 
@@ -94,6 +97,7 @@ class Scene:
         interval: int = 1,
         reports_durations: bool = False,
         saves: bool = False,
+        facts: Mapping[str, str] | None = None,
         **policy: Any,
     ) -> None:
         self.now = 1_000_000.0
@@ -131,7 +135,8 @@ class Scene:
         self.ranks: list[Rank] = []
         if launchers:
             for node in self.nodes:
-                self.submit(NodeRegistration(node, node.replace("node", "host"), 10, ranks // hosts, "gpt"))
+                host = node.replace("node", "host")
+                self.submit(NodeRegistration(node, host, 10, ranks // hosts, "gpt", facts=facts or {}))
         self.launch()
 
     # Reading ----------------------------------------------------------------------------------------------------------
@@ -301,8 +306,19 @@ class Scene:
         dead = self.ranks[rank]
         traceback = RankStack(rank, dead.identity.pid, "traceback", frames, ProcessState.EXITED, error)
         for node in self.nodes:
-            self.send_evidence(node, stacks=(*((traceback,) if node == dead.node else ()), *self.stacks(node)))
+            of_dead = node == dead.node
+            stacks = (*((traceback,) if of_dead else ()), *self.stacks(node))
+            self.send_evidence(node, stacks=stacks, logs=(self.log(rank, error, frames),) if of_dead else ())
         return self
+
+    def log(self, rank: int, error: str, frames: tuple[Frame, ...] = RAISING) -> RankLog:
+        """The end of what a rank printed, in torch's folder for it."""
+        dead = self.ranks[rank]
+        steps = [f"step {step} loss {4 - step / 1000:.3f}" for step in range(dead.reached - 5, dead.reached + 1)]
+        raised = [f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in reversed(frames)]
+        lines = (*steps, "Traceback (most recent call last):", *raised, error)
+        path = f"{LOGS}/gpt_x7k2/attempt_{self.attempt - 1}/{dead.identity.local_rank}/stderr.log"
+        return RankLog(rank, "stderr", dead.identity.host, path, lines)
 
     def ages(self, seconds: float) -> Scene:
         """What is open now was opened that much longer ago."""

@@ -65,6 +65,7 @@ def registration(job: str, *words: str, **of: Any) -> BadCall:
     return call("POST", f"/api/v1/jobs/{job}/nodes", content, 422, *words)
 
 
+LOG = {"rank": 0, "stream": "stderr", "host": "h", "path": "/l", "lines": ["x"]}
 STACK = {"rank": 0, "pid": 1, "method": "py-spy", "frames": [], "process_state": "alive"}
 CAPTURED = {"node": NODE, "attempt": 0, "incident_id": None}
 BEAT = {"node": "stranger", "attempt": 0, "ranks": []}
@@ -172,6 +173,12 @@ BAD_CALLS = {
     ),
     "stacks of a rank beyond the limit": call(
         "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [STACK | {"rank": 10**6}]}, 422, "rank", "131071"
+    ),
+    "log of a rank beyond the limit": call(
+        "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [], "logs": [LOG | {"rank": 10**6}]}, 422, "rank", "131071"
+    ),
+    "log without a path": call(
+        "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [], "logs": [{"rank": 0, "stream": "stderr"}]}, 422, "path"
     ),
     "stacks without ranks": call(
         "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [{"pid": 1, "method": ""}]}, 422, "rank"

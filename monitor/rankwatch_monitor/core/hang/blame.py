@@ -62,6 +62,7 @@ from rankwatch_monitor.core.ranks import (
     live_ranks,
 )
 
+WITHIN_STEP = "behind within the same step"
 ABORTED = "its process was killed by SIGABRT"
 TICK_LOST = 3.0
 """Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""
@@ -319,7 +320,7 @@ def _by_progress(columns: RankColumns, odd: set[int], *, shed: bool) -> tuple[Cu
         behind = ranks[behind_R & np.isin(ranks, list(odd))]  # the others are behind because they wait themselves
         others = len(ranks) - len(behind)
     steps = int(iteration_R[last] - iteration_R[first])
-    gap = f"is {steps} {'step' if steps == 1 else 'steps'} behind" if steps else "is behind within the same step"
+    gap = f"is {steps} {'step' if steps == 1 else 'steps'} behind" if steps else f"is {WITHIN_STEP}"
     if not steps and _between_steps(columns, ranks, behind):
         gap = "has not begun the step that the others are in"
     wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"

@@ -110,12 +110,12 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     """The action that may be taken when ``wanted`` is the policy's, and why."""
-    if wanted is Action.LOG:
-        return Action.LOG, "the policy only records"
     if not nodes.acting(job):
         return Action.LOG, NO_LAUNCHER
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"
+    if wanted is Action.LOG:
+        return Action.LOG, "the policy only records"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
     return wanted, f"the policy is to {_words(wanted)}"
@@ -141,7 +141,8 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
             stop_step = agreed_stop_step(max(furthest, job.refused_step or -1), job.steps_per_second or 0.0)
             job.refused_step = None
     exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
-    watch = WATCH_SECONDS if command is Command.CAPTURE and not incident.confirmed else 0.0
+    watches = command is Command.CAPTURE and not incident.confirmed and incident.action is not Action.LOG
+    watch = WATCH_SECONDS if watches else 0.0
     directive = job.new_directive(
         kind,
         incident.reason,
@@ -183,7 +184,7 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     confirmed = any(v.source.acts_at_once for v in verdicts)
     incident = _new_incident(job, verdicts[0].kind, now, confirmed=confirmed)
     by_launchers = left_to_launchers(verdicts)
-    captures = not by_launchers and allowed_action(job, job.policy.on_hang)[0] is not Action.LOG
+    captures = not by_launchers and _captures(job)
     diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
     if by_launchers:
         if diagnosis is not None and all(c.reason == ABORTED for c in diagnosis.culprits):
@@ -224,13 +225,23 @@ def _new_incident(
     return incident
 
 
-def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> machine.Recorded | machine.Decided:
+def _captures(job: Job) -> bool:
+    """Whether the stacks of ranks that hang are captured: also if the policy only records, since it does no harm."""
+    return bool(nodes.acting(job)) and not job.policy.observe_only
+
+
+def _decision(
+    job: Job, incident: Incident, diagnosis: Diagnosis | None
+) -> machine.Recorded | machine.RecordedWithStacks | machine.Decided:
     """The policy's action on a hang."""
     action, why = allowed_action(job, job.policy.on_hang)
     if not incident.confirmed:
         window = f"{job.policy.confirmation_window:g} s have shown no progress, or "
         why += f", once {'' if incident.kind is VerdictKind.STALLED else window}repeated samples of the ranks prove it"
-    return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
+    if action is not Action.LOG:
+        return machine.Decided(action, why, diagnosis)
+    takes = incident.phase is Phase.DETECTED and not incident.stacks and _captures(job)
+    return machine.RecordedWithStacks(why, diagnosis) if takes else machine.Recorded(why, diagnosis)
 
 
 def _no_restart(job: Job) -> str:

@@ -11,6 +11,7 @@ caller makes the directive, since numbers and deadlines belong to the job.
 event                 in phase                             if                next phase    command
 ====================  ===================================  ================  ============  =========
 Recorded              detected confirming                                    detected
+RecordedWithStacks    detected                                               capturing     capture
 Decided               detected                                               capturing     capture
 Decided               confirming                                             confirming
 LeftToLaunchers       detected capturing confirming                          acting
@@ -43,13 +44,13 @@ EvidenceReceived      any                                                    (sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
-from rankwatch.contract.messages import RankStack
+from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
@@ -74,6 +75,13 @@ class Diagnosis(NamedTuple):
 
 class Recorded(NamedTuple):
     """Nothing may be done about it, or the policy only records."""
+
+    why: str
+    diagnosis: Diagnosis | None = None
+
+
+class RecordedWithStacks(NamedTuple):
+    """The policy only records: stacks are captured, and nothing else is done."""
 
     why: str
     diagnosis: Diagnosis | None = None
@@ -221,10 +229,12 @@ class EvidenceReceived(NamedTuple):
     at: float
     look: int = 0
     """Of a watch: they were not asked for by a capture."""
+    logs: tuple[RankLog, ...] = ()
 
 
 Event = (
     Recorded
+    | RecordedWithStacks
     | Decided
     | LeftToLaunchers
     | Ordered
@@ -264,7 +274,7 @@ _CAPTURING, _ACTING = (Phase.CAPTURING,), (Phase.ACTING,)
 GUARDS: Final[dict[str, Callable[[Incident], bool]]] = {
     "": lambda _: True,
     "elective capture": lambda incident: incident.action is Action.CAPTURE and incident.elective,
-    "only captures": lambda incident: incident.action is Action.CAPTURE,
+    "only captures": lambda incident: incident.action in (Action.LOG, Action.CAPTURE),
     "confirmed": lambda incident: incident.confirmed,
     "suspected": lambda incident: not incident.confirmed,
 }
@@ -282,6 +292,7 @@ class Row(NamedTuple):
 
 TABLE: Final = (
     Row(Recorded, (Phase.DETECTED, Phase.CONFIRMING), "", Phase.DETECTED),
+    Row(RecordedWithStacks, (Phase.DETECTED,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Decided, (Phase.DETECTED,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Decided, (Phase.CONFIRMING,), "", Phase.CONFIRMING),
     Row(LeftToLaunchers, (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING), "", Phase.ACTING),
@@ -340,7 +351,7 @@ def _row(incident: Incident, event: Event) -> Row:
 def _write(incident: Incident, event: Event, now: float) -> str | None:
     """Write the fields; return the message for the log, empty when there is nothing to log, None when unchanged."""
     match event:
-        case Recorded(why, diagnosis):
+        case Recorded(why, diagnosis) | RecordedWithStacks(why, diagnosis):
             return _decide(incident, Action.LOG, why, diagnosis, now)
         case Decided(action, why, diagnosis):
             return _decide(incident, action, why, diagnosis, now)
@@ -481,12 +492,21 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
 def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
     for stack in evidence.stacks:
         incident.stacks.add(stack)
+    if evidence.logs:
+        _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
     if evidence.look:
         return
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
         _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
     incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
+
+
+def kept_logs(received: Sequence[RankLog], culprits: Sequence[int]) -> tuple[RankLog, ...]:
+    """The logs that an incident keeps: those of its culprits first, then in the order of arrival."""
+    ranks = sorted(dict.fromkeys(log.rank for log in received), key=lambda rank: rank not in culprits)[:LOGGED_RANKS]
+    newest = {(log.rank, log.path): log for log in received if log.rank in ranks}
+    return tuple(sorted(newest.values(), key=lambda log: ranks.index(log.rank)))
 
 
 def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+LINES: Final = 200
+"""Of a log that are shown."""
 
 
 def reach(host: str, *, slurm: bool = False) -> str:
@@ -41,8 +45,24 @@ def log(facts: Mapping[str, str]) -> str:
             return f"scontrol show job {shlex.quote(facts['slurm_job_id'])} | grep -E 'StdOut|StdErr'"
         case "kubernetes" if "kubernetes_pod" in facts:
             pod = shlex.quote(facts["kubernetes_pod"])
-            return " ".join(filter(None, ("kubectl logs", _namespace(facts), pod, "--tail 200")))
+            return " ".join(filter(None, ("kubectl logs", _namespace(facts), pod, f"--tail {LINES}")))
     return ""
+
+
+def tail(facts: Mapping[str, str], local_rank: int = -1) -> str:
+    """Show the end of what the ranks of a launcher print, on its host; empty: it goes into no file.
+
+    ``local_rank``: of one rank, where each has a file of its own; -1: of all.
+    """
+    if "rank_logs" in facts:  # torch's folders: run, attempt, local rank
+        one = "*" if local_rank < 0 else str(local_rank)
+        return f"tail -n {LINES} {shlex.quote(facts['rank_logs'])}/*/attempt_*/{one}/std*.log"
+    return tail_of(facts["log"]) if "log" in facts else ""
+
+
+def tail_of(path: str) -> str:
+    """Show the end of a file, on its host."""
+    return f"tail -n {LINES} {shlex.quote(path)}"
 
 
 def gpu(selector: str = "") -> str:

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.views import downtime, ended, headline, rankings
 from rankwatch_monitor.core.views.awaited import awaited
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
+from rankwatch_monitor.core.views.lag import with_figures
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
@@ -271,7 +272,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     incident = job.open_incident
     reasons = {}
     if incident is not None and incident.attempt == job.attempt:
-        reasons = {c.rank: headline.uncertain(incident, c.reason) for c in incident.culprits}
+        reasons = {c.rank: headline.uncertain(incident, with_figures(c, columns)) for c in incident.culprits}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, host_commands
+from rankwatch_monitor.core.views import ended, host_commands, rank_logs
 from rankwatch_monitor.core.views.ended import Repeated
 
 
@@ -76,5 +76,7 @@ def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
 
 def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:
     where = "" if step is None else f" around step {step}"
-    facts = next((node.registration.facts for node in job.nodes.values() if node.registration.host == host), {})
-    return Step(f"Read what rank {rank} logged{where}.", host_commands.log(facts))
+    place = rank_logs.place_of(job, rank, host)
+    if not place.command:
+        where += f", in the output of the launcher{f' on {host}' if host else ''}"
+    return Step(f"Read what rank {rank} logged{where}.", *place)

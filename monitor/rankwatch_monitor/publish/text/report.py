@@ -12,6 +12,7 @@ from rankwatch.cli.formatting import (
     action_line,
     count,
     duration,
+    log_lines,
     pace,
     percent,
     printable,
@@ -25,7 +26,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views import downtime, job_view, rank_logs
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
 
@@ -144,7 +145,7 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     if incident.outcome:
         lines += wrapped(f"outcome: {incident.outcome}", "    ")
     lines += wrapped(_took(incident), "    ")
-    return lines + _stacks(incident)
+    return lines + _stacks(incident) + _logs(job, incident)
 
 
 def _took(incident: Incident) -> str:
@@ -167,6 +168,10 @@ def _stacks(incident: Incident) -> list[str]:
     for failure in failures[:SHOWN_GROUPS]:
         lines += wrapped(f"{_members(failure.ranks)}: no stack, {failure.error or 'reason unknown'}", "      ")
     return lines
+
+
+def _logs(job: Job, incident: Incident) -> list[str]:
+    return [line for log in rank_logs.of_incident(job, incident) for line in log_lines(log.to_json(), "    ")]
 
 
 def _group(group: dict[str, Any]) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from monitor.core.scene import LOADING, Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import Collective, NodeRegistration, RankStack
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Phase
+from rankwatch_monitor.core.views.headline import headline
 
 CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
     DirectiveKind.CAPTURE,
@@ -177,13 +180,48 @@ def test_ranks_that_go_on_while_their_stacks_are_taken_are_left_alone() -> None:
 # Policies -------------------------------------------------------------------------------------------------------------
 
 
-def test_policy_log_only_records() -> None:
-    scene = Scene(on_hang="log").run(10).hang(2).until_found().run(30)
-    assert scene.issued == []
+@pytest.mark.parametrize("limits", [{}, {"section_timeouts": {}, "reports_durations": True}], ids=["hang", "suspicion"])
+def test_policy_log_takes_stacks_and_only_records(limits: dict[str, Any]) -> None:
+    scene = Scene(on_hang="log", **limits).run(60).hang(2).until_found().run(90)
+    assert [(d.kind, d.watch) for d in scene.issued] == [(CAPTURE, 0.0)]
+    assert len(scene.incident.stacks) == 4
     assert scene.incident.action is Action.LOG
     assert "only records" in scene.incident.action_reason
     assert scene.state == "hung"
+    assert headline(scene.incident).startswith("Rank 2 on host-0 hangs in load_batch")
+    assert len(scene.printed) <= 3, "opened, confirmed, found by its stack: stated once each, not at every tick"
+    scene.resume().run(2)
+    assert len(scene.closings) == 1
+
+
+@pytest.mark.parametrize(
+    ("scene", "why"),
+    [
+        (Scene(on_hang="log", observe_only=True), "observe-only is on"),
+        (Scene(on_hang="log", launchers=False), NO_LAUNCHER),
+    ],
+    ids=["observe-only", "no launcher"],
+)
+def test_policy_log_leaves_the_ranks_alone_where_none_can_or_may_ask_them(scene: Scene, why: str) -> None:
+    scene.run(10).hang(2).until_found().run(30)
+    assert (scene.issued, len(scene.incident.stacks), scene.state) == ([], 0, "hung")
+    assert scene.incident.action_reason == why
     assert len(scene.printed) == 1, "stated once, not at every tick"
+
+
+def test_policy_log_goes_on_when_no_launcher_sends_stacks() -> None:
+    scene = Scene(on_hang="log").run(10)
+    scene.ignored.add(CAPTURE)
+    scene.hang(2).until_found().run(30)
+    assert (scene.incident.phase, scene.incident.timeline.captured) == (Phase.DETECTED, None)
+    assert [d.kind for d in scene.issued] == [CAPTURE]
+
+
+def test_a_policy_that_becomes_restart_is_carried_out_after_stacks_were_taken() -> None:
+    scene = Scene(on_hang="log").run(10).hang(2).until_found().run(5)
+    scene.submit(PolicyChanged(scene.job.policy.changed({"on_hang": "restart"})))
+    scene.run(5)
+    assert [d.kind for d in scene.issued] == [CAPTURE, CAPTURE, RESTART]
 
 
 def test_policy_capture_takes_stacks_and_leaves_the_ranks_alone() -> None:

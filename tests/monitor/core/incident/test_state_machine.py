@@ -22,6 +22,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
     for event in (
         machine.Recorded("the policy only records"),
         machine.Decided(Action.RESTART, "the policy is to restart"),
+        machine.RecordedWithStacks("the policy only records"),
         machine.LeftToLaunchers(Action.RESTART, "the launchers restart crashed ranks", NOW),
         machine.Ordered(Action.STOP, "an operator ordered stop", 2),
         machine.StacksTaken(),

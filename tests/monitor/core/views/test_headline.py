@@ -80,7 +80,7 @@ def test_the_headline_is_the_culprits_part_of_the_reason(culprits: list[Culprit]
 
 
 def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_launcher_none_is_ordered() -> None:
-    scene = Scene(on_hang="log").run(10).hang(2).until_found()
+    scene = Scene(observe_only=True).run(10).hang(2).until_found()
     assert next_action(scene.incident).action is Action.CAPTURE
     scene.order(Action.CAPTURE)
     scene.until(lambda: scene.incident.stacks and scene.incident.phase is Phase.DETECTED)
@@ -182,7 +182,7 @@ def test_without_a_culprit_the_headline_is_the_explanation() -> None:
 
 
 def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its() -> None:
-    scene = Scene(on_hang="log").run(10)
+    scene = Scene(observe_only=True).run(10)
     assert job_view.summary(scene.job, scene.now)["headline"] == ""
     scene.hang(2).until_found()
     expected = "Rank 2 on host-0 hangs in its step after step 8; 3 ranks wait"
@@ -275,7 +275,7 @@ def test_what_to_do_follows_from_the_phase_of_a_restart() -> None:
 
 
 def test_a_hang_that_is_recorded_or_suspected_offers_capture_and_restart_side_by_side() -> None:
-    recorded = next_action(Scene(on_hang="log").run(20).hang(2).until_found().incident)
+    recorded = next_action(Scene(on_hang="log", observe_only=True).run(20).hang(2).until_found().incident)
     assert (recorded.action, recorded.also) == (Action.CAPTURE, (Action.RESTART,))
     suspicion = Scene(section_timeouts={}, reports_durations=True).run(60).hang(2).until_found()
     suspicion.until(lambda: suspicion.incident.phase is Phase.CONFIRMING)

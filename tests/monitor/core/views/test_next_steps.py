@@ -59,7 +59,7 @@ def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None
 def test_a_single_crash_is_read_and_mended() -> None:
     scene = failed("all 3 restarts are used up (--max-restarts)")
     assert steps(scene) == [
-        {"text": "Read what rank 2 logged.", "command": "", "host": ""},
+        {"text": "Read what rank 2 logged, in the output of the launcher on host-1.", "command": "", "host": ""},
         {
             "text": "Remove the cause, then launch the job again: no restart is left in its budget.",
             "command": "",

@@ -47,7 +47,7 @@ def slow() -> Scene:
 @pytest.mark.parametrize(
     ("make", "text", "action", "ranks", "host"),
     [
-        (hung, "Capture the stacks, then restart the ranks", "capture", [], ""),
+        (hung, "Restart the ranks", "restart", [2], ""),
         (quiet, "Check whether node host-1 is up", None, [], "host-1"),
         (lost, "Check with the cluster whether the job still runs", None, [], ""),
         (failed, "Remove the cause, then launch the job again", None, [], ""),

@@ -39,10 +39,12 @@ test("the text has what the page has: headline, next action, culprits, phases, c
     timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],
+    logs: [{ rank: 3, host: "node-0", stream: "stderr", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0" } }],
   }), "http://m/#/jobs/j/incidents/i", 1e9 + 20);
   assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
   for (const part of [
     "Since:    2001-09-09 01:46:40 UTC", "What to do now\nNothing: the restart", "rank 3 on node-0: behind, it has not",
-    "Detect 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)", "http://m/#/jobs/j/incidents/i",
+    "Detect 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)",
+    "Log of rank 3 on node-0\nThe last 2 lines.\n  step 41\n  ValueError: bad shard\nOn node-0: tail /l", "http://m/#/jobs/j/incidents/i",
   ]) assert.ok(text.includes(part), part);
 });

@@ -82,7 +82,8 @@ test("missing stacks have a reason, and are promised only while they are capture
   assert.deepEqual(withoutTraceback(crash, [traceback]).map(({ rank }) => rank), [2]);
   assert.deepEqual(withoutTraceback({ culprits: [{ rank: 2, host: "a", class: "behind", reason: "" }] }, []), []);
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
-  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records" })), "Not captured yet.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records", timeline: decided })), "Not captured: no launcher answered in time.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "observe-only is on, once 60 s have shown no progress" })), "Not captured: observe-only is on.");
   assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
   assert.equal(withoutStacks(some({ phase: "acting", timeline: decided })), "Not captured: no launcher answered in time.");
   assert.equal(withoutStacks(some({ phase: "closed", closed_at: 200 })), "Not captured: nothing was ordered.");

@@ -361,8 +361,29 @@ export interface Collective {
 export interface IncidentDetail extends Incident {
   stack_groups: StackGroup[];
   stack_errors: { rank: number; error: string; process_state?: string }[];
-  /** Absent with older monitors. */
+  /** This one and what follows are absent with older monitors. */
   collectives?: Collective[];
+  logs?: RankLog[];
+  /** What shows the logs of the ranks that run now. */
+  log_place?: Place;
+}
+
+/** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */
+export interface Place {
+  command: string;
+  host: string;
+}
+
+/** The end of a log of a rank that failed. */
+export interface RankLog {
+  rank: number;
+  host: string;
+  /** Empty: nothing was received. */
+  stream: string;
+  lines: string[];
+  /** What the lines are, or why there are none. */
+  text: string;
+  place: Place;
 }
 
 /** One evaluated window of a job, or several merged into one. */

@@ -38,7 +38,7 @@ export function culpritLabel(group: StackGroup, incident: IncidentDetail): strin
 }
 
 export function incidentText(job: JobSummary, incident: IncidentDetail, address: string, now: number): string {
-  const { timeline, culprits, next_action: next, collectives = [] } = incident;
+  const { timeline, culprits, next_action: next, collectives = [], logs = [] } = incident;
   const part = (name: string, rows: readonly string[]) => (rows.length === 0 ? [] : ["", name, ...rows]);
   return [
     incident.headline || incident.reason,
@@ -57,6 +57,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`}`)),
     ...part("Collectives", collectives.map((each) => `${each.group}: ranks ${runs(each.ranks, MANY)} entered ${each.operation} number ${each.enqueued}, completed ${each.completed}`)),
     ...part("Stacks, innermost frame first", [stacksText(incident) || "none"]),
+    ...logs.flatMap(({ rank, host, text, lines, place }) => part(`Log of rank ${rank} on ${host || "unknown node"}`, [text, ...lines.map((line) => `  ${line}`), ...(place.command ? [`${place.host && `On ${place.host}: `}${place.command}`] : [])])),
     "",
   ].join("\n").replaceAll("\u2009", " ");
 }

@@ -230,8 +230,8 @@ export function withoutTraceback({ culprits }: Pick<Incident, "culprits">, group
 export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
   if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
   if (kind === "process_exited") return "No traceback and no stack was received of this crash.";
-  if (action === "log" && closedAt === null && !(kind in REASONS)) return "Not captured yet.";
-  return `Not captured: ${REASONS[kind] ?? (action === "log" ? why || "nothing was ordered" : asked(timeline.decided !== null))}.`;
+  const asks = action !== "log" || (closedAt === null && why.startsWith(ONLY_RECORDS));
+  return `Not captured: ${REASONS[kind] ?? (asks ? asked(timeline.decided !== null) : why.split(", once ")[0] || "nothing was ordered")}.`;
 }
 
 const REASONS: Record<string, string> = {

@@ -1,8 +1,7 @@
 // What to do now about an incident or an ended or lost job: a sentence, the order to confirm, and the section of the runbook.
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
-import type { Incident, JobSummary, NextAction, SlowAction, Step } from "../api/types";
+import type { Incident, JobSummary, NextAction, Place, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
 import { loss, resumesAfter } from "../logic/checkpoint";
 import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
@@ -11,8 +10,7 @@ import { ACTIONS } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
 import type { Windows } from "../live/slow_poll";
-import { copyText } from "./clipboard";
-import { NodeLink } from "./placelinks";
+import { Run } from "./copy";
 import { prepared } from "./selection";
 
 interface Props {
@@ -21,15 +19,18 @@ interface Props {
   windows: Windows;
   /** Seconds that the first attempt took to its first step; null: not known. */
   startup: number | null;
+  /** What shows the logs of the ranks that run now; null: not known. */
+  logs: Place | null;
 }
 
-export function WhatToDo({ job, incident, windows, startup }: Props) {
+export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
   if (!next?.text || (offers.length === 0 && incident.closed_at !== null)) return null;
   const quiet = quietOf(job, incident);
-  const command = quiet === null ? next.command : quiet.command;
+  const waits = quiet === null && reportsDue(job, incident, startup) !== null;
+  const run = { command: quiet === null ? next.command : quiet.command, host: "", ...(waits && logs) };
   const open = (order: Prepared) => {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
@@ -39,7 +40,7 @@ export function WhatToDo({ job, incident, windows, startup }: Props) {
   const underWay = incident.phase === "acting" && restartsRanks(incident);
   const cost = underWay ? loss("The restart", job, asOf.value) : choosable ? loss("A restart", job, asOf.value) : "";
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={cost}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={cost}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -78,19 +79,6 @@ export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: Slo
       <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>
     </ToDo>
-  );
-}
-
-/** A command to copy, to be run on a host; empty: anywhere in the cluster. */
-function Run({ command, host }: { command: string; host: string }) {
-  const [copied, setCopied] = useState("");
-  const copy = async () => setCopied((await copyText(command)) ? "Copied" : "The browser does not allow to copy.");
-  return (
-    <p class="run">
-      {host !== "" && <span>On <NodeLink host={host} />:</span>}<code>{command}</code>
-      <button type="button" aria-label={`Copy ${command}`} onClick={() => void copy()}>Copy</button>
-      <small aria-live="polite">{copied}</small>
-    </p>
   );
 }
 

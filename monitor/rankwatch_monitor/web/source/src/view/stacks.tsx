@@ -7,6 +7,7 @@ import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
+import { RankLogs } from "./ranklogs";
 
 /** Inner frames shown; the rest is folded. */
 const INNER = 14;
@@ -46,6 +47,7 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
           {errors.length > 8 && <li>and {plural(errors.length - 8, "more rank")}</li>}
         </ul>
       )}
+      <RankLogs logs={detail.value?.logs ?? []} />
     </section>
   );
 }
@@ -64,18 +66,18 @@ function Group({ group, shared, blame, tag }: { group: StackGroup; shared: numbe
       {group.note && <p class={group.method === "traceback" ? "exception" : "note"}>{group.note}</p>}
       {group.frames.length === 0 && <p class="note">No frame could be read.</p>}
       <Frames frames={inner} />
-      <Folded frames={own.slice(INNER)} label="frames further out" />
-      <Folded frames={group.frames.slice(own.length)} label="outer frames shared by all" />
+      <Folded frames={own.slice(INNER)} what="frame" label=" further out" />
+      <Folded frames={group.frames.slice(own.length)} what="outer frame" label=" shared by all" />
     </section>
   );
 }
 
-function Folded({ frames, label }: { frames: Frame[]; label: string }) {
+function Folded({ frames, what, label }: { frames: Frame[]; what: string; label: string }) {
   if (frames.length === 0) return null;
   return (
     <details>
       <summary>
-        {frames.length} {label}
+        {plural(frames.length, what)}{label}
       </summary>
       <Frames frames={frames} />
     </details>

@@ -49,7 +49,7 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows, sta
       {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} />
+      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />

@@ -1,0 +1,97 @@
+"""The logs of ranks that failed: the last lines that an incident holds of each, and where the whole of it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import CulpritClass
+from rankwatch.contract.messages import LOGGED_RANKS, RankLog
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import host_commands
+
+KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
+
+
+class Place(NamedTuple):
+    """Where a whole log is: what shows it, on ``host`` or, without one, anywhere in the cluster; empty: unknown."""
+
+    command: str = ""
+    host: str = ""
+
+
+class ShownLog(NamedTuple):
+    """One log of a failed rank, or that there is none."""
+
+    rank: int
+    host: str
+    stream: str
+    """``stderr`` or ``stdout``; empty: nothing was received."""
+    path: str
+    lines: tuple[str, ...]
+    text: str
+    """What the lines are, or why there are none, in one sentence."""
+    place: Place
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "lines": list(self.lines), "place": self.place._asdict()}
+
+
+def shown(job: Job, incident: Incident) -> dict[str, Any]:
+    """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
+    first = next((node.registration.host for node in job.nodes.values() if node.ranks), "")
+    culprit = incident.culprits[0] if incident.culprits else None
+    now = place_on(job, first) if culprit is None else place_of_rank(job, culprit.rank, culprit.host)
+    return {"logs": [log.to_json() for log in of_incident(job, incident)], "log_place": now._asdict()}
+
+
+def of_incident(job: Job, incident: Incident) -> list[ShownLog]:
+    """The logs of the ranks that failed, those of culprits first."""
+    dead = (c.rank for c in incident.culprits if c.kind is CulpritClass.DEAD)
+    ranks = list(dict.fromkeys((*dead, *(log.rank for log in incident.logs))))[:LOGGED_RANKS]
+    hosts = {c.rank: c.host for c in incident.culprits}
+    shown: list[ShownLog] = []
+    for rank in ranks:
+        received = [_received(log) for log in incident.logs if log.rank == rank]
+        shown += received or [_missing(job, rank, hosts.get(rank, ""))]
+    return shown
+
+
+def place_of(job: Job, rank: int, host: str) -> Place:
+    """Where the log of a rank is: the file whose end its newest crash sent, else where its launcher logs."""
+    for incident in reversed(job.incidents):
+        if (log := next((log for log in incident.logs if log.rank == rank and log.host == host), None)) is not None:
+            return _received(log).place
+    return place_of_rank(job, rank, host)
+
+
+def place_of_rank(job: Job, rank: int, host: str) -> Place:
+    """Where the launcher on a host keeps the log of a rank."""
+    return place_on(job, host, int(job.columns.local_rank_R[rank]) if rank < len(job.columns) else -1)
+
+
+def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
+    """Where the launcher on a host keeps the logs of its ranks; -1: of all of them."""
+    facts = next((node.registration.facts for node in job.nodes.values() if node.registration.host == host), {})
+    if command := host_commands.tail(facts, local_rank):
+        return Place(command, host)
+    return Place(host_commands.log(facts))
+
+
+def _received(log: RankLog) -> ShownLog:
+    number = "the last line" if len(log.lines) == 1 else f"the last {len(log.lines)} lines"
+    what = number
+    if not log.lines:
+        what = "it is empty or cannot be read"
+    elif log.shared:
+        what = f"{number} of a log that all ranks on {log.host} write to"
+    text = f"{what[:1].upper()}{what[1:]}."
+    place = Place(host_commands.tail_of(log.path), log.host)
+    return ShownLog(log.rank, log.host, log.stream, log.path, log.lines, text, place)
+
+
+def _missing(job: Job, rank: int, host: str) -> ShownLog:
+    place = place_of(job, rank, host)
+    text = "No line of its output was received" + ("." if place.command else f": {KEEP_THEM}.")
+    return ShownLog(rank, host, "", "", (), text, place)
