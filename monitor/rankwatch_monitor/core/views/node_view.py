@@ -62,6 +62,8 @@ class Glance(NamedTuple):
     """How many incidents named each host."""
     slow: dict[str, int]
     """How many ranks of each host are slow now; only hosts with any."""
+    slow_jobs: dict[str, list[str]]
+    """The ids of the jobs of these ranks."""
 
 
 def glance(jobs: Sequence[Job], now: float) -> Glance:
@@ -72,8 +74,18 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
         if job.ended is None and not liveness.all_shut_down(job)
     ]
     live = {job.id for job in running}
-    slow = Counter(each.host for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host)
-    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()}, dict(slow))
+    slow = [
+        (each.host, job.id)
+        for job in jobs
+        if job.id in live
+        for each in job.performance.open_stragglers
+        if each.host
+    ]
+    slow_jobs: dict[str, list[str]] = {}
+    for host, job_id in dict.fromkeys(slow):
+        slow_jobs.setdefault(host, []).append(job_id)
+    named = {host: len(found) for host, found in incidents_by_host(jobs).items()}
+    return Glance(running, named, dict(Counter(host for host, _ in slow)), slow_jobs)
 
 
 def rows(seen: Glance) -> dict[str, Any]:
@@ -100,6 +112,7 @@ def rows(seen: Glance) -> dict[str, Any]:
         "jobs": [{"id": job.id, "name": job.name} for job in seen.jobs],
         "total": len(names),
         "slow": seen.slow,
+        "slow_jobs": seen.slow_jobs,
         "hosts": [
             [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
             for host in names[:MOST_HOSTS]

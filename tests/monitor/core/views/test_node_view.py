@@ -58,7 +58,7 @@ def test_a_slow_rank_is_marked_on_its_node_in_its_group_and_on_the_map(hung: Sce
     for rows in (shown["jobs"][0]["ranks"], group["ranks"]):
         assert [(row["rank"], row["straggler"]) for row in rows] == [(3, facts), (2, None)]
     found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))
-    assert found["slow"] == {"host-1": 1}
+    assert (found["slow"], found["slow_jobs"]) == ({"host-1": 1}, {"host-1": ["two"]})
     scene.job.ended = Ending(JobState.FAILED, "stopped", scene.now)
     assert node_view.rows(node_view.glance([scene.job], scene.now))["slow"] == {}
 

@@ -502,7 +502,8 @@ export interface NamedHost {
   jobs: string[];
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
-  last: { job: string; incident: string; opened_at: number; headline: string };
+  /** `since`: when its trouble began; absent with older monitors. */
+  last: { job: string; incident: string; opened_at: number; since?: number; headline: string };
 }
 
 /** What a device reported last. */
@@ -639,6 +640,8 @@ export interface NodeMap {
   total: number;
   /** Ranks that are slow now by host; only hosts with any. Absent with older monitors. */
   slow?: Record<string, number>;
+  /** The ids of the jobs of these ranks. Absent with older monitors. */
+  slow_jobs?: Record<string, string[]>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }

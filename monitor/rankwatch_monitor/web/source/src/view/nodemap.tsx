@@ -6,7 +6,7 @@ import { stale } from "../api/connection";
 import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
 import type { Cell } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
-import { blocks, cells, mapLayout, named, slowNodes } from "../logic/nodemap";
+import { blocks, cells, jobNames, mapLayout, named, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
 import { count, plural } from "../logic/text";
@@ -78,9 +78,10 @@ export function HeatMap({ map }: { map: NodeMap }) {
     <section class="heat" aria-labelledby="heat">
       <h2 id="heat">
         {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
-        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; each by its worst rank, by job</small>
+        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; by job</small>
       </h2>
       <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
+        worst rank:
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={only === state} onClick={() => setOnly(only === state ? null : state)}>
             <RankMark state={state} />
@@ -92,7 +93,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
       </div>
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="map of nodes" aria-describedby="heat-keys"
-        aria-label={`${plural(size, "node")}: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
+        aria-label={`${plural(size, "node")} by the worst rank: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
         onKeyDown={keys}
         onPointerMove={(event) => setAt(under(event) ?? at)}
         onClick={(event) => open(under(event as unknown as PointerEvent))}
@@ -109,9 +110,18 @@ export function HeatMap({ map }: { map: NodeMap }) {
               const at = cell(placed, node);
               return (
                 <span key={`ill ${map.hosts[node]![0]}`} class="ring" style={box(placed, node, scale)}>
-                  {!ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
+                  {placed.named === 0 && !ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
                     <em class={at.x > placed.width / 2 ? "before" : "after"}>{map.hosts[node]![0]}</em>
                   )}
+                </span>
+              );
+            })}
+            {placed.named > 0 && map.hosts.map(([host], node) => {
+              const { x, y, height } = cell(placed, node);
+              return (
+                <span key={`name ${host}`} class="named" title={host} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
+                  {host}
+                  <em>{slowWords(map, host)}</em>
                 </span>
               );
             })}
@@ -133,8 +143,8 @@ function Words({ map, node, legend }: { map: NodeMap; node: number; legend: read
       <RankMark state={legend[state]!} />
       <b><NodeLink host={host} /></b>
       <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
-      {jobs.length > 0 && <span>{jobs.map((job) => map.jobs[job]!.name).join(", ")}</span>}
-      {map.slow?.[host] !== undefined && <span class="tag slow">{plural(map.slow[host], "slow rank")}</span>}
+      {jobs.length > 0 && <span>{jobNames(map, jobs)}</span>}
+      {map.slow?.[host] !== undefined && <span class="tag slow">{slowWords(map, host) || plural(map.slow[host], "slow rank")}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
     </>
   );
