@@ -450,7 +450,10 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         title = shown["incidents"][known.index(incident)][0]
         # Other jobs may be heard from the host of which this one hears nothing.
-        leads = [title] if quiet is None else [f"Node {quiet.hosts[0]} {what}" for what in ("has not been", "is up (")]
+        leads = [title]
+        if quiet is not None:
+            ranks = f"{len(quiet.ranks)} ranks" if len(quiet.ranks) > 1 else f"Rank {quiet.ranks[0]}"
+            leads = [f"Node {quiet.hosts[0]} has not been heard for ", f"{ranks} on {quiet.hosts[0]} silent for "]
         holds("headline", len(shown["verdict"]) == 1 and shown["verdict"][0].startswith(tuple(leads)), leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"

@@ -75,11 +75,7 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
     ]
     live = {job.id for job in running}
     slow = [
-        (each.host, job.id)
-        for job in jobs
-        if job.id in live
-        for each in job.performance.open_stragglers
-        if each.host
+        (each.host, job.id) for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host
     ]
     slow_jobs: dict[str, list[str]] = {}
     for host, job_id in dict.fromkeys(slow):

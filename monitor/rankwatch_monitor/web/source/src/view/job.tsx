@@ -13,7 +13,7 @@ import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
-import { isLoud } from "../logic/stragglers";
+import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { Charts } from "./charts";
@@ -62,6 +62,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   if (job === null) return <p class="loading">Loading job {id}.</p>;
   const { timeouts, windows, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
+  // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
+  const brief = tab !== "overview";
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
@@ -74,22 +76,24 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
-  const stragglers = performance !== null && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
+  // One slow rank stands above, with its figures.
+  const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
+  const stragglers = performance !== null && !led && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
   return (
-    <article class="job" data-state={job.state}>
+    <article class={brief ? "job brief" : "job"} data-state={job.state}>
       <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {slow !== null && <SlowBanner job={job} performance={slow} state={state} todo={tab === "overview"} />}
-      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
-      {requested === null && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
-      {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
-      {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
-      {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
+      {slow !== null && <SlowBanner job={job} performance={slow} title={state} brief={brief} />}
+      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
+      {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
+      {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
+      {requested === null && !unknown && !brief && <NextStep job={job} />}
+      {incident && (!brief || incident.closed_at === null) && (
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
