@@ -86,6 +86,17 @@ export interface JobDetail extends JobSummary {
   timeouts: Timeout[];
   /** Absent with older monitors. */
   nodes?: Launcher[];
+  /** Absent with older monitors. */
+  vitals?: Vitals;
+}
+
+/** How a job trains now; null: not known. Seconds, degrees Celsius, hertz; ranges from the smallest to the largest. */
+export interface Vitals {
+  step: { seconds: number; parts: Record<string, number>; waiting: number | null } | null;
+  /** The last values that the script logged, by name. */
+  logged: Record<string, number>;
+  gpu_temperature: [number, number] | null;
+  gpu_clock: [number, number] | null;
 }
 
 /** One launcher and its role in the job. */
