@@ -132,7 +132,10 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     expect(page.locator(".grid .ringed")).to_have_text("slow 2")
     rings = page.locator(".grid .ring.slow")
     expect(rings).to_have_text(["slow", "slow"])
-    expect(rings.first).to_have_css("outline-style", "dashed")  # not by colour alone
+    expect(rings.first).to_have_css("outline-style", "none")  # the cell is filled, with a mark of its own
+    page.get_by_role("radio", name="Others wait").check()
+    expect(rings.first).to_have_css("outline-style", "dashed")  # the cell has the colour of another measure
+    page.get_by_role("radio", name="State").check()
     page.get_by_role("application", name=re.compile("^8 ranks")).focus()
     page.keyboard.press("n")
     expect(page.locator(".readout")).to_contain_text(re.compile("Rank 3.*slow 1.25×"))

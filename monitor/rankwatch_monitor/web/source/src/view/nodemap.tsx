@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
 import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
-import type { Cell } from "../logic/levels";
+import { type Cell, withSlow } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
 import { blocks, cells, jobNames, mapLayout, named, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
@@ -45,15 +45,16 @@ export function HeatMap({ map }: { map: NodeMap }) {
     return () => resized.disconnect();
   }, []);
   const painted = repaint.value;
+  const slow = useMemo(() => slowNodes(map), [map]);
   useLayoutEffect(() => {
     if (!placed || !canvas.current) return;
     const colours = palette();
     const picture = new ImageData(placed.width, placed.height);
-    const glyphs = legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== state));
-    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
+    const marked = withSlow(codes, legend, slow);
+    const glyphs = marked.legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== (state === "slow" ? "running" : state)));
+    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, marked.codes, glyphs);
     canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
-  }, [placed, codes, legend, only, painted]);
-  const slow = useMemo(() => slowNodes(map), [map]);
+  }, [placed, codes, legend, slow, only, painted]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
   const ill = useMemo(() => map.hosts.flatMap(([, state], node) => (isTrouble(legend[state]!) ? [node] : [])), [map, legend]).slice(0, MOST_NAMED + 1);
   if (ill.length > MOST_NAMED) ill.length = 0;
@@ -105,7 +106,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
               <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
             {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
-            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
+            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class={legend[codes[node]!] === "running" ? "ring slow filled" : "ring slow"} style={box(placed, node, scale)} />)}
             {ill.map((node) => {
               const at = cell(placed, node);
               return (
