@@ -87,7 +87,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.locator(".heat .ring.slow")).to_have_count(1)
     page.get_by_role("application", name="2 nodes by the worst rank: 2 running").focus()
     page.keyboard.press("n")
-    expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*slow: one"))
+    expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*slow: gpt"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(re.compile("^host-1 has a slow rank in 1 of 1 job"))

@@ -62,7 +62,7 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
     case "suspected": // the outline of a diamond
       return cx + cy < size * 0.34 && cx + cy >= size * 0.34 - 1.5 * line ? MARK : FILL;
     case "slow": // an hourglass
-      return cx <= cy && cy < size * 0.27 ? MARK : FILL;
+      return cx <= cy && cy < size * 0.21 ? MARK : FILL;
     case "hung": // a diamond
       return cx + cy < size * 0.3 ? MARK : FILL;
     case "silent": // an empty frame

@@ -7,7 +7,7 @@ import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
-import { isTrouble } from "../logic/severity";
+import { asOfNow, isTrouble } from "../logic/severity";
 import { clock, count, duration, plural, runs, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
 import { JobMark, RankMark } from "./marks";
@@ -54,7 +54,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <Beside group={group} />
       <section>
         <h2>Ranks in detail <small>worst first</small></h2>
-        <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
+        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
         {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
       </section>
       <Collectives rows={collectives.rows} />

@@ -89,7 +89,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
-        {slow.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank <b>{count(slow.length)}</b></span>}
+        {slow.length > 0 && <span class="ringed"><RankMark state="slow" />with a slow rank <b>{count(slow.length)}</b></span>}
         {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
       </div>
       <div

@@ -116,7 +116,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
             {words(state)} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
           </button>
         ))}
-        {slow.size > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />slow <b>{count(performance!.open)}</b></span>}
+        {slow.size > 0 && <span class="ringed"><RankMark state="slow" />slow <b>{count(performance!.open)}</b></span>}
       </div>
       <div
         ref={holder}
