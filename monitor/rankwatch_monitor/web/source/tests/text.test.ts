@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, wholeDuration, zoned, wholeAge } from "../src/logic/text";
+import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, wholeDuration, zoned } from "../src/logic/text";
 import { chooseZone } from "../src/logic/zone";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -77,8 +77,4 @@ test("a limit has no decimals that are zero", () => {
 
 test("milliseconds in a sentence of the monitor have two digits", () => {
   assert.equal(shortened("data: 5.31 ms → 60.2 ms, 3 of 7.0 ms and 224 ms; 1.55 s"), "data: 5.3 ms → 60 ms, 3 of 7 ms and 224 ms; 1.55 s");
-});
-
-test("an age whose beginning is not shown is in seconds that have passed", () => {
-  assert.deepEqual([25.5, 60.5, 400.5, 0.4].map(wholeAge), ["25\u2009s", "1\u2009min", "6\u2009min 40\u2009s", "0\u2009s"]);
 });

@@ -46,9 +46,6 @@ export function wholeDuration(seconds: number): string {
   return inUnits(Math.max(0, Math.ceil(seconds - 0.001)));
 }
 
-/** The age of what began at a moment that is not shown, in seconds that have passed. */
-export const wholeAge = (seconds: number): string => wholeDuration(Math.floor(seconds));
-
 function inUnits(s: number): string {
   if (s < 60) return `${s}${THIN}s`;
   const [unit, big, small] = s < 3600 ? [60, "min", "s"] : s < 86_400 ? [3600, "h", "min"] : [86_400, "d", "h"];

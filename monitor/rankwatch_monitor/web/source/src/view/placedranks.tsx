@@ -9,7 +9,7 @@ import { deviceFacts } from "../logic/device";
 import { rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, score, slowTag } from "../logic/stragglers";
-import { clock, count, duration, plural, range, roughly, runs, wholeAge, wholePercent } from "../logic/text";
+import { clock, count, duration, plural, range, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
@@ -83,7 +83,7 @@ interface Column {
 function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
   const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => range(same.map(of), text) || "–";
   const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
-  const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeAge;
+  const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeDuration;
   const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
   const all: (Column | false)[] = [
     without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
