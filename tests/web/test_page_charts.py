@@ -232,9 +232,7 @@ def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
     script.logged = ("lr", "train_loss")
     opened(page, f"{monitor_url}/#/jobs/j")
     course = page.get_by_role("region", name="The last hour")
-    expect(course.get_by_role("heading")).to_have_text(
-        [re.compile("^Speed"), re.compile("^train_loss")]
-    )
+    expect(course.get_by_role("heading")).to_have_text([re.compile("^Speed"), re.compile("^train_loss")])
     charts = course.get_by_role("img")
     expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
     box = course.bounding_box()

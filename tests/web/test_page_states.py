@@ -170,4 +170,6 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
         expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])
         page.goto(f"{monitor.url}/#/")
-        expect(page.get_by_role("listitem").first).to_contain_text(re.compile("Node host-1 has not been heard (for|since) "))
+        expect(page.get_by_role("listitem").first).to_contain_text(
+            re.compile("Node host-1 has not been heard (for|since) ")
+        )
