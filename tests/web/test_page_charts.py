@@ -232,17 +232,14 @@ def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
     script.logged = ("lr", "train_loss")
     opened(page, f"{monitor_url}/#/jobs/j")
     course = page.get_by_role("region", name="The last hour")
-    expect(course.get_by_role("heading")).to_have_text(
-        [re.compile("^Speed"), re.compile("^train_loss"), "Goodput of the run so far"]
-    )
-    script.jobs["j"]["started_at"] -= 3600
-    expect(course.get_by_role("heading").last).to_have_text("Goodput of the hour before")
+    expect(course.get_by_role("heading")).to_have_text([re.compile("^Speed"), re.compile("^train_loss")])
     charts = course.get_by_role("img")
     expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
-    top = [page.locator(each).first.bounding_box() for each in (".course", ".grid, .rank-grid, table")]
-    assert top[0] is not None
-    assert top[1] is not None
-    assert top[0]["y"] < top[1]["y"]
+    box = course.bounding_box()
+    size = page.viewport_size
+    assert box is not None
+    assert size is not None
+    assert box["y"] + box["height"] < size["height"]
     keep(page, "healthy")
     charts.first.press("ArrowLeft")
     for _ in range(30):

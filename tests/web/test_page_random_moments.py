@@ -381,7 +381,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         step = job.ledger.furthest
     before = incident.furthest_iteration if step < 0 and (incident := job.open_incident) is not None else None
     step = step if before is None else before
-    same("step", facts["Step"][0], "–" if step < 0 else f"{step:,}")
+    same("step", facts["Final step" if over else "Step"][0], "–" if step < 0 else f"{step:,}")
     same("attempt", facts["Attempt"][0], str(job.attempt))
     same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.policy.max_restarts}"])
     reporting = len(ranks) - sum(counts[each] for each in ("unseen", "silent", "dead", "finished", "ended"))
@@ -450,7 +450,10 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])
         title = shown["incidents"][known.index(incident)][0]
         # Other jobs may be heard from the host of which this one hears nothing.
-        leads = [title] if quiet is None else [f"Node {quiet.hosts[0]} {what}" for what in ("has not been", "is up (")]
+        leads = [title]
+        if quiet is not None:
+            ranks = f"{len(quiet.ranks)} ranks" if len(quiet.ranks) > 1 else f"Rank {quiet.ranks[0]}"
+            leads = [f"Node {quiet.hosts[0]} has not been heard for ", f"{ranks} on {quiet.hosts[0]} silent for "]
         holds("headline", len(shown["verdict"]) == 1 and shown["verdict"][0].startswith(tuple(leads)), leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
@@ -470,7 +473,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         holds(
             "no open incident", shown["kicker"] in ([], [k for k in shown["kicker"] if k.startswith("Last incident")])
         )
-        sentence = shown["now"][0] if shown["now"] else ""
+        # A slow rank stands on a band, as an incident does.
+        sentence = next(iter([*shown["now"], *shown["verdict"]]), "")
         holds("a sentence", sentence, shown)
         compare_sentence(sentence, state, counts, job)
 
@@ -485,7 +489,9 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         same("goodput at both places", shown["goodput"]["Whole run"][0], facts["Goodput"][0])
     compare_buckets(shown["buckets"], job, going_on=incident is not None)
 
-    same("stragglers", {int(rank) for rank in shown["slow"]}, slow)
+    # One slow rank stands at the top, with its figures, and has no table besides.
+    led = {int(rank) for text in shown["verdict"] for rank in re.findall(r"^Rank (\d+)\b.* is slow", text)}
+    same("stragglers", {int(rank) for rank in shown["slow"]} or led, slow)
     if shown["stragglers"]:
         same("number of stragglers", shown["stragglers"][0].split()[0], str(len(slow)) if slow else "none")
 

@@ -156,12 +156,10 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".verdict h2")).to_have_text(
-            re.compile(
-                rf"Node host-1 has not been heard since [\d:]+ \(2\d{SPACE}s\); its 4 ranks and its launcher are silent"
-            )
+            re.compile(rf"Node host-1 has not been heard for 2\d{SPACE}s; its 4 ranks and its launcher are silent")
         )
         for place in (".ledger .why", ".goodput tbody"):
-            expect(page.locator(place)).to_contain_text("Node host-1 has not been heard since ")
+            expect(page.locator(place)).to_contain_text(re.compile("Node host-1 has not been heard (for|since) "))
         expect(page.locator(".verdict")).not_to_contain_text("different points")
         expect(page.locator(".answers")).to_contain_text(re.compile(rf"\d\.\d{SPACE}GPU-minutes of all 8 ranks"))
         todo = page.get_by_role("region", name="What to do now")
@@ -172,4 +170,6 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
         expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])
         page.goto(f"{monitor.url}/#/")
-        expect(page.get_by_role("listitem").first).to_contain_text("Node host-1 has not been heard since ")
+        expect(page.get_by_role("listitem").first).to_contain_text(
+            re.compile("Node host-1 has not been heard (for|since) ")
+        )

@@ -13,6 +13,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
+from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.publish.text import report, scores_report
@@ -78,6 +79,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "policy": job.policy.to_json(),
             "timeouts": limits.table(job.policy, job.durations),
             "nodes": job_view.launchers(job, now),
+            "vitals": vitals(job),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
                 for name, observed in sorted(job.durations.sections.items())

@@ -95,6 +95,8 @@ def group(
     numbers = np.flatnonzero(sizes[dimension] > 1).tolist()
     incident = job.open_incident
     states = [str(state) for code, state in enumerate(job_view.RANK_STATES) for _ in range(int(counts[code]))]
+    inside = set(ranks.tolist())
+    words = of_states(states, [each.rank for each in job.performance.open_stragglers if each.rank in inside])
     return {
         "job": job.id,
         "name": job.name,
@@ -112,8 +114,8 @@ def group(
         "label": {key: summary[key] for key in LABELS},
         "todo": summary["todo"],
         "standing": standing.to_json(column_R),
-        "summary": f"{of_states(states)}.",
-        "sentences": [standing.text, f"{of_states(states)}."],
+        "summary": f"{words}.",
+        "sentences": [standing.text, f"{words}."],
         "beside": _beside(job, column_R, codes_R, numbers[:BESIDE_SHOWN]),
         "incident": None if incident is None else {"id": incident.id, "headline": headline(incident)},
         "ranks": rows,

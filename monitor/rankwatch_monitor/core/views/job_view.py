@@ -29,6 +29,7 @@ from rankwatch_monitor.core.views.lag import with_figures
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
+from rankwatch_monitor.core.views.slow_headline import slow_headline
 from rankwatch_monitor.core.views.todo import todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
@@ -192,11 +193,8 @@ def _headline(job: Job, reason: str, quiet: QuietHost | None, slow: SlowAction |
         return quiet.headline
     if job.ended is not None and job.open_incident is None:
         return headline.of_job(None, ended.cause(job))
-    if slow is not None and slow.throttled is not None:
-        (first, *_), gpu = job.performance.open_stragglers, slow.throttled
-        where = f" on {first.host}" if first.host else ""
-        text = f"rank {first.rank}{where} is slow: {gpu.gpu} is throttled ({', '.join(gpu.reasons)})"
-        return headline.of_job(None, text)
+    if slow is not None and (stragglers := job.performance.open_stragglers):
+        return slow_headline(stragglers[0], slow.throttled)
     return headline.of_job(job.open_incident, reason)
 
 

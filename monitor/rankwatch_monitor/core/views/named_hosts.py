@@ -9,6 +9,7 @@ from rankwatch.contract.enums import VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
@@ -54,6 +55,7 @@ def _row(host: str, incidents: list[Incident], slow: Iterable[tuple[Job, Straggl
             "job": last.job_id,
             "incident": last.id,
             "opened_at": last.opened_at,
+            "since": downtime.began(last),
             "headline": headline(last),
         },
     }

@@ -62,6 +62,8 @@ class Glance(NamedTuple):
     """How many incidents named each host."""
     slow: dict[str, int]
     """How many ranks of each host are slow now; only hosts with any."""
+    slow_jobs: dict[str, list[str]]
+    """The ids of the jobs of these ranks."""
 
 
 def glance(jobs: Sequence[Job], now: float) -> Glance:
@@ -72,8 +74,14 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
         if job.ended is None and not liveness.all_shut_down(job)
     ]
     live = {job.id for job in running}
-    slow = Counter(each.host for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host)
-    return Glance(running, {host: len(found) for host, found in incidents_by_host(jobs).items()}, dict(slow))
+    slow = [
+        (each.host, job.id) for job in jobs if job.id in live for each in job.performance.open_stragglers if each.host
+    ]
+    slow_jobs: dict[str, list[str]] = {}
+    for host, job_id in dict.fromkeys(slow):
+        slow_jobs.setdefault(host, []).append(job_id)
+    named = {host: len(found) for host, found in incidents_by_host(jobs).items()}
+    return Glance(running, named, dict(Counter(host for host, _ in slow)), slow_jobs)
 
 
 def rows(seen: Glance) -> dict[str, Any]:
@@ -100,6 +108,7 @@ def rows(seen: Glance) -> dict[str, Any]:
         "jobs": [{"id": job.id, "name": job.name} for job in seen.jobs],
         "total": len(names),
         "slow": seen.slow,
+        "slow_jobs": seen.slow_jobs,
         "hosts": [
             [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
             for host in names[:MOST_HOSTS]
@@ -271,24 +280,40 @@ def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, An
     if not ranks:
         spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
         return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
-    slow = sum(row["straggler"] is not None for row in ranks)
-    tail = f"; {slow:,} {'is' if slow == 1 else 'are'} slow" if slow else ""
-    return f"{of_states([row['state'] for row in ranks])}{tail}."
+    slow = [row["rank"] for row in ranks if row["straggler"] is not None]
+    several = sum(bool(part["ranks"]) for part in parts if not part["over"]) > 1
+    return f"{of_states([row['state'] for row in ranks], slow, numbered=not several)}."
 
 
-def of_states(states: Sequence[str]) -> str:
-    """How many ranks are in each state, the worst first: ``Of 8 ranks, 1 is hung, 7 are waiting``."""
+def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool = True) -> str:
+    """How many ranks are in each state, the worst first: ``Of 8 ranks, 1 is hung, 7 are waiting``.
+
+    Args:
+        states: of each rank.
+        slow: the ranks of these that are slow, whose state is one of those all the same.
+        numbered: the number of a rank names it: all are of one job.
+    """
     counts = Counter(states)
     total = len(states)
+    one = f"rank {slow[0]} is slow" if slow and numbered else "1 is slow"
+    named = one if len(slow) == 1 else f"{len(slow):,} are slow"
+    if slow and counts == {RankState.RUNNING: total} and total > 1:
+        rest = total - len(slow)
+        return f"{rest:,} {'runs' if rest == 1 else 'run'}, {named}" if rest else f"{_all_of(total)} are slow"
+    tail = f"; {named}" if slow else ""
     if len(counts) == 1:
         (state,) = counts
-        return f"Its rank is {_word(state)}" if total == 1 else f"All {total:,} ranks are {_word(state)}"
+        return f"{'Its rank is' if total == 1 else f'{_all_of(total)} are'} {_word(state)}{tail}"
     parts = [
         f"{counts[state]:,} {'is' if counts[state] == 1 else 'are'} {_word(state)}"
         for state in map(str, job_view.WORST_FIRST)
         if counts[state]
     ]
-    return f"Of {total:,} ranks, {', '.join(parts)}"
+    return f"Of {total:,} ranks, {', '.join(parts)}{tail}"
+
+
+def _all_of(ranks: int) -> str:
+    return "Both ranks" if ranks == 2 else f"All {ranks:,} ranks"
 
 
 def _word(state: str) -> str:

@@ -50,25 +50,27 @@ class QuietHost(NamedTuple):
     def headline(self) -> str:
         """In one line, without an age that grows."""
         first, more = self.hosts[0], len(self.hosts) - 1
+        number = len(self.ranks)
         if self.other_jobs:
-            which = f"Nodes {first} and {more} more are" if more else f"Node {first} is"
+            which, nodes = (f"{first} and {more} more", "nodes are") if more else (first, "node is")
             jobs = "1 other job reports" if self.other_jobs == 1 else f"{self.other_jobs} other jobs report"
-            return f"{which} up ({jobs}); this job is silent there since {clock(self.since)} UTC"
+            subject = f"Rank {self.ranks[0]}" if number == 1 else f"{number} ranks"
+            return f"{subject} on {which} silent since {clock(self.since)} UTC; the {nodes} up ({jobs})"
         subject, its = (f"Node {first} and {more} more have", "their") if more else (f"Node {first} has", "its")
-        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        ranks = "rank" if number == 1 else f"{number} ranks"
         launchers = f" and {its} {'launcher' if self.launchers == 1 else 'launchers'}" if self.launchers else ""
-        verb = "is" if len(self.ranks) == 1 and not self.launchers else "are"
+        verb = "is" if number == 1 and not self.launchers else "are"
         return f"{subject} not been heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
 
     @property
     def step(self) -> str:
         """What to do first, in a clause."""
         several = len(self.hosts) > 1
-        first = f"these {len(self.hosts)} nodes" if several else f"node {self.hosts[0]}"
+        where = f"these {len(self.hosts)} nodes" if several else f"node {self.hosts[0]}"
         verb = "are" if several else "is"
         if self.other_jobs:
-            return f"{first[0].upper()}{first[1:]} {verb} up: look at this job's launcher and ranks there"
-        return f"Check whether {first} {verb} up"
+            return f"Look at this job's launcher and ranks on {where}, which {verb} up"
+        return f"Check whether {where} {verb} up"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""

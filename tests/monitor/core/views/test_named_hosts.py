@@ -34,8 +34,11 @@ def test_hosts_are_counted_over_jobs_and_the_last_incident_is_linked() -> None:
         "job": "one",
         "incident": last.id,
         "opened_at": last.opened_at,
+        "since": last.timeline.since,
         "headline": headline(last),
     }
+    assert last.timeline.since is not None
+    assert last.timeline.since < last.opened_at
     json.dumps(rows)
 
 

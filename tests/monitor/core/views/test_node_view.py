@@ -53,12 +53,12 @@ def test_a_slow_rank_is_marked_on_its_node_in_its_group_and_on_the_map(hung: Sce
     group = group_view.group(scene.job, "pipeline", 1, scene.now)
     assert shown is not None
     assert group is not None
-    assert shown["summary"] == "All 2 ranks are running; 1 is slow."
+    assert shown["summary"] == group["summary"] == "1 runs, rank 3 is slow."
     facts = {"share": 0.4, "score": None, "since": 5.0, "reason": "Its input is slow."}
     for rows in (shown["jobs"][0]["ranks"], group["ranks"]):
         assert [(row["rank"], row["straggler"]) for row in rows] == [(3, facts), (2, None)]
     found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))
-    assert found["slow"] == {"host-1": 1}
+    assert (found["slow"], found["slow_jobs"]) == ({"host-1": 1}, {"host-1": ["two"]})
     scene.job.ended = Ending(JobState.FAILED, "stopped", scene.now)
     assert node_view.rows(node_view.glance([scene.job], scene.now))["slow"] == {}
 
@@ -230,5 +230,12 @@ def test_what_labels_a_job_in_the_list_labels_it_on_its_node(hung: Scene) -> Non
 
 def test_states_are_counted_worst_first() -> None:
     assert of_states(["running"]) == "Its rank is running"
+    assert of_states(["running"] * 2) == "Both ranks are running"
+    assert of_states(["running"] * 16, [5]) == "15 run, rank 5 is slow"
+    assert of_states(["running"] * 16, [5, 6], numbered=False) == "14 run, 2 are slow"
+    assert of_states(["running"] * 16, [5], numbered=False) == "15 run, 1 is slow"
+    assert of_states(["running"] * 2, [5, 6]) == "Both ranks are slow"
+    assert of_states(["running"], [5]) == "Its rank is running; rank 5 is slow"
+    assert of_states(["running", "running", "dead"], [5]) == "Of 3 ranks, 1 is dead, 2 are running; rank 5 is slow"
     assert of_states(["running"] * 1200) == "All 1,200 ranks are running"
     assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks, 1 is dead, 1 is not seen yet, 1 is running"

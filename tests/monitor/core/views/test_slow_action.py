@@ -66,7 +66,7 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
         "if it stays slow, restart without host-0."
     )
     shown = job_view.summary(ranks.job, ranks.now)
-    assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 is throttled (hw_thermal_slowdown)"
+    assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"
     assert shown["todo"]["text"] == "Check the cooling of GPU 5 on host-0"
 
 

@@ -1,9 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { loss, resumesAfter } from "../src/logic/checkpoint";
+import { checkpointFact, loss, resumesAfter } from "../src/logic/checkpoint";
 
 const at = (step: number | null) => ({ step, at: 40 });
 const plain = (text: string) => text.replaceAll("\u2009", " ");
+
+test("of an ended job the last save is dated by its end, with the steps that may not be in it", () => {
+  const fact = (facts: object) => {
+    const { value, note } = checkpointFact({ checkpoint: at(749), iteration: 778, ended_at: 68, ...facts }, 200);
+    return plain(`${value}; ${note}`);
+  };
+  assert.equal(fact({}), "28 s before the end; step ≥ 749; steps 750–778 possibly unsaved");
+  assert.equal(fact({ iteration: 750 }), "28 s before the end; step ≥ 749; step 750 possibly unsaved");
+  assert.equal(fact({ iteration: 749 }), "28 s before the end; step ≥ 749");
+  assert.equal(fact({ ended_at: null }), "2 min 40 s ago; step ≥ 749");
+  assert.equal(fact({ checkpoint: at(null) }), "28 s before the end; undefined");
+});
 
 test("what a restart loses are the steps since the last checkpoint", () => {
   assert.equal(plain(loss("A restart", { checkpoint: at(840), iteration: 885 }, 100)), "A restart loses up to 45 steps: the last checkpoint was saved 1 min ago, at step 840 or later.");

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { alarm, headline, labelOf, matching, needsPerson, recoveringSince, sharedNames, sorted, troubleAge, whyOf } from "../src/logic/fleet";
+import { clock } from "../src/logic/text";
+import { alarm, headline, labelOf, matching, needsPerson, sharedNames, sinceWords, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
 /** Of the digest. */
@@ -40,10 +41,12 @@ test("suspicions and recent failures are counted in the headline", () => {
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");
 });
 
-test("jobs are found by words of name, id or reason, and by state", () => {
+test("jobs are found by words of name, id, reason or node, and by label", () => {
   assert.equal(ids(matching(fleet, "RANK suspected", "")), "sus");
   assert.equal(ids(matching(fleet, "", "failed")), "old failed");
   assert.equal(ids(matching(fleet, "old", "running")), "");
+  assert.deepEqual(["running", "slow", "suspected"].map((label) => ids(matching(fleet, "", label))), ["ok", "slow", "sus"]);
+  assert.equal(ids(matching(fleet, "host-7", "", new Map([["ok", "host-6 host-7"], ["hung", "host-1"]]))), "ok");
 });
 
 test("a job in trouble has one word and its age", () => {
@@ -53,7 +56,7 @@ test("a job in trouble has one word and its age", () => {
   };
   assert.equal(shown("hung"), "hung 12 min");
   assert.equal(shown("lost"), "lost 12 min");
-  assert.equal(shown("recovering", { trouble_since: NOW - 45 }), "restarting 45 s");
+  assert.equal(shown("recovering", { trouble_since: NOW - 45 }), "restarting down 45 s");
   assert.equal(shown("running", { open_incidents: 1, reason: "suspected: rank 3 is behind" }), "suspected 12 min");
   assert.equal(shown("running", { verdict: "worker" }), "slow 12 min");
   assert.equal(shown("running", { verdict: "no_step" }), "no step 12 min");
@@ -96,9 +99,10 @@ test("an age agrees with the clock of the page and the time beside it, to the se
   assert.equal(troubleAge(each, NOW + 75.1), "1\u2009min");
 });
 
-test("a recovering job has the age of its recovery, not that of the hang", () => {
-  const each = job("a", "recovering", { trouble_since: NOW - 725, recovering_since: NOW - 2 });
-  assert.equal(troubleAge(each, NOW), "2\u2009s");
-  assert.equal(recoveringSince(each), NOW - 2);
-  assert.equal(recoveringSince(job("a", "hung", { recovering_since: null })), null);
+test("a restarting job is down since its trouble began, and restarts since its restart was decided", () => {
+  const each = job("a", "recovering", { trouble_since: NOW - 13, recovering_since: NOW - 2 });
+  assert.equal(troubleAge(each, NOW), "down 13\u2009s");
+  assert.equal(sinceWords(each, NOW), `restarting since ${clock(NOW - 2, NOW)}`);
+  assert.equal(sinceWords(job("a", "hung", { trouble_since: NOW - 13, recovering_since: null }), NOW), `since ${clock(NOW - 13, NOW)}`);
+  assert.equal(sinceWords(job("a", "finished", { ended_at: NOW - 13 }), NOW), `at ${clock(NOW - 13, NOW)}`);
 });

@@ -4,13 +4,14 @@ import { WORST_FIRST } from "../src/logic/severity";
 import { abgr, glyph, paint, type Palette, readableOn, silentFrame } from "../src/logic/glyphs";
 
 // One colour for all: cells are distinguished by shape alone.
-const one = Object.fromEntries(WORST_FIRST.map((state) => [state, 7])) as Palette["fill"];
+const CELLS = [...WORST_FIRST, "slow"] as const;
+const one = Object.fromEntries(CELLS.map((state) => [state, 7])) as Palette["fill"];
 const grey: Palette = { fill: one, dimmed: one, mark: 9 };
 
 for (const size of [9, 13, 20, 36]) {
   test(`at ${size} pixels every state has a shape of its own`, () => {
-    const shapes = new Set(WORST_FIRST.map((state) => glyph(state, size, grey).join()));
-    assert.equal(shapes.size, WORST_FIRST.length);
+    const shapes = new Set(CELLS.map((state) => glyph(state, size, grey).join()));
+    assert.equal(shapes.size, CELLS.length);
   });
 }
 

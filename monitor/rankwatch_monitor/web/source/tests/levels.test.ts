@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ageByte, cellWords, isLevel, LEVELS, levels, slowestFirst } from "../src/logic/levels";
+import { ageByte, cellWords, isLevel, LEVELS, levels, slowestFirst, withSlow } from "../src/logic/levels";
 import { byCoordinate } from "../src/logic/nodes";
 import { isTrouble } from "../src/logic/severity";
 import { type Palette, glyph } from "../src/logic/glyphs";
@@ -59,4 +59,10 @@ test("ranks are grouped by their coordinate, in its order, ranks without one las
   assert.deepEqual(groups, [
     { host: "pipeline 0", ranks: [1] }, { host: "pipeline 1", ranks: [0, 2] }, { host: "no pipeline rank", ranks: [3, 4] },
   ]);
+});
+
+test("a slow rank that runs has a cell of its own, one in another state keeps that", () => {
+  const codes = Uint8Array.of(0, 1, 0, 0);
+  assert.deepEqual(withSlow(codes, ["running", "hung"], [1, 2, 9]), { codes: Uint8Array.of(0, 1, 2, 0), legend: ["running", "hung", "slow"] });
+  assert.deepEqual([...codes], [0, 1, 0, 0]);
 });

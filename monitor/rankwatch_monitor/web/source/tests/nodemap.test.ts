@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NodeMap } from "../src/api/types";
-import { blocks, mapLayout, slowNodes } from "../src/logic/nodemap";
+import { blocks, mapLayout, nodesOf, slowNodes, slowWords } from "../src/logic/nodemap";
 
 /** Hosts of jobs a, b, ... by the codes of their states. */
 function map(...jobs: number[][]): NodeMap {
@@ -12,6 +12,38 @@ function map(...jobs: number[][]): NodeMap {
 test("the job with the worst node has the first block", () => {
   const found = blocks({ ...map([1, 1], [1, 2], [1]), hosts: [...map([1, 1], [1, 2], [1]).hosts, ["spare", 3, 0, 1, []]] });
   assert.deepEqual(found.map(({ host }) => host), ["job-b", "job-a", "job-c", "no job"]);
+});
+
+test("a node that several jobs run on stands under all of them, each name once", () => {
+  const every = map([1], [1], [1]);
+  every.jobs[1]!.name = every.jobs[0]!.name;
+  every.hosts = [["h-0", 1, 8, 0, [0, 1, 2]], ["h-1", 1, 8, 0, [2]], ["h-2", 1, 8, 0, [0, 1, 2]]];
+  assert.deepEqual(blocks(every), [{ host: "job-a ×2, job-c", ranks: [0, 2] }, { host: "job-c", ranks: [1] }]);
+  const many = map(...Array.from({ length: 8 }, () => [1]));
+  many.hosts = Array.from({ length: 20 }, (_, at) => [`h-${at}`, 1, 8, 0, [at % 8, 8 - (at % 5)].filter((job) => job < 8)]);
+  assert.ok(blocks(many).some(({ host }) => host === "several jobs"));
+});
+
+test("the mark of a slow rank names its job, by its id where others have the name; a job is found by its nodes", () => {
+  const every = map([1, 1], [1], [1]);
+  every.jobs[2]!.name = every.jobs[1]!.name;
+  every.slow_jobs = { "a-0": ["0", "2"] };
+  assert.equal(slowWords(every, "a-0"), "slow: job-a, 2");
+  assert.equal(slowWords(every, "a-1"), "");
+  assert.equal(nodesOf(every).get("0"), " a-0 a-1");
+});
+
+test("a few nodes have room for their names, many have none", () => {
+  const placed = (size: number) => {
+    const every = map(Array.from({ length: size }, () => 1));
+    return mapLayout(blocks(every), size, { width: 1300, maxHeight: 220, scale: 1 });
+  };
+  const few = placed(12);
+  assert.ok(few.named > 100);
+  const cells = Array.from({ length: 12 }, (_, at) => [few.corners[2 * at]!, few.corners[2 * at + 1]!] as const);
+  for (const [x, y] of cells) assert.ok(x + few.named <= 1300 && y + few.cell + 20 <= few.height);
+  for (const [i, [x, y]] of cells.entries()) assert.ok(cells.slice(i + 1).every(([a, b]) => b !== y || Math.abs(a - x) >= few.named));
+  assert.equal(placed(33).named, 0);
 });
 
 test("blocks do not overlap, stay within the width, and have their names above them", () => {

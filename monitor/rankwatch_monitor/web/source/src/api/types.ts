@@ -86,6 +86,17 @@ export interface JobDetail extends JobSummary {
   timeouts: Timeout[];
   /** Absent with older monitors. */
   nodes?: Launcher[];
+  /** Absent with older monitors. */
+  vitals?: Vitals;
+}
+
+/** How a job trains now; null: not known. Seconds, degrees Celsius, hertz; ranges from the smallest to the largest. */
+export interface Vitals {
+  step: { seconds: number; parts: Record<string, number>; waiting: number | null } | null;
+  /** The last values that the script logged, by name. */
+  logged: Record<string, number>;
+  gpu_temperature: [number, number] | null;
+  gpu_clock: [number, number] | null;
 }
 
 /** One launcher and its role in the job. */
@@ -523,7 +534,8 @@ export interface NamedHost {
   jobs: string[];
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
-  last: { job: string; incident: string; opened_at: number; headline: string };
+  /** `since`: when its trouble began; absent with older monitors. */
+  last: { job: string; incident: string; opened_at: number; since?: number; headline: string };
 }
 
 /** What a device reported last. */
@@ -660,6 +672,8 @@ export interface NodeMap {
   total: number;
   /** Ranks that are slow now by host; only hosts with any. Absent with older monitors. */
   slow?: Record<string, number>;
+  /** The ids of the jobs of these ranks. Absent with older monitors. */
+  slow_jobs?: Record<string, string[]>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }

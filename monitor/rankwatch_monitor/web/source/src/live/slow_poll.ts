@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { Goodput, JobDetail, Launcher, Timeout } from "../api/types";
+import type { Goodput, JobDetail, Launcher, Timeout, Vitals } from "../api/types";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may be launched again. */
@@ -24,6 +24,8 @@ export interface SlowPoll {
   windows: Signal<Windows>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
+  /** Null until the first response, and with older monitors. */
+  vitals: Signal<Vitals | null>;
   /** Take the data from a job detail that was read elsewhere. */
   update(detail: JobDetail): void;
   /** Read again shortly, since something has changed. */
@@ -36,6 +38,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const windows = signal<Windows>({ confirmation: null, firstReport: null });
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
+  const vitals = signal<Vitals | null>(null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
@@ -43,6 +46,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   function update(detail: JobDetail): void {
     timeouts.value = detail.timeouts ?? null;
     launchers.value = detail.nodes ?? [];
+    vitals.value = detail.vitals ?? null;
     windows.value = {
       confirmation: detail.policy?.confirmation_window ?? null,
       firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
@@ -75,7 +79,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, windows, goodput, launchers, update, refreshSoon,
+    timeouts, windows, goodput, launchers, vitals, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);

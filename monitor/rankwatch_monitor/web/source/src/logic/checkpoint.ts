@@ -1,7 +1,7 @@
 // What is lost by a restart: the steps since the last checkpoint.
 
 import type { JobSummary } from "../api/types";
-import { ago, count, plural } from "./text";
+import { ago, count, elapsed, plural, wholeDuration } from "./text";
 
 type Known = Pick<JobSummary, "checkpoint" | "iteration">;
 
@@ -14,6 +14,16 @@ export function loss(what: string, { checkpoint, iteration }: Known, now: number
 }
 
 const saved = (at: number, step: number | null, now: number): string => `${ago(at, now)}${step === null ? "" : `, at step ${count(step)} or later`}`;
+
+/** When the last checkpoint was saved; of an ended job how long before its end, and which steps may not be in it. */
+export function checkpointFact({ checkpoint, iteration, ended_at: ended }: Known & Pick<JobSummary, "ended_at">, now: number): { value: string; note?: string } {
+  const { at, step } = checkpoint!;
+  const unsaved = ended === null || step === null || iteration === null || iteration <= step ? "" : `; ${iteration - step === 1 ? `step ${count(iteration)}` : `steps ${count(step + 1)}–${count(iteration)}`} possibly unsaved`;
+  return {
+    value: ended === null ? ago(at, now) : `${wholeDuration(elapsed(at, ended))} before the end`,
+    ...(step === null ? {} : { note: `step ≥ ${count(step)}${unsaved}` }),
+  };
+}
 
 /** Where a job goes on that is launched again; empty: an older monitor does not know. */
 export function resumesAfter({ checkpoint, iteration }: Known, now: number): string {

@@ -1,7 +1,7 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
 import type { JobElsewhere, JobState, JobSummary, Labelled } from "../api/types";
-import { elapsed, roughly } from "./text";
+import { clock, elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
 
@@ -53,16 +53,20 @@ export function whyOf(job: Labelled): string {
   return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
 }
 
-/** How long the job has been as its label states: "12 min"; empty: it is well, or that is not known. */
+/** How long the job has been in trouble: "12 min", of a restarting one "down 12 min"; empty: it is well, or that is not known. */
 export function troubleAge(job: Labelled | Listed, now: number): string {
   if (isElsewhere(job) || job.trouble_since == null) return "";
-  const age = roughly(elapsed(recoveringSince(job) ?? job.trouble_since, now));
-  return job.state === "failed" ? `${age} ago` : age;
+  const age = roughly(elapsed(job.trouble_since, now));
+  return job.state === "failed" ? `${age} ago` : job.state === "recovering" ? `down ${age}` : age;
 }
 
-/** Since when a recovering job recovers, which is after it stopped training; null: it does not, or an older monitor does not state it. */
-export function recoveringSince(job: Labelled | Listed): number | null {
-  return isElsewhere(job) || job.state !== "recovering" ? null : job.recovering_since ?? null;
+/** Since when the job is as its label states: "since 14:01:15", "restarting since 14:01:38"; empty: that is not known. */
+export function sinceWords(job: Listed, now: number): string {
+  if (isElsewhere(job)) return "";
+  const since = job.trouble_since ?? job.ended_at;
+  if (since === null) return "";
+  if (job.state === "recovering" && job.recovering_since != null) return `restarting since ${clock(job.recovering_since, now)}`;
+  return `${job.ended_at !== null ? "at" : "since"} ${clock(since, now)}`;
 }
 
 /** How urgent a row is, for its colour; empty: it is not. `hours`: in which a failure counts, those of the digest. */
@@ -95,16 +99,18 @@ export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: nu
   return [...jobs].sort((a, b) => order[by](a, b) || newest(a, b));
 }
 
-/** Jobs in a state ("": any) whose name, id or reason contains all words. */
-export function matching(jobs: readonly Listed[], text: string, state: string): Listed[] {
+/** Jobs with a label ("": any) whose name, id, label, reason or nodes, by its id, contain all words. */
+export function matching(jobs: readonly Listed[], text: string, label: string, nodes: ReadonlyMap<string, string> = new Map()): Listed[] {
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   return jobs.filter((job) => {
-    const found = [job.name, job.id, ...(isElsewhere(job) ? [] : [job.headline ?? "", job.reason])].join(" ").toLowerCase();
-    return (state === "" || job.state === state) && wanted.every((word) => found.includes(word));
+    const found = [job.name, job.id, labelOf(job), nodes.get(job.id), ...(isElsewhere(job) ? [] : [job.headline, job.reason])].join(" ").toLowerCase();
+    return (label === "" || labelOf(job) === label) && wanted.every((word) => found.includes(word));
   });
 }
 
 const COUNTED: readonly Label[] = ["hung", "lost", "failed", "restarting", "suspected", "no step", "slow"];
+/** In the order of the headline, then those that are well. */
+export const LABELS: readonly Label[] = [...COUNTED, "starting", "running", "stopped", "finished"];
 
 /** How many jobs wait for a person, which are the rows with a next action; then the others in trouble. */
 export function headline(jobs: readonly Listed[], now: number, hours: number): string {

@@ -61,6 +61,8 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
       return cy < line * 0.8 && cx < size * 0.28 ? MARK : FILL;
     case "suspected": // the outline of a diamond
       return cx + cy < size * 0.34 && cx + cy >= size * 0.34 - 1.5 * line ? MARK : FILL;
+    case "slow": // an hourglass
+      return cx <= cy && cy < size * 0.21 ? MARK : FILL;
     case "hung": // a diamond
       return cx + cy < size * 0.3 ? MARK : FILL;
     case "silent": // an empty frame

@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
 import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState, StackGroup } from "../api/types";
-import { clock, count, plural, runs, wholeDuration, words } from "./text";
+import { clock, count, elapsed, plural, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -82,11 +82,10 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
   return closed_at === null ? (job.quiet_host ?? null) : null;
 }
 
-/** The monitor's sentence about hosts that are not heard, in the chosen time zone. `now`: with their age. */
+/** The monitor's sentence about hosts that are not heard, in the chosen time zone; `now`: with their age instead of the time. */
 export function quietWords({ headline, since }: QuietHost, now: number | null): string {
   // The sentence has the time of day only, and may be about a host that is silent for days.
-  const age = now === null ? "" : ` (${wholeDuration(now - since)})`;
-  return headline.replace(/\b\d\d:\d\d:\d\d UTC\b/, `${clock(since, now ?? since)}${age}`);
+  return headline.replace(/\bsince \d\d:\d\d:\d\d UTC\b/, now === null ? `since ${clock(since, since)}` : `for ${wholeDuration(elapsed(since, now))}`);
 }
 
 /** What to check first where a host is not heard, and what follows if it is down. */

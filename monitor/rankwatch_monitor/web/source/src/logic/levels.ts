@@ -5,8 +5,8 @@ import type { RankState } from "../api/types";
 /** In the order of their codes: the higher, the worse. */
 export const LEVELS = ["level-0", "level-1", "level-2", "level-3", "level-4", "level-unknown"] as const;
 export type Level = (typeof LEVELS)[number];
-/** Content of a grid cell. */
-export type Cell = RankState | Level;
+/** Content of a grid cell; "slow": a rank that runs, and makes the others wait. */
+export type Cell = RankState | Level | "slow";
 /** What the grid is coloured by: states, or a measure. */
 export type Look = "state" | Measure;
 export type Measure = "lateness" | "robust" | "heartbeat_age" | "temperature";
@@ -49,6 +49,13 @@ export function levels(look: Measure, bytes: Uint8Array, ranks: number): Uint8Ar
     if (byte !== UNKNOWN) codes[rank] = bounds.filter((bound) => (falling ? byte < bound : byte >= bound)).length;
   }
   return codes;
+}
+
+/** States with those of slow ranks that run as "slow": each code, and the meaning of the codes. */
+export function withSlow(codes: Uint8Array, legend: readonly Cell[], slow: Iterable<number>): { codes: Uint8Array; legend: readonly Cell[] } {
+  const [marked, running] = [codes.slice(), legend.indexOf("running")];
+  for (const rank of slow) if (codes[rank] === running) marked[rank] = legend.length;
+  return { codes: marked, legend: [...legend, "slow"] };
 }
 
 export function isLevel(cell: Cell): cell is Level {

@@ -1,4 +1,4 @@
-// The map of all nodes: one cell each, in blocks by job.
+// The map of all nodes: one cell each, in blocks by the jobs that they run.
 
 import type { NodeMap } from "../api/types";
 import type { Box, Layout } from "./layout";
@@ -11,37 +11,56 @@ export function cells(map: NodeMap): Cell[] {
   return map.legend.map((state, code) => (code === map.legend.length - 1 ? "level-unknown" : state)) as Cell[];
 }
 
-/** Nodes by their first job, the job with the worst node first; those without a job come last. Within a job by name. */
+/** The names of a node's jobs, each once: "gpt ×10, slowed"; none: "no job". */
+export function jobNames(map: NodeMap, jobs: readonly number[]): string {
+  const counts = new Map<string, number>();
+  for (const job of jobs) counts.set(map.jobs[job]!.name, (counts.get(map.jobs[job]!.name) ?? 0) + 1);
+  return [...counts].map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", ") || "no job";
+}
+
+/** Combinations of jobs on one node that have a block each; nodes of more of them share one. */
+const MOST_COMBINATIONS = 12;
+
+/** Nodes that run the same jobs, the block with the worst node first; those without a job come last. Within a block by name. */
 export function blocks(map: NodeMap): NodeGroup[] {
-  const groups = new Map<number, NodeGroup>();
+  const groups = new Map<string, NodeGroup & { first: number }>();
+  const combined = new Set(map.hosts.filter(([, , , , jobs]) => jobs.length > 1).map(([, , , , jobs]) => `${jobs}`)).size > MOST_COMBINATIONS;
   const order = map.hosts.map((_, at) => at).sort((a, b) => map.hosts[a]![0].localeCompare(map.hosts[b]![0], "en", { numeric: true }));
   for (const at of order) {
-    const job = map.hosts[at]![4][0] ?? map.jobs.length;
-    let group = groups.get(job);
-    if (!group) groups.set(job, (group = { host: map.jobs[job]?.name ?? "no job", ranks: [] }));
+    const jobs = map.hosts[at]![4];
+    const several = combined && jobs.length > 1;
+    const key = several ? "several" : `${jobs}`;
+    let group = groups.get(key);
+    if (!group) groups.set(key, (group = { host: several ? "several jobs" : jobNames(map, jobs), ranks: [], first: jobs[0] ?? map.jobs.length }));
     group.ranks.push(at);
   }
   const severity = new Map(cells(map).map((state, code) => [code, WORST_FIRST.indexOf(state as never)]));
   const worst = (group: NodeGroup) => Math.min(...group.ranks.map((at) => severity.get(map.hosts[at]![1]) ?? -1).filter((each) => each >= 0), WORST_FIRST.length);
-  const idle = map.jobs.length;
-  return [...groups]
-    .map(([job, group]) => ({ job, group, order: job === idle ? Number.POSITIVE_INFINITY : worst(group) }))
-    .sort((a, b) => a.order - b.order || a.job - b.job)
-    .map(({ group }) => group);
+  return [...groups.values()]
+    .map((group) => ({ group, order: group.first === map.jobs.length ? Number.POSITIVE_INFINITY : worst(group) }))
+    .sort((a, b) => a.order - b.order || a.group.first - b.group.first)
+    .map(({ group: { host, ranks } }) => ({ host, ranks }));
 }
 
-/** A layout with the name of each block above it. */
+/** A layout with the name of each block above it; `named`: there is room for the name of each node below its cell, in so many pixels. */
 export interface MapLayout extends Layout {
   labels: { text: string; x: number; y: number; width: number }[];
+  named: number;
 }
 
 /** CSS pixels. */
 const [LARGEST, SMALLEST, LABEL, NARROWEST, BETWEEN] = [22, 3, 24, 92, 18];
 /** Width of a block in cells for each one of its height. */
 const FLAT = 4;
+/** So many nodes have their names below their cells, in a field of this width, with two lines below a cell. */
+const [FEW, NAME, LINES] = [32, 132, 38];
 
 /** Blocks side by side, each as wide as it needs, in lines from the left; the largest cells that fit. */
 export function mapLayout(groups: readonly NodeGroup[], size: number, box: Box): MapLayout {
+  if (size <= FEW) {
+    const placed = flow(groups, size, box, LARGEST, [NAME, LARGEST + LINES]);
+    if (placed.height <= box.maxHeight) return placed;
+  }
   for (let cell = LARGEST; cell > SMALLEST; cell--) {
     const placed = flow(groups, size, box, cell);
     if (placed.height <= box.maxHeight) return placed;
@@ -49,10 +68,11 @@ export function mapLayout(groups: readonly NodeGroup[], size: number, box: Box):
   return flow(groups, size, box, SMALLEST);
 }
 
-function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box, apparent: number): MapLayout {
+/** `field`: of a cell with its name, in CSS pixels; none: cells stand close together, without names. */
+function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box, apparent: number, field?: readonly [number, number]): MapLayout {
   const [cell, label, between] = [apparent, LABEL, BETWEEN].map((each) => Math.round(each * scale)) as [number, number, number];
-  const gap = Math.round((apparent >= 16 ? 3 : apparent >= 9 ? 2 : 1) * scale);
-  const pitch = cell + gap;
+  const gap = field ? 0 : Math.round((apparent >= 16 ? 3 : apparent >= 9 ? 2 : 1) * scale);
+  const [pitch, drop] = (field?.map((each) => Math.round(each * scale)) ?? [cell + gap, cell + gap]) as [number, number];
   const most = Math.max(1, Math.floor((width + gap) / pitch));
   const corners = new Int32Array(2 * size);
   const labels: MapLayout["labels"] = [];
@@ -64,18 +84,34 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
     labels.push({ text: host, x, y, width: own });
     ranks.forEach((rank, i) => {
       corners[2 * rank] = x + (i % columns) * pitch;
-      corners[2 * rank + 1] = y + label + Math.floor(i / columns) * pitch;
+      corners[2 * rank + 1] = y + label + Math.floor(i / columns) * drop;
     });
-    tallest = Math.max(tallest, label + Math.ceil(ranks.length / columns) * pitch - gap);
+    tallest = Math.max(tallest, label + Math.ceil(ranks.length / columns) * drop - gap);
     widest = Math.max(widest, x + own);
     x += own + between;
   }
-  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], labels };
+  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], labels, named: field ? pitch : 0 };
 }
 
 /** The nodes that incidents have named, the most often named first. */
 export function named(map: NodeMap): number[] {
   return map.hosts.map((_, at) => at).filter((at) => map.hosts[at]![3] > 0).sort((a, b) => map.hosts[b]![3] - map.hosts[a]![3]);
+}
+
+/** Which jobs are slow on a node: "slow: throttled", by id where several have the name; empty: none, or an older monitor. */
+export function slowWords({ jobs, slow_jobs: of = {} }: NodeMap, host: string): string {
+  const names = (of[host] ?? []).map((id) => {
+    const name = jobs.find((job) => job.id === id)?.name ?? id;
+    return jobs.filter((job) => job.name === name).length > 1 ? id : name;
+  });
+  return names.length > 0 ? `slow: ${names.join(", ")}` : "";
+}
+
+/** The nodes of each job by its id, as one text to search in. */
+export function nodesOf({ jobs, hosts }: NodeMap): ReadonlyMap<string, string> {
+  const found = new Map<string, string>();
+  for (const [host, , , , places] of hosts) for (const { id } of places.map((place) => jobs[place]!)) found.set(id, `${found.get(id) ?? ""} ${host}`);
+  return found;
 }
 
 /** The nodes with ranks that are slow now, those with the most first. */

@@ -1,8 +1,8 @@
 // Texts about performance: findings, costs, scores.
 
-import type { Finding, Performance, Straggler, Throttle } from "../api/types";
+import type { Finding, Performance, Straggler } from "../api/types";
 import { times } from "./kernels";
-import { clock, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
+import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
@@ -103,27 +103,24 @@ export function foundBy(straggler: Straggler): string {
   return straggler.reference === "fastest" ? "by the threshold of the fastest reference" : "by the robust reference";
 }
 
-/**
- * The costliest slow rank in a sentence: since when, by what, and who waits how long; null: no measurement explains it. `reason`: the
- * monitor's, which has the number of ranks that wait.
- */
-export function slowSentence({ stragglers, open, next_action: next }: Pick<Performance, "stragglers" | "open" | "next_action">, reason: string, now: number): string | null {
-  const first = stragglers[0];
-  if (!first || first.own == null || first.peers == null || first.lateness === null || first.share === null) return null;
-  const waiting = /([\d,]+) ranks? waits?\b/.exec(reason)?.[1];
-  const who = waiting === undefined ? "the others wait" : `${waiting} ${waiting === "1" ? "rank waits" : "ranks wait"}`;
-  const more = open > 1 ? ` ${plural(open - 1, "more rank is", "more ranks are")} slow.` : "";
-  return `Rank ${first.rank}${first.host ? ` on ${first.host}` : ""} has been slow since ${clock(first.since, now)} (${roughly(now - first.since)}): ${next?.throttled?.rank === first.rank ? throttledWords(next.throttled, now) : ""}its ${slowIn(first.cause)} takes ${ofStep(first.own)} against ${ofStep(first.peers)} on its peers; ${who} ${ofStep(first.lateness)} of each ${ofStep(first.lateness / first.share)} step (${wholePercent(first.share)}).${more}`;
+/** Whether the figures of the costliest slow rank are known, which stand below the headline. */
+export function isMeasured({ stragglers: [first] }: Pick<Performance, "stragglers">): boolean {
+  return first !== undefined && first.own != null && first.peers != null && first.lateness !== null && first.share !== null;
 }
 
-/** "GPU 5 is throttled, hw_thermal since 13:54:10; ": the known cause of a slow computation. */
-function throttledWords({ gpu, reasons, since }: Throttle, now: number): string {
-  return `${gpu} is throttled, ${reasons.join(", ")} since ${clock(since, now)}; `;
-}
-
-/** "none (on_straggler = log)": what the monitor does about a slow rank. */
-export function slowActionWords({ action, action_reason }: Pick<Straggler, "action" | "action_reason">): string {
-  return action === "log" ? "none (on_straggler = log)" : `${words(action)}${action_reason && `: ${action_reason}`}`;
+/** The costliest slow rank in figures: since when, in what, how long the others wait, what is done about it. */
+export function slowFacts({ stragglers, open, next_action: next }: Pick<Performance, "stragglers" | "open" | "next_action">, now: number): { label: string; value: string; note?: string }[] {
+  const first = stragglers[0]!;
+  const throttled = next?.throttled?.rank === first.rank ? next.throttled : null;
+  const takes = first.own == null ? [] : [{ label: `Its ${slowIn(first.cause)}`, value: ofStep(first.own), note: `${ofStep(first.peers)} on its peers${first.section ? `, section ${first.section}` : ""}` }];
+  const waits = first.lateness === null || !first.share ? [] : [{ label: "Others wait", value: `${ofStep(first.lateness)} (${wholePercent(first.share)})`, note: `of each ${ofStep(first.lateness / first.share)} step` }];
+  const device = throttled === null ? [] : [{ label: throttled.gpu, value: "throttled", note: `${throttled.reasons.join(", ")}, since ${clock(throttled.since, now)}` }];
+  return [
+    { label: "Slow since", value: clock(first.since, now), note: `${roughly(elapsed(first.since, now))} ago` },
+    ...takes, ...waits, ...device,
+    first.action === "log" ? { label: "Action", value: "none", note: "on_straggler = log" } : { label: "Action", value: words(first.action), note: first.action_reason },
+    { label: "Cost", value: gpuTime(3600 * first.cost_gpu_hours), ...(open > 1 ? { note: `${plural(open - 1, "more rank is", "more ranks are")} slow` } : {}) },
+  ];
 }
 
 /** Ranks as they are listed, those for which the others wait longest first; of equal ones the lower score. */

@@ -7,8 +7,9 @@ import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/samples";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, needsPerson, recoveringSince, sharedNames, type Sort, sorted, SORTS, STATES, troubleAge, whyOf, wordOf } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, needsPerson, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
 import { byItself } from "../logic/incidents";
+import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, elapsed, percent, rate, roughly, wholePercent, zoned } from "../logic/text";
@@ -29,7 +30,7 @@ const HOSTS_SHOWN = 10;
 const SHORT_LIFE = 1800;
 
 const text = signal("");
-const state = signal("");
+const label = signal("");
 const sort = signal<Sort>("urgency");
 
 export function Fleet({ hours }: { hours: number | undefined }) {
@@ -49,7 +50,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const shared = sharedNames(jobs);
-  const visible = choosing ? sorted(matching(jobs, text.value, state.value), sort.value, at, span) : sorted(jobs, "urgency", at, span);
+  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : sorted(jobs, "urgency", at, span);
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
@@ -58,7 +59,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       {visible.length === 0 && (
         <p class="note">
           No job matches: {jobs.length} {jobs.length === 1 ? "is" : "are"} hidden by the search and the filter.{" "}
-          <button type="button" onClick={() => ((text.value = ""), (state.value = ""))}>Show all jobs</button>
+          <button type="button" onClick={() => ((text.value = ""), (label.value = ""))}>Show all jobs</button>
         </p>
       )}
       {visible.length > 0 && <Heads speeds={drawn} />}
@@ -92,7 +93,7 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
                 <td class="number">{count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
                 {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
-                <td>{coarse(last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
+                <td>{coarse(last.since ?? last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
               </tr>
             ))}
           </tbody>
@@ -103,17 +104,18 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
 }
 
 function Choices({ jobs }: { jobs: readonly Listed[] }) {
-  const present = STATES.filter((each) => each === state.value || jobs.some((job) => job.state === each));
+  const labels = jobs.map(labelOf);
+  const present = LABELS.filter((each) => each === label.value || labels.includes(each));
   const form = (
     <form class="choices" role="search" onSubmit={(event) => event.preventDefault()}>
       <label>
-        Find <input type="search" value={text} placeholder="name, id or reason" onInput={(event) => (text.value = event.currentTarget.value)} />
+        Find <input type="search" value={text} placeholder="name, id, node, reason" onInput={(event) => (text.value = event.currentTarget.value)} />
       </label>
       <label>
         State{" "}
-        <select value={state} onChange={(event) => (state.value = event.currentTarget.value)}>
+        <select value={label} onChange={(event) => (label.value = event.currentTarget.value)}>
           <option value="">all</option>
-          {present.map((each) => <option key={each} value={each}>{wordOf(each)} ({jobs.filter((job) => job.state === each).length})</option>)}
+          {present.map((each) => <option key={each} value={each}>{each} ({labels.filter((of) => of === each).length})</option>)}
         </select>
       </label>
       <label>
@@ -125,7 +127,7 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
     </form>
   );
   if (!narrow.value) return form;
-  return <details class="finding-jobs" open={text.value !== "" || state.value !== "" || sort.value !== "urgency"}><summary>Find, filter, sort</summary>{form}</details>;
+  return <details class="finding-jobs" open={text.value !== "" || label.value !== "" || sort.value !== "urgency"}><summary>Find, filter, sort</summary>{form}</details>;
 }
 
 function coarse(then: number | null): string {
@@ -158,7 +160,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
         <span class="standing">
           <JobMark state={job.state} label={labelOf(job)} />
           {age !== "" && <b class="age">{age}</b>}
-          {age !== "" && <small class="since">{isElsewhere(job) || job.ended_at !== null ? "at" : recoveringSince(job) !== null ? "down since" : "since"} {clock(since, asOf.value)}</small>}
+          {age !== "" && <small class="since">{sinceWords(job, asOf.value)}</small>}
         </span>
         <span class="what">
           <b>{job.name}</b>

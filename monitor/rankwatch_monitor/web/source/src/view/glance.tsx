@@ -1,4 +1,4 @@
-// The course of the last hour, first on the overview of a job without an open incident: speed, loss, goodput.
+// The course of the last hour on the overview of a job without an open incident: speed, loss.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
@@ -6,12 +6,11 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { mainValue, nonFinite, SHORTEST_SHARE, withLatest, withTrendGaps } from "../logic/charts";
-import { isYoung } from "../logic/goodput";
+import { mainValue, nonFinite, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { over } from "../logic/phases";
 import { bounds } from "../logic/range";
-import { figure, percent, perSecond, speedText } from "../logic/text";
+import { figure, perSecond, speedText } from "../logic/text";
 import { Broken } from "./charts";
 import { Plot } from "./plot";
 
@@ -61,18 +60,14 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
   );
 }
 
-/** `ratio`: goodput of the whole run as of now, which ends the line of a young one. */
-export function Glance({ job, incidents, ratio }: Course & { ratio: number | null }) {
+export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
-  const hasGoodput = trends?.goodput_window.some((value) => value !== null) ?? false;
-  const young = isYoung(job, asOf.value);
-  const goodput = trends === null ? null : withLatest(job, asOf.value, heard(job, trends.at, trends.at), heard(job, trends.at, young ? trends.goodput : trends.goodput_window), young ? ratio : null);
-  if (!hasSpeed && logged === null && !hasGoodput) return null;
+  if (!hasSpeed && logged === null) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
       {hasSpeed && <Speed job={job} incidents={incidents} range={range} />}
@@ -81,12 +76,6 @@ export function Glance({ job, incidents, ratio }: Course & { ratio: number | nul
           <h2>{logged} <small>logged by the training script</small></h2>
           <Broken found={broken} />
           <Plot name={logged} time={trends.at} format={figure} fit broken={broken} lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
-        </div>
-      )}
-      {goodput !== null && hasGoodput && (
-        <div>
-          <h2>Goodput <small>{young ? "of the run so far" : "of the hour before"}</small></h2>
-          <Plot name="Goodput" time={goodput.time} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: young ? "whole run" : "last hour", tone: "series-5", values: goodput.values }]} {...shared} />
         </div>
       )}
     </section>

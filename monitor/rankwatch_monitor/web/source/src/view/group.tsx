@@ -7,7 +7,7 @@ import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
-import { isTrouble } from "../logic/severity";
+import { asOfNow, isTrouble } from "../logic/severity";
 import { clock, count, duration, plural, runs, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
 import { JobMark, RankMark } from "./marks";
@@ -54,7 +54,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <Beside group={group} />
       <section>
         <h2>Ranks in detail <small>worst first</small></h2>
-        <PlacedRanks job={job} ranks={group.ranks} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
+        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
         {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
       </section>
       <Collectives rows={collectives.rows} />
@@ -78,7 +78,7 @@ function RankCells({ group: { job, ranks, total_ranks: total, hosts, iterations:
         {[...ranks].sort((a, b) => a.rank - b.rank).map(({ rank, host, state, straggler }) => (
           <li key={rank} class={isTrouble(state) ? "troubled" : undefined} data-slow={straggler != null || undefined}>
             <a href={rankAddress(job, rank)} title={`Rank ${rank} on ${host || "an unknown node"}: ${state}${straggler != null ? ", slow" : ""}`}>
-              <RankMark state={state} size={18} />
+              <RankMark state={straggler != null && state === "running" ? "slow" : state} size={18} />
               <span>{rank}</span>
             </a>
           </li>
@@ -129,7 +129,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
         {apart.map((each) => (
           <li key={each.number} class={isTrouble(each.state) ? "troubled" : undefined} data-slow={each.slow > 0 || undefined}>
             <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
-              <RankMark state={each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
+              <RankMark state={each.slow > 0 && each.state === "running" ? "slow" : each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
               {each.work !== null && each.step !== null && (
                 <span class="work"><i style={{ width: `${Math.min(100, (100 * each.work) / each.step)}%` }} /><small>works {duration(each.work)} of {duration(each.step)}</small></span>
               )}

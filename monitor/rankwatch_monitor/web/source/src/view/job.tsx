@@ -8,14 +8,15 @@ import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
+import { checkpointFact } from "../logic/checkpoint";
 import { spent, uncounted, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
-import { isLoud } from "../logic/stragglers";
+import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
+import { ago, clock, count, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -39,6 +40,7 @@ import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
 import { Timeline } from "./timeline";
 import { Verdict } from "./verdict";
+import { VitalSigns } from "./vitals";
 
 const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
 const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", kernels: "Kernels", charts: "Charts", control: "Policy and actions" };
@@ -60,8 +62,10 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, windows, goodput, launchers } = watch.slow;
+  const { timeouts, windows, goodput, launchers, vitals } = watch.slow;
   const over = job.ended_at !== null;
+  // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
+  const brief = tab !== "overview";
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
@@ -74,22 +78,26 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
-  const stragglers = performance !== null && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
+  // One slow rank stands above, with its figures.
+  const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
+  const stragglers = performance !== null && !led && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
+  // Without incidents it is a bar, which a column has room for.
+  const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />;
   return (
-    <article class="job" data-state={job.state}>
+    <article class={brief ? "job brief" : "job"} data-state={job.state}>
       <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {slow !== null && <SlowBanner job={job} performance={slow} state={state} todo={tab === "overview"} />}
-      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>}
-      {requested === null && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
-      {requested === null && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
-      {requested === null && !unknown && tab === "overview" && <NextStep job={job} />}
-      {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
+      {slow !== null && <SlowBanner job={job} performance={slow} title={state} brief={brief} />}
+      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
+      {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
+      {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
+      {requested === null && !unknown && !brief && <NextStep job={job} />}
+      {incident && (!brief || incident.closed_at === null) && (
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -103,13 +111,13 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job, incident, slow?.next_action ?? null)} />}
       {tab === "overview" && loud && !past && stragglers}
-      {tab === "overview" && !broken && <Glance job={job} incidents={incidents} ratio={ratio} />}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
             {renewing ? (
               <>
                 <RanksThen incident={incident} worldSize={job.world_size} />
+                <RateChart job={job} incidents={incidents} />
                 <details class="next-attempt">
                   <summary>No rank of attempt {job.attempt} has reported yet</summary>
                   <RankGrid watch={watch} incident={incident} />
@@ -131,14 +139,17 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
-            {broken && !past && <RateChart job={job} incidents={incidents} />}
+            {broken && !past && !renewing && <RateChart job={job} incidents={incidents} />}
+            {!broken && <Glance job={job} incidents={incidents} />}
+            {!broken && <VitalSigns job={job} vitals={vitals.value} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
             {!past && <Limits timeouts={timeouts.value} />}
+            {goodput.value?.incidents.length === 0 && timeSpent}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />
+          {goodput.value?.incidents.length !== 0 && timeSpent}
         </div>
       )}
     </article>
@@ -168,14 +179,14 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
         facts={[
           job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
             ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
-            : { label: "Step", value: count(job.iteration) },
-          ...(job.checkpoint ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
+            : { label: over ? "Final step" : "Step", value: count(job.iteration) },
+          ...(job.checkpoint ? [{ label: "Last checkpoint", ...checkpointFact(job, asOf.value) }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
           { label: "Goodput", value: percent(ratio), note: lastly ?? (uncounted || undefined) },
-          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
+          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `${ran === null ? "" : `${gpuTime(ran * job.world_size)}, `}ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
         ]}
       />
     </header>

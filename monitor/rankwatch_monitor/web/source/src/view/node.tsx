@@ -8,7 +8,9 @@ import { watchPlace } from "../live/place";
 import { firstPlaces, shortened } from "../logic/errors";
 import { isGone, launcherWords, type Part, whyHere } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { clock, count, duration, plural, zoned } from "../logic/text";
+import { took } from "../logic/phases";
+import { asOfNow } from "../logic/severity";
+import { clock, count, plural, zoned } from "../logic/text";
 import { NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
@@ -22,7 +24,7 @@ export function NodePage({ host }: { host: string }) {
   const node = watch.answer.value;
   if (watch.unknown.value !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={watch.unknown.value.message} />;
   if (node === null) return <p class="loading">Loading node {host}.</p>;
-  const errors = errorsOf(node);
+  const [errors, age] = [errorsOf(node), asOf.value - watch.at.value];
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
@@ -31,7 +33,7 @@ export function NodePage({ host }: { host: string }) {
       <NodeAction node={node} />
       {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
       <NodeGpus node={node} />
-      <NodeJobs parts={node.jobs} host={host} errors={errors} />
+      <NodeJobs parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} errors={errors} />
       <Incidents node={node} errors={errors} />
       <LaunchersOf parts={node.jobs} />
     </article>
@@ -87,7 +89,7 @@ function Incidents({ node, errors }: { node: NodeDetail; errors: ReadonlyMap<str
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.opened_at, asOf.value)}</time>
             <a href={incidentAddress(each.job, each.incident)}>{shortened(each.incident, zoned(each.headline, asOf.value), errors)}</a>
-            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `named as ${each.named_as === "quiet" ? "not heard" : each.named_as}; `}{each.closed_at === null ? <b>not over, {duration((each.until ?? asOf.value) - each.since)} so far</b> : shortened(each.incident, each.outcome, errors) || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `named as ${each.named_as === "quiet" ? "not heard" : each.named_as}; `}{each.closed_at === null ? <b>not over, {took((each.until ?? asOf.value) - each.since, true)} so far</b> : shortened(each.incident, each.outcome, errors) || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>

@@ -7,9 +7,9 @@ import { labelOf, troubleAge } from "../logic/fleet";
 import { shortened } from "../logic/errors";
 import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { jobAddress, rankAddress } from "../logic/route";
-import { isTrouble, openSection } from "../logic/severity";
+import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, slowTag } from "../logic/stragglers";
-import { clock, count, duration, elapsed, plural, range, roughly, runs } from "../logic/text";
+import { clock, count, duration, elapsed, plural, range, roughly, runs, wholeDuration } from "../logic/text";
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
 
@@ -97,7 +97,7 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
       <td class="code section">{over ? "–" : openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
-      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), duration) || "–"}</td>
+      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), moves(first.state) ? duration : wholeDuration) || "–"}</td>
       <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
     </>
   );

@@ -4,9 +4,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
 import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
-import type { Cell } from "../logic/levels";
+import { type Cell, withSlow } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
-import { blocks, cells, mapLayout, named, slowNodes } from "../logic/nodemap";
+import { blocks, cells, jobNames, mapLayout, named, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
 import { count, plural } from "../logic/text";
@@ -45,15 +45,16 @@ export function HeatMap({ map }: { map: NodeMap }) {
     return () => resized.disconnect();
   }, []);
   const painted = repaint.value;
+  const slow = useMemo(() => slowNodes(map), [map]);
   useLayoutEffect(() => {
     if (!placed || !canvas.current) return;
     const colours = palette();
     const picture = new ImageData(placed.width, placed.height);
-    const glyphs = legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== state));
-    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
+    const marked = withSlow(codes, legend, slow);
+    const glyphs = marked.legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== (state === "slow" ? "running" : state)));
+    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, marked.codes, glyphs);
     canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
-  }, [placed, codes, legend, only, painted]);
-  const slow = useMemo(() => slowNodes(map), [map]);
+  }, [placed, codes, legend, slow, only, painted]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
   const ill = useMemo(() => map.hosts.flatMap(([, state], node) => (isTrouble(legend[state]!) ? [node] : [])), [map, legend]).slice(0, MOST_NAMED + 1);
   if (ill.length > MOST_NAMED) ill.length = 0;
@@ -78,21 +79,22 @@ export function HeatMap({ map }: { map: NodeMap }) {
     <section class="heat" aria-labelledby="heat">
       <h2 id="heat">
         {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
-        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; each by its worst rank, by job</small>
+        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; by job</small>
       </h2>
       <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
+        worst rank:
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={only === state} onClick={() => setOnly(only === state ? null : state)}>
             <RankMark state={state} />
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
-        {slow.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank <b>{count(slow.length)}</b></span>}
+        {slow.length > 0 && <span class="ringed"><RankMark state="slow" />with a slow rank <b>{count(slow.length)}</b></span>}
         {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
       </div>
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="map of nodes" aria-describedby="heat-keys"
-        aria-label={`${plural(size, "node")}: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
+        aria-label={`${plural(size, "node")} by the worst rank: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
         onKeyDown={keys}
         onPointerMove={(event) => setAt(under(event) ?? at)}
         onClick={(event) => open(under(event as unknown as PointerEvent))}
@@ -104,14 +106,23 @@ export function HeatMap({ map }: { map: NodeMap }) {
               <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
             {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
-            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
+            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class={legend[codes[node]!] === "running" ? "ring slow filled" : "ring slow"} style={box(placed, node, scale)} />)}
             {ill.map((node) => {
               const at = cell(placed, node);
               return (
                 <span key={`ill ${map.hosts[node]![0]}`} class="ring" style={box(placed, node, scale)}>
-                  {!ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
+                  {placed.named === 0 && !ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
                     <em class={at.x > placed.width / 2 ? "before" : "after"}>{map.hosts[node]![0]}</em>
                   )}
+                </span>
+              );
+            })}
+            {placed.named > 0 && map.hosts.map(([host], node) => {
+              const { x, y, height } = cell(placed, node);
+              return (
+                <span key={`name ${host}`} class="named" title={host} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
+                  {host}
+                  <em>{slowWords(map, host)}</em>
                 </span>
               );
             })}
@@ -133,8 +144,8 @@ function Words({ map, node, legend }: { map: NodeMap; node: number; legend: read
       <RankMark state={legend[state]!} />
       <b><NodeLink host={host} /></b>
       <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
-      {jobs.length > 0 && <span>{jobs.map((job) => map.jobs[job]!.name).join(", ")}</span>}
-      {map.slow?.[host] !== undefined && <span class="tag slow">{plural(map.slow[host], "slow rank")}</span>}
+      {jobs.length > 0 && <span>{jobNames(map, jobs)}</span>}
+      {map.slow?.[host] !== undefined && <span class="tag slow">{slowWords(map, host) || plural(map.slow[host], "slow rank")}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
     </>
   );

@@ -14,7 +14,7 @@ export function tone(cell: Cell): string {
 }
 
 export function palette(): Palette {
-  const cells: readonly Cell[] = [...WORST_FIRST, ...LEVELS];
+  const cells: readonly Cell[] = [...WORST_FIRST, ...LEVELS, "slow"];
   const each = (opacity: number) => Object.fromEntries(cells.map((cell) => [cell, abgr(colour(tone(cell)), opacity)])) as Record<Cell, number>;
   return { fill: each(1), dimmed: each(DIMMED), mark: abgr(colour("rank-mark")) };
 }

@@ -7,9 +7,9 @@ import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { rankAddress } from "../logic/route";
-import { isTrouble, openSection } from "../logic/severity";
+import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, score, slowTag } from "../logic/stragglers";
-import { clock, count, duration, plural, range, roughly, runs, wholePercent } from "../logic/text";
+import { clock, count, duration, plural, range, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
@@ -83,12 +83,13 @@ interface Column {
 function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
   const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => range(same.map(of), text) || "–";
   const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
+  const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeDuration;
   const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
   const all: (Column | false)[] = [
     without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
     placed && { head: "Section", kind: "code", cell: ([first]) => openSection(first)?.name ?? (first!.idle != null ? "outside" : "–") },
-    placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, duration) },
-    any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, duration) },
+    placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, aged) },
+    any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, aged) },
     { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
     any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
     any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },

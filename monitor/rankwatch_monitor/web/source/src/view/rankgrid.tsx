@@ -6,7 +6,7 @@ import { asOf, stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
-import { type Cell, cellWords, type Look } from "../logic/levels";
+import { type Cell, cellWords, type Look, withSlow } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { asOfNow, isTrouble, moves, openSection, tally } from "../logic/severity";
@@ -80,8 +80,8 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const painted = repaint.value;
   const filter = only.value;
   useLayoutEffect(() => {
-    if (placed && grid && canvas.current) draw(canvas.current, placed, grid, filter, scale);
-  }, [placed, grid, filter, painted]);
+    if (placed && grid && canvas.current) draw(canvas.current, placed, grid.look === "state" ? { ...grid, ...withSlow(grid.codes, grid.legend, slow.keys()) } : grid, filter, scale);
+  }, [placed, grid, slow, filter, painted]);
 
   const at = (event: PointerEvent) => {
     if (!placed) return null;
@@ -116,7 +116,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
             {words(state)} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
           </button>
         ))}
-        {slow.size > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />slow <b>{count(performance!.open)}</b></span>}
+        {slow.size > 0 && <span class="ringed"><RankMark state="slow" />slow <b>{count(performance!.open)}</b></span>}
       </div>
       <div
         ref={holder}
@@ -157,7 +157,7 @@ function useHosts(watch: JobWatch, worldSize: number): string[] {
 function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: string | null, scale: number): void {
   const context = canvas.getContext("2d")!;
   const colours = palette();
-  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== state));
+  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== (state === "slow" ? "running" : state)));
   const picture = new ImageData(placed.width, placed.height);
   paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, glyphs);
   context.putImageData(picture, 0, 0);
@@ -231,7 +231,7 @@ function Rings({ placed, groups, scale, grid, incident, slow }: Ringed) {
         const at = cell(placed, each.rank);
         const name = `rank ${each.rank} ${slowTag(each)}`;
         return (
-          <span key={`slow ${each.rank}`} class="ring slow" style={cssBox(at, scale)}>
+          <span key={`slow ${each.rank}`} class={grid.look === "state" && size >= EASILY_SEEN ? "ring slow filled" : "ring slow"} style={cssBox(at, scale)}>
             {size >= ROOMY && <em class="within">slow</em>}
             {named.has(name) && <em class={side(at.x)}>{name}</em>}
           </span>

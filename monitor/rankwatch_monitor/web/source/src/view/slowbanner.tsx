@@ -1,18 +1,18 @@
-// A slow rank as the first thing on the page of its job, above the tabs: since when, in what, who waits, and what is done about it.
+// A slow rank as the first thing on the page of its job, above the tabs: in what, who waits, and what is done about it.
 
 import type { JobSummary, Performance } from "../api/types";
 import { asOf } from "../api/connection";
-import { slowActionWords, slowSentence } from "../logic/stragglers";
+import { slowFacts } from "../logic/stragglers";
+import { Band } from "./band";
+import { Facts } from "./facts";
 import { WhatToDoSlow } from "./nextaction";
 
-/** `state`: the monitor's own sentence, where no measurement explains it; `todo`: whether what to do stands here. */
-export function SlowBanner({ job, performance, state, todo }: { job: JobSummary; performance: Performance; state: string; todo: boolean }) {
-  const first = performance.stragglers[0]!;
+/** `title`: the monitor's own sentence. */
+export function SlowBanner({ job, performance, title, brief }: { job: JobSummary; performance: Performance; title: string; brief: boolean }) {
   return (
-    <section class="verdict slow" aria-label="Slow rank">
-      <p class="now">{slowSentence(performance, job.reason, asOf.value) ?? state}</p>
-      <p class="sequel">Action: {slowActionWords(first)}</p>
-      {todo && performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
-    </section>
+    <Band kind="slow" label="Slow rank" title={title} brief={brief}>
+      {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
+      <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
+    </Band>
   );
 }

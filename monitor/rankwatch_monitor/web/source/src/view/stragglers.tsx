@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
-import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
+import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
 import { ago, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
@@ -19,8 +19,7 @@ export function Stragglers({ job, performance, headline, led }: { job: JobSummar
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const measured = led && slowSentence(performance, headline, asOf.value) !== null;
-  const rest = measured ? "" : restOf(sentence, headline);
+  const rest = led && isMeasured(performance) ? "" : restOf(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">

@@ -11,6 +11,7 @@ import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
 import { ago, clock, count, duration, gpuTime, limitText, plural, withoutRepeated, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
+import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
 import { PhaseBar } from "./phasebar";
@@ -23,6 +24,8 @@ interface Props {
   detail: Signal<IncidentDetail | null>;
   /** The incident was opened by its own address. */
   byAddress: boolean;
+  /** Only the title is shown, until it is opened. */
+  brief: boolean;
   /** False: its title stands above, as how the job ended. */
   titled: boolean;
   windows: Windows;
@@ -30,15 +33,15 @@ interface Props {
   startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, titled, windows, startup }: Props) {
+export function Verdict({ job, incident, detail, byAddress, brief, titled, windows, startup }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
   const more = addition(incident);
   const quiet = quietOf(job, incident);
-  const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
+  const kind = [suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
-    <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
+    <Band kind={kind} label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"} title={titled ? titleOf(job, incident, asOf.value) : ""} brief={brief} kicker={
       <p class="kicker">
         <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(over(incident), asOf.value)}`}</b>
         {unconfirmed !== null && <span>{unconfirmed}</span>}
@@ -46,14 +49,14 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows, sta
         <span>attempt {incident.attempt}</span>
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
-      {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
+    }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
-    </section>
+    </Band>
   );
 }
 
