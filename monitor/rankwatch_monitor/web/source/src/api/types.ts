@@ -385,6 +385,9 @@ export interface Why {
   kind: "change" | "drift" | "steady" | "unknown";
   sentence: string;
   since: number | null;
+  /** Seconds of a step before and since. */
+  before?: number | null;
+  after?: number | null;
   contributors: { sentence: string; share: number }[];
 }
 
@@ -405,7 +408,8 @@ export interface Trends {
   logged?: Record<string, (number | null)[]>;
   goodput: (number | null)[];
   goodput_window: (number | null)[];
-  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[] }>;
+  /** `rank`: the one of the minimum; absent with older monitors. */
+  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank?: (number | null)[] }>;
 }
 
 /** Sections of chosen ranks in their last sampled steps. */
