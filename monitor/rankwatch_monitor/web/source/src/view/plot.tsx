@@ -125,6 +125,7 @@ export function Plot(props: Plotted) {
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
   const change = props.mark == null || across ? "" : ` Change at ${clock(props.mark, asOf.value)}.`;
+  const end = range && props.unknown ? gaps(time, lines, range).find(({ to }) => to === range[1]) : undefined;
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
       <Mark line={line} />
@@ -143,7 +144,7 @@ export function Plot(props: Plotted) {
       <div class="plotted" onMouseMove={pointed} onMouseLeave={() => setUnder(null)}>
         <div
           ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={0} onKeyDown={move}
-          aria-label={`${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.${change}`}
+          aria-label={`${name}: ${time.length} points. ${sentence(moment)} ${figures}.${change}${end === undefined ? "" : ` ${sentence(props.unknown!(end.from, end.to))}.`}`}
         />
         {at !== null && under !== null && (
           <ul class="tip" aria-hidden="true" style={under > width / 2 ? { right: `${width - under + 14}px` } : { left: `${under + 14}px` }}>
@@ -169,6 +170,8 @@ export function Plot(props: Plotted) {
     </>
   );
 }
+
+const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
 
 /** "worst rank 21". */
 const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name} ${ranks[index]}`);
