@@ -6,6 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -349,6 +350,35 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
     assert tops[0]["y"] < tops[1]["y"]
 
 
+@pytest.mark.parametrize(
+    ("found", "asked", "title", "figures"),
+    [
+        ({}, "section=data", "Section data", ["now", "median 2\u202fms", "slowest rank 5 62\u202fms"]),
+        (
+            {"circumstances": [{"kind": "clock"}]},
+            "devices=true",
+            "GPU clock",
+            ["now", "median 1.98\u202fGHz", "lowest 1.20\u202fGHz"],
+        ),
+    ],
+)
+def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_median_one(
+    page: Page, monitor_url: str, script: Script, found: dict[str, Any], asked: str, title: str, figures: list[str]
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
+    section = {"kind": "section", "name": "data on rank 5", "sentence": "section 'data' on rank 5", "share": 0.0}
+    script.answers["/jobs/j/why"] = past.why(1200) | {"contributors": [section]} | found
+    samples = past.history(1200, 0.0, 1e12)["samples"]
+    measured = {
+        "section": {"median": 0.002, "max": 0.062, "worst": 5},
+        "device": {"clock": 1.98e9, "clock_min": 1.2e9},
+    }
+    script.answers["/jobs/j/history"] = {"samples": [sample | measured for sample in samples]}
+    with page.expect_request(re.compile(f"/history.*&{asked}$")):
+        opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    expect(page.get_by_role("region", name=title).locator(".key li")).to_have_text(figures)
+
+
 def test_the_worst_rank_of_a_score_is_named_and_one_reference_is_chosen(
     page: Page, monitor_url: str, script: Script
 ) -> None:
@@ -372,14 +402,17 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
     page: Page, monitor_url: str, script: Script, tab: str
 ) -> None:
     now = time.time()
-    script.add("j", ["silent"] * 8, state="lost", started_at=now - 3000, last_heard=now - 900, iterations_per_second=0.0)
+    script.add(
+        "j", ["silent"] * 8, state="lost", started_at=now - 3000, last_heard=now - 900, iterations_per_second=0.0
+    )
     opened(page, f"{monitor_url}/#/jobs/j{tab}")
     charts = page.locator(".chart[aria-label^=Speed], .chart[aria-label^=Goodput]")
     expect(charts).to_have_count(2)
     hatched = """chart => {
         const canvas = chart.querySelector("canvas");
-        const [width, height] = [canvas.width * 0.12 | 0, canvas.height * 0.3 | 0];
-        const { data } = canvas.getContext("2d").getImageData(canvas.width * 0.8 | 0, canvas.height * 0.3 | 0, width, height);
+        const [left, top] = [canvas.width * 0.8 | 0, canvas.height * 0.3 | 0];
+        const [width, height] = [canvas.width * 0.12 | 0, top];
+        const { data } = canvas.getContext("2d").getImageData(left, top, width, height);
         return data.filter((each, i) => i % 4 === 3 && each > 0).length / (width * height);
     }"""
     for chart in charts.all():

@@ -146,12 +146,14 @@ def test_the_current_run_is_the_strong_line_and_the_other_lies_behind_it(
 def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monitor_url: str, two: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
     table = page.get_by_role("region", name="Means of both")
+
     def row(name: str) -> Locator:
         return table.get_by_role("row", name=re.compile(f"^{name}")).get_by_role("cell")
 
     heads = table.get_by_role("row").first.get_by_role("columnheader")
     expect(heads).to_have_text([re.compile("^steps 3,7.. to 4,9"), re.compile("^steps 0 to 3,7")])
-    speed, same = ["0.53×", "1.27\u202fsteps/s", "2.38\u202fsteps/s"], ["1.00×", "2.38\u202fsteps/s", "2.38\u202fsteps/s"]
+    speed = ["0.53×", "1.27\u202fsteps/s", "2.38\u202fsteps/s"]
+    same = ["1.00×", "2.38\u202fsteps/s", "2.38\u202fsteps/s"]
     expect(row("Speed")).to_have_text([*speed, *same])
     sentence = page.locator(".charts > .finding")
     expect(sentence).to_contain_text(re.compile(r"^A step of new takes 1\.\d\d× as long as one of old"))

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -152,4 +152,22 @@ test("a lost job has no points after its last message, any other job all", () =>
   assert.deepEqual([found.at, found.speed, found.scores.gpu_robust!.rank], [[0, 15], [1, 1], [5, 6]]);
   assert.equal(heard(trends, { ...lost, state: "running" }), trends);
   assert.equal(heardCount([0, 15], { ...lost, last_heard: null }), 2);
+});
+
+test("the cause of a change is the clock of devices, else a section of one rank, where the history has it", () => {
+  const section = { kind: "section", name: "data on rank 5", sentence: "", share: 0 };
+  const why = { kind: "change" as const, sentence: "", since: 20, contributors: [{ kind: "section", name: "backward", sentence: "", share: 0 }, section] };
+  assert.deepEqual(causeOf(why), { section: "data" });
+  assert.deepEqual(causeOf({ ...why, circumstances: [{ kind: "clock" }] }), { devices: true });
+  assert.equal(causeOf({ ...why, contributors: why.contributors.slice(0, 1) }), null, "it takes longer on all ranks");
+  assert.equal(causeOf({ ...why, kind: "steady" }), null);
+});
+
+test("the rank that stands out is drawn against the median one, from the change on", () => {
+  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9 } });
+  const samples = [of(10, 0.003), of(20, 0.003), of(30, 0.06)];
+  const [median, slowest] = causeChart(samples, { section: "data" }, 20).lines;
+  assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
+  assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ values }) => values), [[1.98e9, 1.98e9, 1.98e9], [1.98e9, 1.98e9, 1.2e9]]);
+  assert.deepEqual(causeChart([sample(10, {})], { devices: true }, null).lines[0]!.values, [null]);
 });

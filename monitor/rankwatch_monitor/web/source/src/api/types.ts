@@ -378,6 +378,9 @@ export interface HistorySample {
   parts: Record<string, number>;
   /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. Absent with older monitors. */
   waiting?: number | null;
+  /** Where they are asked for: clocks in hertz, over the ranks; a section's seconds, and the rank with the most. */
+  device?: { clock: number | null; clock_min: number | null } | null;
+  section?: { median: number; max: number; worst: number } | null;
 }
 
 /** Explanation of a change of the step time. */
@@ -388,7 +391,9 @@ export interface Why {
   /** Seconds of a step before and since. */
   before?: number | null;
   after?: number | null;
-  contributors: { sentence: string; share: number }[];
+  contributors: { sentence: string; share: number; kind?: string; name?: string }[];
+  /** What else changed then. */
+  circumstances?: { kind: string }[];
 }
 
 /** Points over time, as columns. */

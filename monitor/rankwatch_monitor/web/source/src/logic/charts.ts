@@ -233,6 +233,29 @@ export function stepChart(samples: readonly HistorySample[], change: number | nu
   };
 }
 
+/** What is measured of the cause of a change: the clocks of devices, or a section that takes longer on one rank. */
+export type Cause = { devices: true } | { section: string };
+
+/** The cause of a change that the history has; null: none. */
+export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause | null {
+  if (kind !== "change") return null;
+  if (circumstances.some((each) => each.kind === "clock")) return { devices: true };
+  const [, section] = contributors.map((each) => (each.kind === "section" ? /^(.+) on rank \d+$/.exec(each.name ?? "") : null)).find((each) => each !== null) ?? [];
+  return section === undefined ? null : { section };
+}
+
+/** The rank that stands out against the median one. */
+export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
+  const time = samples.map(({ at }) => at);
+  const { axis, along } = withEdge(time, change, change === null ? -1 : stepAfter(time, change));
+  const column = (of: (sample: HistorySample) => number | null | undefined) => along(samples).map((sample) => of(sample) ?? null);
+  const line = (name: string, tone: string, of: Parameters<typeof column>[0]): Line => ({ name, tone, values: column(of) });
+  const lines = "devices" in cause
+    ? [line("median", "text", ({ device }) => device?.clock), line("lowest", "rank-hung", ({ device }) => device?.clock_min)]
+    : [line("median", "text", ({ section }) => section?.median), { ...line("slowest rank", "rank-hung", ({ section }) => section?.max), ranks: column(({ section }) => section?.worst) }];
+  return { time: [...axis], lines };
+}
+
 /** Seconds for each completed step, by the speed: where no windows of steps arrived. */
 export function stepsBySpeed(time: readonly number[], speed: readonly (number | null)[]): StepChart {
   return { time: [...time], lines: [{ name: "seconds for each completed step", tone: "text", values: speed.map((value) => (value ? 1 / value : null)) }] };

@@ -85,7 +85,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             return (
               <li key={first.id} style={style}>
                 {each.items.length === 1 ? (
-                  <a class={each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={kindWords(first)}>{place || kindWords(first)}</a>
+                  <a class={place === 0 && each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={kindWords(first)}>{place || kindWords(first)}</a>
                 ) : (
                   <button type="button" class={each.width < words ? "incident narrow" : "incident"} title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
                 )}

@@ -1,17 +1,17 @@
 // The tab "Charts": one time axis for step time with its parts, speed, goodput, scores and logged values; what happened beside them.
 
 import { batch, type Signal, signal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot, type Plotted } from "./plot";
@@ -63,6 +63,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const windows = samples.value !== null && samples.value.length > 0;
   const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
   const goodput = useMemo(() => (points === null ? null : withLatest(job, asOf.value, points.at, points.goodput, job.goodput)), [points, job.goodput]);
+  const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   return (
     <>
@@ -76,6 +77,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         {samples.value !== null && steps.time.length > 0 && <Plot name="Step time" {...steps} format={duration} height={HEIGHT} {...axis} />}
         {why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
       </section>
+      {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
       {points !== null && shown(points.speed) && (
         <section aria-labelledby="speed-time">
           <h2 id="speed-time">
@@ -117,6 +119,26 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
 }
 
 type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "mark" | "choose" | "reset" | "unknown">;
+
+/** What is behind a change, on the rank that stands out and on the others. */
+function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Cause; change: number | null; axis: Axis }) {
+  const [samples, take] = useState<HistorySample[]>([]);
+  const chosen = range.value;
+  useEffect(() => poll(EVERY_MS, async (ended) => {
+    const also = new URLSearchParams("devices" in cause ? { devices: "true" } : cause);
+    take((await get<{ samples: HistorySample[] }>(`/jobs/${encodeURIComponent(job.id)}/history${query(job, chosen)}&brief=true&${also}`, ended)).samples);
+  }), [job.id, job.ended_at, job.started_at, chosen]);
+  const chart = useMemo(() => causeChart(samples, cause, change), [samples, change]);
+  const [title, small] = "devices" in cause ? ["GPU clock", "over the ranks"] : [`Section ${cause.section}`, "the rank in which it takes longest, and the median rank"];
+  return (
+    <section aria-label={title}>
+      <h2>
+        {title} <small>{small}</small>
+      </h2>
+      <Plot name={title} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
+    </section>
+  );
+}
 
 function ScoreChart({ points, change, axis }: { points: Trends; change: number | null; axis: Axis }) {
   const found = SCORES.find(([name]) => name === reference.value && points.scores[name]) ?? SCORES.find(([name]) => points.scores[name]);
@@ -205,21 +227,25 @@ function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   );
 }
 
+/** The seconds of a range, with a point beyond each end, so that lines reach the edges. */
+function query(job: JobSummary, chosen: Range): string {
+  const [from, to] = bounds(chosen, job.started_at, job.ended_at ?? now.peek());
+  const beyond = Math.max(60, Math.round((to - from) / 100));
+  return `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
+}
+
 function useRead(job: JobSummary): Read {
   const read: Read = useMemo(() => ({ samples: signal(null), why: signal(null), trends: signal(null) }), [job.id]);
   const chosen = range.value;
   useEffect(() => {
     const path = `/jobs/${encodeURIComponent(job.id)}`;
     return poll(EVERY_MS, (ended) => {
-      const [from, to] = bounds(chosen, job.started_at, job.ended_at ?? now.peek());
-      // A point beyond each end, so that lines reach the edges.
-      const beyond = Math.max(60, Math.round((to - from) / 100));
-      const query = `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
+      const asked = query(job, chosen);
       // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${query}&brief=true`, ended),
+        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true`, ended),
         get<Why>(`${path}/why`, ended),
-        get<Trends>(`${path}/trends${query}`, ended),
+        get<Trends>(`${path}/trends${asked}`, ended),
       ]).then(([samples, why, trends]) => batch(() => {
         if (samples.status === "fulfilled") read.samples.value = samples.value.samples;
         if (why.status === "fulfilled") read.why.value = why.value;
