@@ -170,7 +170,7 @@ def why(slow_since: float | None) -> dict[str, Any]:
     if slow_since is None:
         return {"kind": "steady", "sentence": "Nothing changed in the last hour.", "since": None, "contributors": []}
     return {
-        "kind": "change", "since": time.time() - slow_since,
+        "kind": "change", "since": time.time() - slow_since, "before": 0.42, "after": 0.79,
         "sentence": "Steps take 1.9 times as long since 14:03:20 (0.42 s -> 0.79 s): all of it is data "
                     "(40 ms -> 0.41 s), most of all section 'load_batch' (40 ms -> 0.41 s).",
         "contributors": [{"sentence": "section 'load_batch' (40 ms -> 0.41 s)", "share": 0.98}],
@@ -197,7 +197,7 @@ def trends(
         "goodput_window": [0.9 if each else 0.98 for each in slow],
         "scores": {
             "gpu_robust": {"min": [0.62 if each else 0.97 for each in slow], "median": [1.0] * len(at),
-                           "max": [1.02] * len(at)},
+                           "max": [1.02] * len(at), "rank": [5 if each else 3 for each in slow]},
         },
         "logged": {
             name: [None if nan and name == logged[0] else 2.0 + 6 / (1 + 12 * done) + 0.05 * math.sin(700 * done)

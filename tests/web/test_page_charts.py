@@ -6,6 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -287,14 +288,133 @@ def test_a_job_younger_than_the_range_shows_all_of_it_and_the_button_says_so(
     expect(chosen).to_have_text("1 h")
 
 
-def test_without_step_times_the_call_that_sends_them_is_named(page: Page, monitor_url: str, script: Script) -> None:
+def test_without_steps_the_call_that_counts_them_is_named(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8, started_at=time.time() - 840)
+    points = past.trends(None, 0.0, 1e12)
+    script.answers["/jobs/j/trends"] = points | {"speed": [None] * len(points["at"])}
     page.route(re.compile("/history"), lambda route: route.fulfill(json={"samples": []}))
     page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
     steps = page.get_by_role("region", name="Step time")
     expect(steps).to_contain_text("No rank has reported step times from ")
     expect(steps).to_contain_text("rankwatch.step()")
     expect(steps.get_by_role("link", name="how to add it")).to_have_attribute("href", "/manual/adopt.html")
+
+
+def test_without_windows_of_completed_steps_their_speed_gives_the_step_time(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 840)
+    page.route(re.compile("/history"), lambda route: route.fulfill(json={"samples": []}))
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    steps = page.get_by_role("region", name="Step time")
+    expect(steps).to_contain_text("Ranks complete steps, but no windows of step times arrived from ")
+    expect(steps).to_contain_text("rankwatch.window.*: check that a collector passes them")
+    expect(steps).not_to_contain_text("rankwatch.step()")
+    expect(steps.get_by_role("heading")).to_contain_text("of completed steps, without its parts")
+    expect(steps.locator(".key")).to_contain_text("seconds for each completed step 420\u202fms")
+
+
+def test_incidents_near_each_other_stand_singly_with_the_numbers_of_a_list(
+    page: Page, monitor_url: str, days: Script
+) -> None:
+    for number in (1, 2):
+        first = days.incidents["j"][0]
+        line = {name: moment - 12_000 * number for name, moment in first["timeline"].items()}
+        days.incidents["j"].append(first | {"id": f"x{number}", "timeline": line, "headline": f"Crash {number}"})
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    lane = page.get_by_role("list", name=INCIDENTS)
+    expect(lane.get_by_role("link")).to_have_text(["section over its limit", "1", "2", "section over its limit"])
+    expect(lane.get_by_role("button")).to_have_count(0)
+    listed = page.locator(".events ol li")
+    expect(listed).to_have_text([re.compile("Crash 2$"), re.compile("Crash 1$")])
+    listed.first.get_by_role("link").click()
+    page.wait_for_url("**/#/jobs/j/incidents/x2**")
+
+
+def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_the_first(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
+    script.slow_since["j"], script.logged = 1200, ("loss",)
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    charts = page.locator(".charts section .chart")
+    expect(charts).to_have_count(5)
+    for chart in charts.all():
+        expect(chart).to_have_attribute("aria-label", re.compile(r" Change at \d\d:\d\d:\d\d\.$"))
+    tops = [page.locator(each).first.bounding_box() for each in (".charts .chart", ".charts .explanation")]
+    assert tops[0] is not None
+    assert tops[1] is not None
+    assert tops[0]["y"] < tops[1]["y"]
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "title", "figures"),
+    [
+        ({}, "section=data", "Section data", ["now", "median 2\u202fms", "slowest rank 5 62\u202fms"]),
+        (
+            {"circumstances": [{"kind": "clock"}]},
+            "devices=true",
+            "GPU clock",
+            ["now", "median 1.98\u202fGHz", "lowest 1.20\u202fGHz"],
+        ),
+    ],
+)
+def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_median_one(
+    page: Page, monitor_url: str, script: Script, found: dict[str, Any], asked: str, title: str, figures: list[str]
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
+    section = {"kind": "section", "name": "data on rank 5", "sentence": "section 'data' on rank 5", "share": 0.0}
+    script.answers["/jobs/j/why"] = past.why(1200) | {"contributors": [section]} | found
+    samples = past.history(1200, 0.0, 1e12)["samples"]
+    measured = {
+        "section": {"median": 0.002, "max": 0.062, "worst": 5},
+        "device": {"clock": 1.98e9, "clock_min": 1.2e9},
+    }
+    script.answers["/jobs/j/history"] = {"samples": [sample | measured for sample in samples]}
+    with page.expect_request(re.compile(f"/history.*&{asked}$")):
+        opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    expect(page.get_by_role("region", name=title).locator(".key li")).to_have_text(figures)
+
+
+def test_the_worst_rank_of_a_score_is_named_and_one_reference_is_chosen(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
+    points = past.trends(1200, 0.0, 1e12)
+    scores = points["scores"]["gpu_robust"]
+    worse = {**scores, "min": [0.41] * len(points["at"]), "rank": [7] * len(points["at"])}
+    script.answers["/jobs/j/trends"] = points | {"scores": {"gpu_robust": scores, "gpu_individual": worse}}
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    charts = page.locator(".charts section[aria-label^='GPU score']")
+    expect(charts).to_have_count(1)
+    expect(charts.locator(".key")).to_contain_text("worst rank 5 0.62")
+    reference = page.get_by_role("combobox", name="Reference of the score")
+    expect(reference.locator("option")).to_have_count(2)
+    reference.select_option("its own best so far")
+    expect(charts.locator(".key")).to_contain_text("worst rank 7 0.41")
+
+
+@pytest.mark.parametrize("tab", ["", "?tab=charts&range=all"])
+def test_of_a_lost_job_nothing_is_known_after_its_last_message(
+    page: Page, monitor_url: str, script: Script, tab: str
+) -> None:
+    now = time.time()
+    script.add(
+        "j", ["silent"] * 8, state="lost", started_at=now - 3000, last_heard=now - 900, iterations_per_second=0.0
+    )
+    opened(page, f"{monitor_url}/#/jobs/j{tab}")
+    charts = page.locator(".chart[aria-label^=Speed], .chart[aria-label^=Goodput]")
+    expect(charts).to_have_count(2)
+    hatched = """chart => {
+        const canvas = chart.querySelector("canvas");
+        const [left, top] = [canvas.width * 0.8 | 0, canvas.height * 0.3 | 0];
+        const [width, height] = [canvas.width * 0.12 | 0, top];
+        const { data } = canvas.getContext("2d").getImageData(left, top, width, height);
+        return data.filter((each, i) => i % 4 === 3 && each > 0).length / (width * height);
+    }"""
+    for chart in charts.all():
+        expect(chart).to_have_attribute("aria-label", re.compile(r" Nothing received since \d\d:\d\d:\d\d\.$"))
+        assert chart.evaluate(hatched) > 0.1, "more than the lines of the axis"
 
 
 def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
@@ -11,7 +13,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import Sample, merged
+from rankwatch_monitor.core.regression.sample import NAME, Sample, merged
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -55,12 +57,15 @@ def why_routes(monitor: Monitor) -> APIRouter:
         attempt: OfAttempt = None,
         points: Points = SHOWN,
         brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
+        devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
+        section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
     ) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
         check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
-        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, brief)}
+        shown = partial(_brief, devices=devices, section=section) if brief else _whole
+        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown)}
 
     return routes
 
@@ -82,16 +87,28 @@ def check_order(since: float | None, until: float | None) -> None:
 
 
 def _samples(
-    history: History, since: float | None, until: float | None, attempt: int | None, points: int, brief: bool
+    history: History,
+    since: float | None,
+    until: float | None,
+    attempt: int | None,
+    points: int,
+    shown: Callable[[Sample], dict[str, Any]],
 ) -> list[dict[str, Any]]:
     found = [each for each in history.window(since, until) if attempt in (None, each.attempt)]
     each = -(-len(found) // points) if found else 1
-    return [_shown(merged(found[i : i + each]), brief) for i in range(0, len(found), each)]
+    return [shown(merged(found[i : i + each])) for i in range(0, len(found), each)]
 
 
-def _shown(sample: Sample, brief: bool) -> dict[str, Any]:
-    if brief:
-        return {name: getattr(sample, name) for name in CHARTED}
+def _brief(sample: Sample, devices: bool, section: str | None) -> dict[str, Any]:
+    found = {name: getattr(sample, name) for name in CHARTED}
+    if devices:
+        found["device"] = sample.device._asdict() if sample.device else None
+    if section is not None:
+        found["section"] = known._asdict() if (known := sample.sections.get(section)) else None
+    return found
+
+
+def _whole(sample: Sample) -> dict[str, Any]:
     return {
         **sample._asdict(),
         "waiting": sample.waiting,

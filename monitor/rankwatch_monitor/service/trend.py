@@ -22,7 +22,8 @@ SHOWN: Final = 1500
 """Points in one response; neighbouring points are merged where there are more."""
 ATTEMPTS: Final = 100
 """Attempts that are named in one response, the newest."""
-STATISTICS: Final = ("min", "median", "max")
+STATISTICS: Final = ("min", "median", "max", "rank")
+"""Of a score over the ranks; ``rank`` is the one with the minimum."""
 _SCORES: Final = tuple(rankings.GPU_SCORES)
 
 
@@ -42,8 +43,9 @@ def _values(job: Job) -> dict[str, float]:
     speed = job.pace.between_samples if job.steps_per_second is None else job.steps_per_second
     values = {"goodput": ratio, "goodput_window": window, "speed": speed}
     for name, score_R in by_name.items():
-        for statistic, value in (rankings.min_median_max(score_R) or {}).items():
-            values[f"{name}.{statistic}"] = value
+        if (statistics := rankings.min_median_max(score_R)) is not None:
+            statistics["rank"] = rankings.lowest(score_R, 1)[0]
+            values |= {f"{name}.{statistic}": value for statistic, value in statistics.items()}
     return finite({**values, **job.logged.take_point()})
 
 

@@ -134,3 +134,13 @@ def test_a_chart_reads_as_many_points_as_it_has_room_for_and_nothing_else(api: h
     assert api.get(f"/jobs/slowed/history?since=0&attempt={attempt}").json()["samples"] == whole
     assert api.get(f"/jobs/slowed/history?since=0&attempt={attempt + 1}").json()["samples"] == []
     assert api.get("/jobs/slowed/history?points=1501").status_code == 422
+
+
+def test_a_chart_of_the_cause_reads_one_section_and_the_devices_too(api: httpx.Client) -> None:
+    whole = api.get("/jobs/slowed/history").json()["samples"]
+    brief = api.get("/jobs/slowed/history?brief=true&section=load_batch&devices=true").json()["samples"]
+    assert [sample["section"] for sample in brief] == [sample["sections"]["load_batch"] for sample in whole]
+    assert [sample["device"] for sample in brief] == [sample["device"] for sample in whole]
+    unknown = api.get("/jobs/slowed/history?brief=true&section=nothing").json()["samples"]
+    assert {sample["section"] for sample in unknown} == {None}
+    assert "device" not in unknown[0]

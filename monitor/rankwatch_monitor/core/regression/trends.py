@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite, isnan, nan
+from math import inf, isfinite, isnan, nan
 from statistics import fmean
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -32,6 +32,9 @@ LOGGED: Final = "log."
 """Prefix of the names of values that the training script logged."""
 NON_FINITE: Final = "nan."
 """Prefix of the numbers of those values that were NaN or infinite; a point has only names with any."""
+MIN: Final = ".min"
+RANK: Final = ".rank"
+"""Ends of the names of a least value over the ranks, and of its rank."""
 _LARGEST: Final = 3e38
 """Larger numbers do not fit into 32 bits."""
 _HEAD: Final = Struct("<dqq")
@@ -263,14 +266,25 @@ class TrendHistory:
 
 
 def mean(points: Sequence[Point]) -> Point:
-    """Several points as one, at the time of the last: means, least minima, largest maxima, sums of counts."""
+    """Several points as one, at the time of the last: means, least minima and their ranks, largest maxima, sums."""
     if len(points) == 1:
         return points[0]
     known: dict[str, list[float]] = {}
     for point in points:
         for name, value in point.values.items():
             known.setdefault(name, []).append(value)
-    return points[-1]._replace(values={name: _reduced(name, values) for name, values in known.items()})
+    return points[-1]._replace(values={name: _reduced(name, values) for name, values in known.items()} | _ranks(points))
+
+
+def _ranks(points: Sequence[Point]) -> dict[str, float]:
+    """The rank of each least minimum."""
+    found: dict[str, tuple[float, float]] = {}
+    for point in points:
+        for name, value in point.values.items():
+            if name.endswith(RANK) and not name.startswith((LOGGED, NON_FINITE)):
+                least = point.values.get(name.removesuffix(RANK) + MIN, inf)
+                found[name] = min(found.get(name, (inf, value)), (least, value))
+    return {name: rank for name, (_, rank) in found.items()}
 
 
 def _reduced(name: str, values: Sequence[float]) -> float:
@@ -278,7 +292,7 @@ def _reduced(name: str, values: Sequence[float]) -> float:
         return fmean(values)
     if name.startswith(NON_FINITE):
         return sum(values)
-    return min(values) if name.endswith(".min") else max(values) if name.endswith(".max") else fmean(values)
+    return min(values) if name.endswith(MIN) else max(values) if name.endswith(".max") else fmean(values)
 
 
 def finite(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -68,6 +68,15 @@ def test_a_minute_is_the_mean_of_its_points_and_keeps_the_extremes() -> None:
     assert (first.at, first.iteration) == (START + 45, 3)
 
 
+def test_a_least_score_keeps_its_rank_and_a_logged_value_of_such_a_name_is_a_mean() -> None:
+    history = TrendHistory()
+    for i, (score, rank) in enumerate([(0.9, 3), (0.7, 21), (0.8, 5), (0.9, 3)] * 240):
+        values = {"gpu_robust.min": score, "gpu_robust.rank": float(rank), "log.lora.rank": float(i % 4)}
+        history.add(Point(START + 15 * i, 1, i, values))
+    minute = history.window(START, START + 600)[0].values
+    assert minute == {"gpu_robust.min": pytest.approx(0.7), "gpu_robust.rank": 21, "log.lora.rank": 1.5}
+
+
 def test_it_comes_back_from_the_store_and_goes_on() -> None:
     store, history = Store(), filled(5, speed=2.5)
     store.save(history)

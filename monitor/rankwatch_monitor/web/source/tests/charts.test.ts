@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { consistsOf, fitted, gaps, mainValue, explanation, isolated, nonFinite, stacked, stepChart, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -110,4 +110,64 @@ test("a change consists of shares that its sentence does not state, and of other
   const [host, also] = [{ sentence: "host", share: 0.1 }, { sentence: "section 'data'", share: 0 }];
   const why = { kind: "change" as const, sentence: "Steps take longer: 90 % of it is waiting for rank 5.", since: 1, contributors: [rank, host, also] };
   assert.deepEqual(consistsOf(why), { shares: [host], also: [also] });
+});
+
+test("a change of the step time is an edge at its moment", () => {
+  const chart = stepChart([10, 20, 30, 40].map((at) => ({ ...sample(at, { compute: at > 20 ? 0.4 : 0.3 }), step: at > 20 ? 0.6 : 0.5 })), 20);
+  assert.deepEqual(chart.time.map(Math.round), [10, 20, 20, 20, 30, 40]);
+  assert.deepEqual(chart.lines.at(-1)!.values, [0.5, 0.5, 0.5, 0.6, 0.6, 0.6]);
+  assert.deepEqual(chart.lines[0]!.values, [0.3, 0.3, 0.3, 0.4, 0.4, 0.4]);
+  assert.ok(chart.time.every((at, i) => i === 0 || at > chart.time[i - 1]!));
+});
+
+test("the speed after a change is that of the first point which is a mean of nothing earlier", () => {
+  const [time, speed] = [[0, 15, 30, 45, 60, 75], [6, 6, 5.9, 5.2, 4.5, 4.5]];
+  const first = speedAfter(time, 25);
+  assert.equal(first, 4);
+  const { axis, along } = withEdge(time, 25, first);
+  assert.deepEqual([axis.map(Math.round), along(speed)], [[0, 15, 25, 25, 60, 75], [6, 6, 6, 4.5, 4.5, 4.5]]);
+  assert.equal(speedAfter(time, 70), -1, "none yet");
+  assert.deepEqual(withEdge(time, 70, -1).axis, time);
+  assert.equal(speedAfter([0, 15, 900, 915], 200), -1, "no point is near");
+});
+
+test("the score after a change is that of the next report of kernels, and of noise none is made", () => {
+  const [time, worst] = [[0, 15, 30, 45, 60, 75], [0.99, 0.99, 0.99, 0.985, 0.69, 0.69]];
+  const first = scoreAfter(time, 20, [worst, [1, 1, 1, 1, 1, 1]]);
+  assert.equal(first, 4);
+  assert.deepEqual(withEdge(time, 20, first).along(worst), [0.99, 0.99, 0.99, 0.69, 0.69, 0.69]);
+  assert.equal(scoreAfter(time, 20, [[1, 1, 1, 1.01, 1, 0.99]]), -1);
+});
+
+test("without windows the step time is that of completed steps, and none while the speed is 0", () => {
+  const { time, lines } = stepsBySpeed([1, 2, 3, 4], [2, 0, null, 4]);
+  assert.deepEqual([time, lines.map(({ values }) => values)], [[1, 2, 3, 4], [[0.5, null, null, 0.25]]]);
+});
+
+test("a lost job has no points after its last message, any other job all", () => {
+  const line = { min: [1, 2, 3], median: [1, 2, 3], max: [1, 2, 3], rank: [5, 6, 7] };
+  const trends = { at: [0, 15, 30], goodput: [1, 2, 3], goodput_window: [1, 2, 3], speed: [1, 1, 0], scores: { gpu_robust: line } };
+  const lost = { state: "lost" as const, last_heard: 20 };
+  const found = heard(trends, lost);
+  assert.deepEqual([found.at, found.speed, found.scores.gpu_robust!.rank], [[0, 15], [1, 1], [5, 6]]);
+  assert.equal(heard(trends, { ...lost, state: "running" }), trends);
+  assert.equal(heardCount([0, 15], { ...lost, last_heard: null }), 2);
+});
+
+test("the cause of a change is the clock of devices, else a section of one rank, where the history has it", () => {
+  const section = { kind: "section", name: "data on rank 5", sentence: "", share: 0 };
+  const why = { kind: "change" as const, sentence: "", since: 20, contributors: [{ kind: "section", name: "backward", sentence: "", share: 0 }, section] };
+  assert.deepEqual(causeOf(why), { section: "data" });
+  assert.deepEqual(causeOf({ ...why, circumstances: [{ kind: "clock" }] }), { devices: true });
+  assert.equal(causeOf({ ...why, contributors: why.contributors.slice(0, 1) }), null, "it takes longer on all ranks");
+  assert.equal(causeOf({ ...why, kind: "steady" }), null);
+});
+
+test("the rank that stands out is drawn against the median one, from the change on", () => {
+  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9 } });
+  const samples = [of(10, 0.003), of(20, 0.003), of(30, 0.06)];
+  const [median, slowest] = causeChart(samples, { section: "data" }, 20).lines;
+  assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
+  assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ values }) => values), [[1.98e9, 1.98e9, 1.98e9], [1.98e9, 1.98e9, 1.2e9]]);
+  assert.deepEqual(causeChart([sample(10, {})], { devices: true }, null).lines[0]!.values, [null]);
 });

@@ -22,6 +22,15 @@ test("nothing stood still in a suspicion that was not confirmed, nor before an o
   assert.deepEqual(spans([{ ...hung, kind: "ordered" }], RUNS, 500), [{ from: 112, to: 113.5 }]);
 });
 
+test("in a suspicion that goes on no step completes from the last progress on, unless steps are measured", () => {
+  const suspected = incident({ confirmed: false, timeline: { ...none, since: 480, detected: 484 } });
+  assert.deepEqual(spans([suspected], { ...RUNS, iterations_per_second: 0 }, 500), [{ from: 480, to: 500 }]);
+  const { time, values } = withOutages([465, 480, 484, 500], [1, 1, 0.8, 0], [{ from: 480, to: 500 }]);
+  assert.deepEqual(time.map(Math.round), [465, 480, 480, 500]);
+  assert.deepEqual(values, [1, 1, 0, 0], "an edge, not a slope");
+  assert.deepEqual(spans([suspected], RUNS, 500), []);
+});
+
 test("the speed of an outage is 0, however short it is beside the points", () => {
   const { time, values } = withOutages([60, 75, 90, 105, 120, 135], [1, 1, 1, 0.9, 0.95, 1], [{ from: 100, to: 113.5 }]);
   assert.deepEqual(time.map((at) => Math.round(at * 10) / 10), [60, 75, 90, 100, 100, 113.5, 113.5, 120, 135]);

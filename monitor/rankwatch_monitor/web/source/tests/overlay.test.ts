@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration } from "../src/logic/text";
-import { cells, comparedWords, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, parseOverlay, PART, ratio, secondsOf, times, writeOverlay } from "../src/logic/overlay";
+import { cells, changeWords, comparedWords, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -96,8 +96,8 @@ test("a part stays on the axis", () => {
 test("a comparison in words: the step, and what differs most", () => {
   const row = (name: string, one: number, two: number) => ({ name, title: name, format: (value: number | null) => `${value}`, both: [one, two] as const });
   const names = ["new", "old"] as const;
-  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9"), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: 2 against 1 (2.00×).");
-  assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2 against 2), over steps 1 to 9. No other figure differs by more than 2 %.");
+  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: old is 50 % lower (2 against 1).");
+  assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2), over steps 1 to 9. No other figure differs by more than 2 %.");
   assert.equal(comparedWords([row("loss", 1, 1)], names, "steps 1 to 9"), "");
 });
 
@@ -107,7 +107,7 @@ test("a small difference of the step has a direction and the part in which it is
   const parts = [row("part data", 0.005, 0.002), row("part compute", 0.13, 0.1296)];
   assert.match(words([row("step", 0.197, 0.193), ...parts]), /^A step of new takes 1\.02× as long as one of old \(197 ms against 193 ms\), mostly in data \(\+3 ms\), over steps 1 to 9\. No other/);
   assert.match(words([row("step", 0.189, 0.193), row("part data", 0.002, 0.005)]), /takes 0\.98× as long as one of old \(189 ms against 193 ms\), mostly in data \(−3 ms\), over/);
-  assert.match(words([row("step", 0.193, 0.193), ...parts]), /^A step of new takes as long as one of old \(193 ms against 193 ms\), over steps/);
+  assert.match(words([row("step", 0.193, 0.193), ...parts]), /^A step of new takes as long as one of old \(193 ms\), over steps/);
   assert.match(words([row("step", 0.197, 0.193)]), /\(197 ms against 193 ms\), over steps/);
 });
 
@@ -118,4 +118,51 @@ test("goodput is that of the whole run for both, and the parts of a step are fig
   assert.deepEqual(found.get("goodput")!.values, [0.9, 0.95]);
   assert.deepEqual(found.get("part data"), { across: [1], values: [0.01] });
   assert.deepEqual([lasts([1, 2, null], [3, 4, 5]), lasts([1, null], [null, 1])], [[2, 4], null]);
+});
+
+test("communication is without the waiting for other ranks, which is a figure of its own, as in the chart of one job", () => {
+  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { communication: 0.08 }, waiting: 0.06 };
+  const found = curves(trends([[0, 1, 1, 1], [15, 1, 2, 1]]), [sample], "step");
+  assert.deepEqual(["communication", "waiting for other ranks"].map((part) => found.get(`part ${part}`)!.values.map((value) => value!.toFixed(3))), [["0.020"], ["0.060"]]);
+});
+
+test("the mean speed over steps is steps divided by seconds", () => {
+  const [fast, slow] = [6, 4];
+  const [mean] = means([fast, slow], [1, 1], true)!;
+  assert.equal(mean.toFixed(6), (2 / (1 / fast + 1 / slow)).toFixed(6));
+  assert.deepEqual(means([4, 0], [2, 2], true), [4, 2], "no step completes at a speed of 0");
+});
+
+test("figures change at the step of the change, and the means on each side are values that occurred", () => {
+  const rows = Array.from({ length: 13 }, (_, i) => ({ at: 10 * i, iteration: i < 7 ? 6 * i * 10 : 360 + 40 * (i - 6), step: i < 7 ? 1 / 6 : 1 / 4 }));
+  const samples = rows.map((row) => ({ ...row, seconds: 10, step_max: row.step, parts: {} }));
+  // The speed is the mean of the 30 s before.
+  const run = trends(rows.map(({ at, iteration, step }) => [at, 1, iteration, at > 60 && at < 90 ? 5 : 1 / step]));
+  assert.equal(placeOf(60, samples, "step", 0), 360);
+  assert.equal(placeOf(65, samples, "step", 0), 380);
+  assert.equal(placeOf(65, samples, "time", 5), 60);
+  assert.equal(placeOf(500, samples, "step", 0), null);
+  const found = curves(run, samples, "step", 0, 60);
+  const on = cells([0, 600]);
+  for (const [name, before, since] of [["speed", 6, 4], ["step", 1 / 6, 1 / 4]] as const) {
+    const values = onCells(found.get(name)!, on);
+    assert.deepEqual([values[350], values[362]], [before, since], name);
+  }
+});
+
+test("the axis is cut at changes, those at about the same place once, and not at its ends", () => {
+  assert.deepEqual(stretches([0, 1000], [null, null]), [[0, 1000]]);
+  assert.deepEqual(stretches([0, 1000], [600, 605]), [[0, 600], [605, 1000]]);
+  assert.deepEqual(stretches([0, 1000], [800, 300]), [[0, 300], [300, 800], [800, 1000]]);
+  assert.deepEqual(stretches([0, 1000], [5, 995]), [[5, 1000]]);
+});
+
+test("a change has its factor, its place, its figures and its cause", () => {
+  const contributors = [{ sentence: "waiting for rank 5 on host-0 (5.31 ms -> 59.9 ms), whose data takes 59.94 ms longer than the others'", share: 0.99 }];
+  const why = { kind: "change" as const, sentence: "", since: 1, before: 0.1692, after: 0.2241, contributors };
+  assert.equal(
+    changeWords("slowed", why, "step 2,659").replaceAll("\u2009", " "),
+    "A step of slowed takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
+  );
+  assert.match(changeWords("a", { ...why, contributors: [] }, "step 9"), /→ 224.ms\)\.$/);
 });

@@ -410,6 +410,9 @@ export interface HistorySample {
   parts: Record<string, number>;
   /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. Absent with older monitors. */
   waiting?: number | null;
+  /** Where they are asked for: clocks in hertz, over the ranks; a section's seconds, and the rank with the most. */
+  device?: { clock: number | null; clock_min: number | null } | null;
+  section?: { median: number; max: number; worst: number } | null;
 }
 
 /** Explanation of a change of the step time. */
@@ -417,7 +420,12 @@ export interface Why {
   kind: "change" | "drift" | "steady" | "unknown";
   sentence: string;
   since: number | null;
-  contributors: { sentence: string; share: number }[];
+  /** Seconds of a step before and since. */
+  before?: number | null;
+  after?: number | null;
+  contributors: { sentence: string; share: number; kind?: string; name?: string }[];
+  /** What else changed then. */
+  circumstances?: { kind: string }[];
 }
 
 /** Points over time, as columns. */
@@ -437,7 +445,8 @@ export interface Trends {
   logged?: Record<string, (number | null)[]>;
   goodput: (number | null)[];
   goodput_window: (number | null)[];
-  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[] }>;
+  /** `rank`: the one of the minimum; absent with older monitors. */
+  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank?: (number | null)[] }>;
 }
 
 /** Sections of chosen ranks in their last sampled steps. */

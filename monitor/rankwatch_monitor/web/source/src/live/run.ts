@@ -3,7 +3,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { get, Problem } from "../api/client";
-import type { HistorySample, Trends } from "../api/types";
+import type { HistorySample, Trends, Why } from "../api/types";
 import { poll } from "./poll";
 
 const EVERY_MS = 60_000;
@@ -13,6 +13,8 @@ const POINTS = 800;
 export interface Run {
   trends: Trends;
   samples: HistorySample[];
+  /** A change of the step time within the whole run; null: none was found, or this is a part. */
+  change: Why | null;
 }
 
 export interface RunRead {
@@ -28,10 +30,14 @@ async function read(job: string, attempt: number | null, range: readonly [number
   const only = `&points=${POINTS}${attempt === null ? "" : `&attempt=${attempt}`}`;
   const trends = await get<Trends>(`${path}/trends?${query(range ?? [0, null])}${only}`, ended);
   const [from, to] = range ?? [trends.at[0], trends.at.at(-1)];
-  if (from === undefined || to === undefined) return { trends, samples: [] };
-  const { samples } = await get<{ samples: HistorySample[] }>(`${path}/history?${query([from, to])}${only}&brief=true`, ended);
+  if (from === undefined || to === undefined) return { trends, samples: [], change: null };
+  const [{ samples }, why] = await Promise.all([
+    get<{ samples: HistorySample[] }>(`${path}/history?${query([from, to])}${only}&brief=true`, ended),
+    range === null ? get<Why>(`${path}/why`, ended) : null,
+  ]);
+  const changed = why?.kind === "change" && why.since !== null && why.since > from && why.since < to;
   // Older monitors send those of all attempts.
-  return { trends, samples: attempt === null ? samples : samples.filter((sample) => sample.attempt === attempt) };
+  return { trends, samples: attempt === null ? samples : samples.filter((sample) => sample.attempt === attempt), change: changed ? why : null };
 }
 
 const query = ([from, to]: readonly [number, number | null]) => `since=${Math.floor(from)}${to === null ? "" : `&until=${Math.ceil(to)}`}`;

@@ -19,6 +19,8 @@ export interface Line {
   fill?: string;
   /** It lies behind the others, and is broader, so that both are seen where they are the same. */
   behind?: boolean;
+  /** The rank that each value is of, where it is one. */
+  ranks?: readonly (number | null)[];
 }
 
 /** The parts of a step, from the lowest area up. */
@@ -26,8 +28,11 @@ const STACK: readonly (readonly [string, string])[] = [
   ["compute", PARTS.compute], ["host", PARTS.host], ["data", PARTS.data], ["communication", PARTS.communication], ["waiting for other ranks", PARTS.waiting],
 ];
 
+/** Their names, as the charts and a comparison have them. */
+export const PART_NAMES: readonly string[] = STACK.map(([part]) => part);
+
 /** The seconds of a part. Where it is known how much of the communication is waiting for the slowest rank, that is a part of its own. */
-function partOf({ parts, waiting }: HistorySample, part: string): number | null | undefined {
+export function partOf({ parts, waiting }: HistorySample, part: string): number | null | undefined {
   if (part === "waiting for other ranks") return waiting;
   const seconds = parts[part];
   return part === "communication" && seconds !== undefined ? seconds - (waiting ?? 0) : seconds;
@@ -112,10 +117,26 @@ export function withTrendGaps(trends: Trends): Trends {
   const { at } = trends;
   const limit = GAP * median(at.slice(1).map((time, i) => time - at[i]!));
   const rows = [...at.keys()].flatMap((i) => (i > 0 && at[i]! - at[i - 1]! > limit ? [null, i] : [i]));
-  if (rows.length === at.length) return trends;
+  return rows.length === at.length ? trends : rowsOf(trends, rows);
+}
+
+/** How many of the points are of a time in which the job was heard of: a lost one is unknown after its last message. */
+export function heardCount(time: readonly number[], { state, last_heard }: Pick<JobSummary, "state" | "last_heard">): number {
+  const after = state === "lost" && last_heard != null ? time.findIndex((at) => at > last_heard) : -1;
+  return after < 0 ? time.length : after;
+}
+
+/** These points of the trends. */
+export function heard(trends: Trends, job: Pick<JobSummary, "state" | "last_heard">): Trends {
+  const count = heardCount(trends.at, job);
+  return count === trends.at.length ? trends : rowsOf(trends, [...trends.at.keys()].slice(0, count));
+}
+
+/** The rows of these numbers; null: an empty one. */
+function rowsOf(trends: Trends, rows: readonly (number | null)[]): Trends {
   const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
   const columns = <T extends Record<string, (number | null)[]>>(of: T) => Object.fromEntries(Object.entries(of).map(([name, values]) => [name, column(values)])) as T;
-  const { goodput, goodput_window, attempt = [], speed = [] } = trends;
+  const { at, goodput, goodput_window, attempt = [], speed = [] } = trends;
   return {
     ...columns({ goodput, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
@@ -124,6 +145,40 @@ export function withTrendGaps(trends: Trends): Trends {
     non_finite: columns(trends.non_finite ?? {}),
     iteration: column(trends.iteration ?? []),
   };
+}
+
+type Column = readonly (number | null)[];
+
+/** Seconds before a change of the last point that shows what was before it, and after it of the first that shows what followed, at most. */
+const [NEAR, LATE] = [90, 600];
+/** Seconds of which a point of the speed is the mean. */
+const MEAN_OF = 30;
+/** A score that differs by less was not measured again. */
+const SAME_SCORE = 0.02;
+/** Distance of the two ends of a jump. */
+const JUMP = 0.001;
+
+/** The first row from a moment on that shows what followed it, and `settled` accepts; -1: there is none soon. */
+function after(time: readonly number[], at: number, settled: (row: number, before: number) => boolean): number {
+  const before = time.findLastIndex((each) => each <= at);
+  const first = time.findIndex((each, row) => each > at && settled(row, before));
+  return before < 0 || at - time[before]! > NEAR || first < 0 || time[first]! - at > LATE ? -1 : first;
+}
+
+/** The same of step times, which are those of the time since the point before. */
+export const stepAfter = (time: readonly number[], at: number): number => after(time, at, () => true);
+/** Of the speed, whose points before it are means over both sides. */
+export const speedAfter = (time: readonly number[], at: number): number => after(time, at, (row) => time[row]! - at >= MEAN_OF);
+/** Of scores, which hold until ranks report their kernels again. */
+export const scoreAfter = (time: readonly number[], at: number, scores: readonly Column[]): number =>
+  after(time, at, (row, before) => scores.some((each) => Math.abs((each[row] ?? 0) - (each[before] ?? 0)) > SAME_SCORE && each[row] != null && each[before] != null));
+
+/** An axis on which what changed at a place does so at once, and columns along it. `first`: the row that shows what followed; -1: nothing moves. */
+export function withEdge(axis: readonly number[], at: number | null, first: number): { axis: readonly number[]; along: <T>(column: readonly T[]) => T[] } {
+  const before = at === null ? -1 : axis.findLastIndex((each) => each <= at);
+  if (at === null || before < 0 || first <= before) return { axis, along: (column) => [...column] };
+  const moved = <T>(column: readonly T[], two: readonly T[]) => [...column.slice(0, before + 1), ...two, ...column.slice(first)];
+  return { axis: moved(axis, [at + JUMP, at + 2 * JUMP]), along: (column) => moved(column, [column[before]!, column[first]!]) };
 }
 
 /** A line that ends with the figure of now, or of the end of the job. */
@@ -160,19 +215,50 @@ export interface StepChart {
   lines: Line[];
 }
 
-/** The step time and its parts. Parts without any value have no line. */
-export function stepChart(samples: readonly HistorySample[]): StepChart {
-  const rows = withGaps(samples);
+/** The step time and its parts, which change at once at the moment of a change. Parts without any value have no line. */
+export function stepChart(samples: readonly HistorySample[], change: number | null = null): StepChart {
+  const given = withGaps(samples);
+  const moments = given.map(({ at }) => at);
+  const { axis: time, along } = withEdge(moments, change, change === null ? -1 : stepAfter(moments, change));
+  const rows = along(given);
   const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
   const measured = STACK.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
   return {
-    time: rows.map(({ at }) => at),
+    time: [...time],
     lines: [
       ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => partOf(sample, part)), stack: true })),
       { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true },
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],
   };
+}
+
+/** What is measured of the cause of a change: the clocks of devices, or a section that takes longer on one rank. */
+export type Cause = { devices: true } | { section: string };
+
+/** The cause of a change that the history has; null: none. */
+export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause | null {
+  if (kind !== "change") return null;
+  if (circumstances.some((each) => each.kind === "clock")) return { devices: true };
+  const [, section] = contributors.map((each) => (each.kind === "section" ? /^(.+) on rank \d+$/.exec(each.name ?? "") : null)).find((each) => each !== null) ?? [];
+  return section === undefined ? null : { section };
+}
+
+/** The rank that stands out against the median one. */
+export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
+  const time = samples.map(({ at }) => at);
+  const { axis, along } = withEdge(time, change, change === null ? -1 : stepAfter(time, change));
+  const column = (of: (sample: HistorySample) => number | null | undefined) => along(samples).map((sample) => of(sample) ?? null);
+  const line = (name: string, tone: string, of: Parameters<typeof column>[0]): Line => ({ name, tone, values: column(of) });
+  const lines = "devices" in cause
+    ? [line("median", "text", ({ device }) => device?.clock), line("lowest", "rank-hung", ({ device }) => device?.clock_min)]
+    : [line("median", "text", ({ section }) => section?.median), { ...line("slowest rank", "rank-hung", ({ section }) => section?.max), ranks: column(({ section }) => section?.worst) }];
+  return { time: [...axis], lines };
+}
+
+/** Seconds for each completed step, by the speed: where no windows of steps arrived. */
+export function stepsBySpeed(time: readonly number[], speed: readonly (number | null)[]): StepChart {
+  return { time: [...time], lines: [{ name: "seconds for each completed step", tone: "text", values: speed.map((value) => (value ? 1 / value : null)) }] };
 }
 
 /** What the change consists of, by its share, and other sights of the same seconds; what the sentence states already is left out. */

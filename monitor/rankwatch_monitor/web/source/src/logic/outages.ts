@@ -33,7 +33,8 @@ function outage(incident: Incident, job: Pick<JobSummary, "ended_at" | "iteratio
   const from = ELECTIVE.has(kind) ? timeline.restarted : timeline.since;
   const held = closedAt === null ? job.state !== "lost" && job.iterations_per_second === 0 : closedAt === job.ended_at;
   const to = timeline.first_step ?? (held && !ELECTIVE.has(kind) ? closedAt ?? job.ended_at ?? now : null);
-  if (!confirmed || from === null || to === null || to <= from) return null;
+  // In a suspicion that goes on, steps may complete: it is an outage while none does.
+  if (!(confirmed || (held && closedAt === null)) || from === null || to === null || to <= from) return null;
   const before = incident.furthest_iteration ?? null;
   return { from, to, before, after: before === null || incident.steps_lost === null ? null : before - incident.steps_lost + 1 };
 }

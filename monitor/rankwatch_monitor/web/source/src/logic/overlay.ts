@@ -1,9 +1,9 @@
 // Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
 
-import type { HistorySample, Trends } from "../api/types";
-import { withTrendGaps } from "./charts";
+import type { HistorySample, Trends, Why } from "../api/types";
+import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed } from "./text";
+import { listed, ofStep, shortened, wholePercent } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -60,25 +60,40 @@ function places(rows: readonly Row[], axis: Axis, began: number): [row: number, 
   return found;
 }
 
-/** `samples` are those of the step times, `began` is when the run did. Figures without any value are left out. */
-export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis, began = points.at[0] ?? 0): Curves {
+/** `samples` are those of the step times, `began` is when the run did, `change` is the moment of one. Figures without any value are left out. */
+export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis, began = points.at[0] ?? 0, change: number | null = null): Curves {
   const trends = axis === "time" ? withTrendGaps(points) : points;
   const rows = trends.at.map((at, i) => ({ at, iteration: trends.iteration?.[i] ?? null }));
-  const placed = places(rows, axis, began);
+  const edge = change === null ? null : placeOf(change, samples, axis, began);
   const found: Curves = new Map();
-  const add = (name: string, values: readonly (number | null)[] | undefined, on = placed) => {
-    const across = on.map(([, each]) => each);
-    const along = on.map(([row]) => values?.[row] ?? null);
-    if (along.some((each) => each !== null)) found.set(name, { across, values: along });
+  const adder = (of: readonly Row[]) => {
+    const placed = places(of, axis, began).filter(([, place]) => of !== samples || place >= 0);
+    const [on, times] = [placed.map(([, place]) => place), placed.map(([row]) => of[row]!.at)];
+    return (name: string, values: readonly (number | null)[] | undefined, first: (times: readonly number[], at: number, values: readonly (number | null)[]) => number = () => -1) => {
+      const each = placed.map(([row]) => values?.[row] ?? null);
+      const { axis: across, along } = withEdge(on, edge, change === null ? -1 : first(times, change, each));
+      if (each.some((value) => value !== null)) found.set(name, { across: [...across], values: along(each) });
+    };
   };
-  add("step", samples.map(({ step }) => step), places(samples, axis, began).filter(([, across]) => across >= 0));
-  const parts = new Set(samples.flatMap((sample) => Object.keys(sample.parts)));
-  for (const part of parts) add(`${PART}${part}`, samples.map((sample) => sample.parts[part] ?? null), places(samples, axis, began).filter(([, across]) => across >= 0));
-  add("speed", trends.speed);
+  const addStep = adder(samples);
+  addStep("step", samples.map(({ step }) => step), stepAfter);
+  for (const part of PART_NAMES) addStep(`${PART}${part}`, samples.map((sample) => partOf(sample, part) ?? null), stepAfter);
+  const add = adder(rows);
+  add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
   add("goodput", trends.goodput);
-  for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min);
+  for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min, (times, at, values) => scoreAfter(times, at, [values]));
   return found;
+}
+
+/** Where a moment stands on the axis, by the samples of step times; null: outside of them. */
+export function placeOf(moment: number, samples: readonly HistorySample[], axis: Axis, began: number): number | null {
+  if (axis === "time") return moment - began;
+  const on = places(samples, axis, began);
+  const next = on.findIndex(([row]) => samples[row]!.at > moment);
+  if (next < 1) return null;
+  const [[before, from], [after, to]] = [on[next - 1]!, on[next]!];
+  return from + ((to - from) * (moment - samples[before]!.at)) / (samples[after]!.at - samples[before]!.at);
 }
 
 /** The seconds in which a run was between two places of the axis, with a point beyond each end; null: it never was. */
@@ -113,15 +128,39 @@ export function times(multiple: number | null): string {
   return `${multiple >= 9.995 ? Math.round(multiple).toLocaleString("en-US") : multiple.toFixed(2)}×`;
 }
 
-/** Means of two lines over the places at which both have a value; null: there are none. */
-export function means(one: readonly (number | null)[], other: readonly (number | null)[]): [number, number] | null {
+/** Means of two lines over the places at which both have a value; null: there are none. `ofRates`: of steps per second by step, so steps divided by their seconds; those in which none completed take no step. */
+export function means(one: readonly (number | null)[], other: readonly (number | null)[], ofRates = false): [number, number] | null {
   let [sum, others, n] = [0, 0, 0];
   one.forEach((value, i) => {
     const against = other[i] ?? null;
-    if (value === null || against === null) return;
-    [sum, others, n] = [sum + value, others + against, n + 1];
+    if (value === null || against === null || (ofRates && value * against === 0)) return;
+    [sum, others, n] = ofRates ? [sum + 1 / value, others + 1 / against, n + 1] : [sum + value, others + against, n + 1];
   });
-  return n === 0 ? null : [sum / n, others / n];
+  return n === 0 ? null : ofRates ? [n / sum, n / others] : [sum / n, others / n];
+}
+
+/** A stretch of the axis is this share of it at least. */
+const STRETCH = 0.02;
+
+/** The axis between the places of changes: means over one would be values that never occurred. */
+export function stretches([from, to]: readonly [number, number], changes: readonly (number | null)[]): [number, number][] {
+  const least = STRETCH * (to - from);
+  const found: [number, number][] = [[from, to]];
+  for (const at of changes.filter((each) => each !== null).sort((a, b) => a - b)) {
+    const last = found.at(-1)!;
+    if (to - at < least) continue;
+    // Another run's change at about the same place: what follows begins after both.
+    if (at - last[0] < least) last[0] = Math.max(last[0], at);
+    else found.splice(-1, 1, [last[0], at], [at, to]);
+  }
+  return found;
+}
+
+/** "a takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'." */
+export function changeWords(name: string, { before, after, contributors: [first] }: Why, place: string): string {
+  if (!before || !after) return "";
+  const cause = first === undefined ? "" : `: ${shortened(first.sentence.replace(/ \([^()]* -> [^()]*\)/, ""))}`;
+  return `A step of ${name} takes ${times(after / before)} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
 }
 
 /** The last values of two lines where both have one; null: there are none. */
@@ -195,15 +234,18 @@ export function comparedWords(rows: readonly Compared[], [own, other]: readonly 
   const [most] = rows
     .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && multiple(row) > 0 && differs(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${most.format(most.both[0])} against ${most.format(most.both[1])} (${times(multiple(most))}).`;
+  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${lowerWords(multiple(most), own, other)} (${most.format(most.both[0])} against ${most.format(most.both[1])}).`;
   return [first, second].filter(Boolean).join(" ");
 }
+
+/** "new is 31 % lower". */
+const lowerWords = (multiple: number, own: string, other: string): string => `${multiple < 1 ? own : other} is ${wholePercent(1 - Math.min(multiple, 1 / multiple))} lower`;
 
 /** "A step of new takes 1.02× as long as one of old (197 ms against 193 ms), mostly in data (+3 ms)". */
 function stepWords(step: Compared, rows: readonly Compared[], own: string, other: string): string {
   const { both: [one, two], format } = step;
   const figures = `(${format(one)} against ${format(two)})`;
-  if (format(one) === format(two)) return `A step of ${own} takes as long as one of ${other} ${figures}`;
+  if (format(one) === format(two)) return `A step of ${own} takes as long as one of ${other} (${format(one)})`;
   const more = one - two;
   const parts = rows
     .filter(({ name }) => name.startsWith(PART))

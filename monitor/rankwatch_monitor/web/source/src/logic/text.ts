@@ -148,6 +148,11 @@ export function figure(value: number | null): string {
   return `${Number(scaled.toPrecision(4))}${name}`;
 }
 
+/** "1.98 GHz". */
+export function hertz(value: number | null): string {
+  return value === null ? "–" : `${(value / 1e9).toFixed(2)}${THIN}GHz`;
+}
+
 /** A sentence of the monitor with its milliseconds in two digits, as they vary by more than a third: "5.31 ms" -> "5.3 ms", "60.2 ms" -> "60 ms". */
 export function shortened(sentence: string): string {
   return sentence.replace(/\b(\d+\.\d+) ms\b/g, (_, number: string) => `${Number(number) < 10 ? Number(Number(number).toPrecision(2)) : Math.round(Number(number))} ms`);

@@ -6,7 +6,7 @@ import { asOf } from "../api/connection";
 import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
 import { kindWords } from "../logic/incidents";
-import { clock, plural, wholeDuration } from "../logic/text";
+import { clock, plural, wholeDuration, zoned } from "../logic/text";
 import { range } from "./selection";
 
 export function RangeBar({ from, to, started }: { from: number; to: number; started: number | null }) {
@@ -38,6 +38,9 @@ export function Step({ name, onClick, children }: { name: string; onClick: () =>
   return <button type="button" aria-label={name} title={name} onClick={onClick}>{children}</button>;
 }
 
+/** Incidents that are listed at most. */
+const MOST_NUMBERED = 9;
+
 interface Lane {
   job: JobSummary;
   incidents: readonly Incident[];
@@ -49,11 +52,13 @@ interface Lane {
 export function EventLane({ job, incidents, attempts, from, to }: Lane) {
   const lasted = incidents.map((item) => ({
     item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
-  }));
-  /** The share of the axis, in percent, that the words of a mark need. */
-  const words = matchMedia("(max-width: 620px)").matches ? 24 : 7;
-  const found = placed(lasted, [from, to], words);
-  const begun = placed(attempts.filter((each) => each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
+  })).sort((a, b) => a.from - b.from);
+  /** Shares of the axis, in percent, that the words and the number of a mark need. */
+  const [words, number] = matchMedia("(max-width: 620px)").matches ? [24, 6] : [7, 1.6];
+  const found = placed(lasted, [from, to], number);
+  /** Where there is no room for words, incidents have the numbers of a list. */
+  const numbered = found.filter(({ room, items }) => room < words && items.length === 1).slice(0, MOST_NUMBERED);
+  const begun = placed(attempts.filter((each) => attempts.length > 1 && each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
   if (found.length + begun.length === 0) return null;
   const show = (first: number, last: number) => () => (range.value = between(first - (last - first) * 0.1, last + (last - first) * 0.1));
   return (
@@ -75,11 +80,12 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
         <ul aria-label="Incidents in this time" data-lane="Incidents">
           {found.map((each) => {
             const first = each.items[0]!;
+            const place = numbered.indexOf(each) + 1;
             const style = { ...at(each), "--wide": `${(100 * each.width) / Math.max(each.room, 0.01)}%` };
             return (
               <li key={first.id} style={style}>
                 {each.items.length === 1 ? (
-                  <a class={each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`}>{kindWords(first)}</a>
+                  <a class={place === 0 && each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={kindWords(first)}>{place || kindWords(first)}</a>
                 ) : (
                   <button type="button" class={each.width < words ? "incident narrow" : "incident"} title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
                 )}
@@ -87,6 +93,11 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             );
           })}
         </ul>
+      )}
+      {numbered.length > 0 && (
+        <ol>
+          {numbered.map(({ from: began, items: [first] }) => <li key={first!.id}><a href={incidentAddress(job.id, first!.id)}>{clock(began, asOf.value)}</a> {zoned(first!.headline || kindWords(first!), asOf.value)}</li>)}
+        </ol>
       )}
     </div>
   );

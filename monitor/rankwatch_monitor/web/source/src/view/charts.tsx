@@ -1,21 +1,22 @@
 // The tab "Charts": one time axis for step time with its parts, speed, goodput, scores and logged values; what happened beside them.
 
 import { batch, type Signal, signal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { consistsOf, explanation, type Line, type NonFinite, nonFinite, SHORTEST_SHARE, stepChart, withLatest, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
-import { Plot } from "./plot";
-import { overlay, range } from "./selection";
+import { Plot, type Plotted } from "./plot";
+import { Reference } from "./reference";
+import { overlay, range, reference } from "./selection";
 
 const EVERY_MS = 15_000;
 const HEIGHT = 210;
@@ -44,36 +45,39 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
 function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
   const { samples, why, trends } = useRead(job);
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
-  const steps = useMemo(() => stepChart(samples.value ?? []), [samples.value]);
   const points = trends.value;
+  const change = why.value?.since != null && why.value.kind === "change" ? why.value.since : null;
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
-    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null,
-    choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null && job.state !== "lost",
+    mark: why.value?.since ?? null, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
     unknown: (first: number, last: number) => unknownWords(first, last, job, incidents, to),
   };
-  const speed = useMemo(() => (points === null ? null : withOutages(points.at, points.speed ?? [], outages(incidents, job, to))), [points, incidents, job.ended_at, job.state, to]);
+  const speed = useMemo(() => {
+    if (points === null) return null;
+    const { axis: time, along } = withEdge(points.at, change, change === null ? -1 : speedAfter(points.at, change));
+    return withOutages(time, along(points.speed ?? []), outages(incidents, job, to));
+  }, [points, change, incidents, job.ended_at, job.state, to]);
+  const moves = speed?.values.some((value) => value !== null && value > 0) ?? false;
+  const windows = samples.value !== null && samples.value.length > 0;
+  const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
   const goodput = useMemo(() => (points === null ? null : withLatest(job, asOf.value, points.at, points.goodput, job.goodput)), [points, job.goodput]);
+  const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
-  const trend = (name: string, format: (value: number | null) => string, lines: Line[], axes: { top?: number; fit?: boolean; least?: number; broken?: readonly NonFinite[]; label?: (value: number | null) => string } = {}) => (
-    <Plot name={name} time={points!.at} format={format} height={LOW} lines={lines} {...axis} {...axes} />
-  );
   return (
     <>
       <RangeBar from={from} to={to} started={job.started_at} />
       <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
       <section aria-labelledby="step-time">
         <h2 id="step-time">
-          Step time <small>and its parts, medians over the ranks</small>
+          Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small>
         </h2>
-        {why.value && (why.value.kind !== "unknown" || steps.time.length > 0) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
-        {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
-          <NoStepTimes job={job} from={from} to={to} />
-        ) : (
-          <Plot name="Step time" {...steps} format={duration} mark={why.value?.since ?? null} height={HEIGHT} {...axis} />
-        )}
+        {samples.value === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
+        {samples.value !== null && steps.time.length > 0 && <Plot name="Step time" {...steps} format={duration} height={HEIGHT} {...axis} />}
+        {why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
       </section>
+      {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
       {points !== null && shown(points.speed) && (
         <section aria-labelledby="speed-time">
           <h2 id="speed-time">
@@ -90,7 +94,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
               {name} <small>logged by the training script</small>
             </h2>
             <Broken found={found} />
-            {trend(name, figure, [{ name, tone: TONES[i % TONES.length]!, values }], { fit: true, broken: found })}
+            <Plot name={name} time={points.at} format={figure} height={LOW} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={found} {...axis} />
           </section>
         );
       })}
@@ -109,35 +113,77 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           />
         </section>
       )}
-      {points !== null && SCORES.filter(([name]) => points.scores[name]).map(([name, title, against]) => (
-        <section key={name} aria-label={`GPU score, ${title}`}>
-          <h2>
-            GPU score, {title} <small>speed of the kernels against {against}; 1 is as fast</small>
-          </h2>
-          {trend(`GPU score, ${title}`, score, [
-            { name: "best rank", tone: "series-1", values: points.scores[name]!.max },
-            { name: "median", tone: "text", values: points.scores[name]!.median },
-            { name: "worst rank", tone: "rank-hung", values: points.scores[name]!.min },
-          ], { fit: true, least: SHORTEST_SHARE, label: figure })}
-        </section>
-      ))}
+      {points !== null && <ScoreChart points={points} change={change} axis={axis} />}
     </>
   );
 }
 
-/** Why there is no step time, and what to do to have it. */
-function NoStepTimes({ job, from, to }: { job: JobSummary; from: number; to: number }) {
-  if (job.ended_at === null && job.started_at !== null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
+type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "mark" | "choose" | "reset" | "unknown">;
+
+/** What is behind a change, on the rank that stands out and on the others. */
+function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Cause; change: number | null; axis: Axis }) {
+  const [samples, take] = useState<HistorySample[]>([]);
+  const chosen = range.value;
+  useEffect(() => poll(EVERY_MS, async (ended) => {
+    const also = new URLSearchParams("devices" in cause ? { devices: "true" } : cause);
+    take((await get<{ samples: HistorySample[] }>(`/jobs/${encodeURIComponent(job.id)}/history${query(job, chosen)}&brief=true&${also}`, ended)).samples);
+  }), [job.id, job.ended_at, job.started_at, chosen]);
+  const chart = useMemo(() => causeChart(samples, cause, change), [samples, change]);
+  const [title, small] = "devices" in cause ? ["GPU clock", "over the ranks"] : [`Section ${cause.section}`, "the rank in which it takes longest, and the median rank"];
   return (
+    <section aria-label={title}>
+      <h2>
+        {title} <small>{small}</small>
+      </h2>
+      <Plot name={title} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
+    </section>
+  );
+}
+
+function ScoreChart({ points, change, axis }: { points: Trends; change: number | null; axis: Axis }) {
+  const found = SCORES.find(([name]) => name === reference.value && points.scores[name]) ?? SCORES.find(([name]) => points.scores[name]);
+  if (found === undefined) return null;
+  const [name, title] = found;
+  const { min, median, max, rank = [] } = points.scores[name]!;
+  const { axis: time, along } = withEdge(points.at, change, change === null ? -1 : scoreAfter(points.at, change, [min, median, max]));
+  return (
+    <section aria-label={`GPU score, ${title}`}>
+      <h2>
+        GPU score <small>speed of the kernels; 1: as fast as <Reference known={points.scores} name={name} /></small>
+      </h2>
+      <Plot
+        name={`GPU score, ${title}`} time={time} format={score} height={LOW} fit least={SHORTEST_SHARE} label={figure} {...axis}
+        lines={[
+          { name: "best rank", tone: "series-1", values: along(max) },
+          { name: "median", tone: "text", values: along(median) },
+          { name: "worst rank", tone: "rank-hung", values: along(min), ranks: along(rank) },
+        ]}
+      />
+    </section>
+  );
+}
+
+/** Why there are no windows of steps, and what to do to have them. */
+function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; to: number; moves: boolean }) {
+  if (job.ended_at === null && job.started_at !== null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
+  const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
+  return moves ? (
     <p class="note">
-      No rank has reported step times from {clock(from, asOf.value)} to {clock(to, asOf.value)}. They come from training loops that enter <span class="code">rankwatch.step()</span> for each step:{" "}
+      Ranks {job.ended_at === null ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
+      <span class="code">rankwatch.window.*</span>: check that a collector passes them. <a href="/manual/other-emitters.html">Other emitters</a> send none.
+    </p>
+  ) : (
+    <p class="note">
+      No rank has reported step times {when}. They come from training loops that enter <span class="code">rankwatch.step()</span> for each step:{" "}
       <a href="/manual/adopt.html">how to add it</a>.
     </p>
   );
 }
 
 /** Why nothing was measured in a time, in few words. */
-function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
+export function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
+  const { last_heard: last = null } = job;
+  if (job.state === "lost" && last !== null && to > last) return `nothing received since ${clock(last, asOf.value)}`;
   const within = outages(incidents, job, end).some((outage) => Math.min(to, outage.to) - Math.max(from, outage.from) > 0.5 * (to - from));
   return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "none yet" : "not measured";
 }
@@ -181,27 +227,31 @@ function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   );
 }
 
+/** The seconds of a range, with a point beyond each end, so that lines reach the edges. */
+function query(job: JobSummary, chosen: Range): string {
+  const [from, to] = bounds(chosen, job.started_at, job.ended_at ?? now.peek());
+  const beyond = Math.max(60, Math.round((to - from) / 100));
+  return `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
+}
+
 function useRead(job: JobSummary): Read {
   const read: Read = useMemo(() => ({ samples: signal(null), why: signal(null), trends: signal(null) }), [job.id]);
   const chosen = range.value;
   useEffect(() => {
     const path = `/jobs/${encodeURIComponent(job.id)}`;
     return poll(EVERY_MS, (ended) => {
-      const [from, to] = bounds(chosen, job.started_at, job.ended_at ?? now.peek());
-      // A point beyond each end, so that lines reach the edges.
-      const beyond = Math.max(60, Math.round((to - from) / 100));
-      const query = `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
+      const asked = query(job, chosen);
       // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${query}&brief=true`, ended),
+        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true`, ended),
         get<Why>(`${path}/why`, ended),
-        get<Trends>(`${path}/trends${query}`, ended),
+        get<Trends>(`${path}/trends${asked}`, ended),
       ]).then(([samples, why, trends]) => batch(() => {
         if (samples.status === "fulfilled") read.samples.value = samples.value.samples;
         if (why.status === "fulfilled") read.why.value = why.value;
-        if (trends.status === "fulfilled") read.trends.value = withTrendGaps(trends.value);
+        if (trends.status === "fulfilled") read.trends.value = withTrendGaps(heard(trends.value, job));
       }));
     });
-  }, [job.id, job.ended_at, job.started_at, chosen]);
+  }, [job.id, job.ended_at, job.state === "lost", job.started_at, chosen]);
   return read;
 }

@@ -169,7 +169,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
         </span>
         {!isElsewhere(job) && (
           <>
-            {speeds && <Sparkline job={job.id} of={sparklines} />}
+            {speeds && <Sparkline job={job} of={sparklines} />}
             <Figures job={job} />
           </>
         )}

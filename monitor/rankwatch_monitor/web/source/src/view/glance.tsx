@@ -6,12 +6,12 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { mainValue, nonFinite, withTrendGaps } from "../logic/charts";
+import { heard, heardCount, mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, perSecond, speedText } from "../logic/text";
-import { Broken } from "./charts";
+import { Broken, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
@@ -63,7 +63,7 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
 export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT };
+  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
@@ -85,13 +85,14 @@ export function Glance({ job, incidents }: Course) {
 function Speed({ job, incidents, range }: Course & { range: readonly [number, number] }) {
   void sampled.value; // the samples grow in place
   const samples = samplesOf(job.id);
-  const { time, values } = withOutages(heard(job, samples.time, samples.time), heard(job, samples.time, samples.rate), outages(incidents, job, samples.time.at(-1) ?? asOf.value));
+  const count = heardCount(samples.time, job);
+  const { time, values } = withOutages(samples.time.slice(0, count), samples.rate.slice(0, count), outages(incidents, job, samples.time.at(-1) ?? asOf.value));
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
         key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
-        live={isLive(job)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
+        live={isLive(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
   );
@@ -99,12 +100,7 @@ function Speed({ job, incidents, range }: Course & { range: readonly [number, nu
 
 const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
 
-/** Of samples those before the last message of a lost job; of any other job all. `time`: theirs. */
-function heard<T>(job: JobSummary, time: readonly number[], samples: T[]): T[] {
-  const last = job.state === "lost" ? (job.last_heard ?? null) : null;
-  const after = last === null ? -1 : time.findIndex((at) => at > last);
-  return after < 0 ? samples : samples.slice(0, after);
-}
+const unknownIn = (job: JobSummary, incidents: readonly Incident[], range: readonly [number, number]) => (from: number, to: number) => unknownWords(from, to, job, incidents, range[1]);
 
 /** First and last second shown. */
 function hour(job: JobSummary): [number, number] {
@@ -120,8 +116,8 @@ function useTrends(job: JobSummary): Trends | null {
       const end = job.ended_at ?? now.peek();
       const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - KEPT_S)}&until=${Math.ceil(end + 60)}`, ended);
       seed(samplesOf(job.id), found);
-      take(withTrendGaps(found));
+      take(withTrendGaps(heard(found, job)));
     });
-  }, [job.id, job.ended_at]);
+  }, [job.id, job.ended_at, job.state === "lost"]);
   return trends;
 }

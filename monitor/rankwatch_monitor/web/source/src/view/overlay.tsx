@@ -1,20 +1,23 @@
 // A job compared with another one, or one of its attempts with an earlier one: all charts with the figures of both.
 
+import { Fragment } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, comparedWords, type Curve, type Curves, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, PART, ratio, SECONDS_APART, secondsOf, STEPS_APART, times } from "../logic/overlay";
+import { type Axis, cells, changeWords, comparedWords, type Curve, type Curves, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, PART, placeOf, ratio, SECONDS_APART, secondsOf, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
 import { count, duration, figure, percent, perSecond, speedText, wholeDuration } from "../logic/text";
 import { Step } from "./chartrange";
 import { Plot } from "./plot";
-import { overlay } from "./selection";
+import { Reference } from "./reference";
+import { overlay, reference } from "./selection";
 
 const HEIGHT = 150;
+const HIGH = 210;
 /** Attempts that can be chosen, the newest. */
 const MOST_ATTEMPTS = 30;
 /** Jobs that are proposed while a name is typed. */
@@ -39,7 +42,7 @@ const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
   speed: { title: "Speed", small: "steps per second", format: speedText, label: perSecond },
   goodput: { title: "Goodput", small: "of the whole run up to there", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
-  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "worst rank; 1 is as fast as the reference", format: score, fit: true, least: SHORTEST_SHARE }])),
+  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "of the worst rank; 1: as fast as", format: score, fit: true, least: SHORTEST_SHARE }])),
 };
 
 const attemptName = (attempt: number | null) => (attempt === null ? "whole run" : `attempt ${attempt}`);
@@ -153,24 +156,26 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const { axis } = chosen;
   const [own, other] = reads.map(({ run }) => run.value);
   const parts = [usePart(job.id, chosen.own, zoomOf(own, axis, zoom)), usePart(chosen.job, chosen.attempt, zoomOf(other, axis, zoom))] as const;
-  const whole = useMemo(() => (own && other ? [curves(own.trends, own.samples, axis), curves(other.trends, other.samples, axis)] as const : null), [own, other, axis]);
+  const whole = useMemo(() => (own && other ? [curvesOf(own, axis), curvesOf(other, axis)] as const : null), [own, other, axis]);
+  const changes = useMemo(() => [own, other].map((run) => (run?.change ? placeOf(run.change.since!, run.samples, axis, run.trends.at[0]!) : null)), [own, other, axis]);
   const drawn = useMemo(() => {
-    const finer = (run: Run, part: Run | null, coarse: Curves) => (part === null ? coarse : curves(part.trends, part.samples, axis, run.trends.at[0]));
+    const finer = (run: Run, part: Run | null, coarse: Curves) => (part === null ? coarse : curvesOf({ ...part, change: run.change }, axis, run.trends.at[0]));
     return own && other && whole ? [finer(own, parts[0], whole[0]), finer(other, parts[1], whole[1])] as const : null;
   }, [whole, ...parts]);
   const [first, second] = whole === null ? [null, null] : [extent(whole[0]), extent(whole[1])];
   const [from, to] = first && second ? [Math.min(first[0], second[0]), Math.max(first[1], second[1])] : [0, 0];
   const on = useMemo(() => cells(zoom ?? [from, to]), [zoom, from, to]);
   const rows = useMemo(() => {
-    const figures = whole === null ? [] : [...new Set([...whole[0].keys(), ...whole[1].keys()])];
+    const figures = whole === null ? [] : [...new Set([...whole[0].keys(), ...whole[1].keys()])].filter((name, _, all) => !name.startsWith(SCORE) || name === scoreOf(all));
     const line = (curve: Curve | undefined, i: 0 | 1): Line[] =>
       curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "other-run", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
     return figures.map((name) => ({ name, lines: [...line(drawn![0].get(name), 0), ...line(drawn![1].get(name), 1)], ...figureOf(name) })).filter(({ lines }) => lines.length > 0);
-  }, [drawn, on, ...names]);
+  }, [drawn, on, reference.value, ...names]);
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
   if (missing.length > 0) return <>{missing.map((each) => <p key={each} class="note" role="status">{each}</p>)}</>;
   if (drawn === null) return <p class="note" role="status">Loading both.</p>;
   const place = (value: number) => (axis === "step" ? count(Math.round(value)) : wholeDuration(value));
+  const across = (value: number) => (axis === "step" ? `step ${place(value)}` : `+${place(value)}`);
   const span = ([low, high]: readonly [number, number]) => `${axis === "step" ? "steps " : ""}${place(low)} to ${place(high)}`;
   const uncounted = names.filter((_, i) => axis === "step" && [first, second][i] === null);
   if (first === null || second === null) {
@@ -193,14 +198,14 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
         {chosen.job !== job.id && <> <a href={jobAddress(chosen.job, "charts")}>Open {chosen.job}</a></>}
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
-      {overlap(first, second) && <Ratios rows={rows} names={names} span={span([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])])} />}
+      {overlap(first, second) && <Ratios rows={rows} names={names} span={span} on={on} axis={axis} within={stretches([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])], changes).reverse()} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
       {rows.filter(({ name }) => !name.startsWith(PART)).map(({ name, lines, title, small, ...how }) => (
         <section key={name} aria-label={`${title} of both`}>
-          <h2>{title} <small>{small}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+          <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
           <Plot
-            name={title} time={on} lines={lines} height={HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
+            name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
             range={shown} choose={choose} reset={() => setZoom(null)}
-            across={(value) => (axis === "step" ? `step ${place(value)}` : `+${place(value)}`)} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
+            across={across} mark={changes[0] ?? changes[1] ?? null} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
             rest={rest < 0 ? on.length - 1 : rest} {...how}
             {...(lines.length === 2 ? { more: (at: number) => ({ name: "ratio", value: times(ratio(lines[0]!.values[at], lines[1]!.values[at])) }) } : {})}
           />
@@ -215,6 +220,12 @@ function figureOf(name: string): Figure {
   return FIGURES[name] ?? { title: name.startsWith("log ") ? name.slice(4) : name, small: "logged by the training script", format: figure, fit: true };
 }
 
+const SCORE = "score ";
+/** Of the scores that are known the one that was chosen. */
+const scoreOf = (names: readonly string[]) => names.find((name) => name === SCORE + reference.value) ?? names.find((name) => name.startsWith(SCORE));
+const scoresOf = (both: readonly Curves[]) => Object.fromEntries(both.flatMap((each) => [...each.keys()].map((name) => [name.slice(SCORE.length), true])));
+const curvesOf = ({ trends, samples, change }: Run, axis: Axis, began?: number): Curves => curves(trends, samples, axis, began, change?.since ?? null);
+
 const zoomOf = (run: Run | null | undefined, axis: Axis, zoom: readonly [number, number] | null) => (run && zoom ? secondsOf(run.trends, axis, zoom) : null);
 
 interface Row extends Figure {
@@ -222,44 +233,81 @@ interface Row extends Figure {
   lines: readonly Line[];
 }
 
-/** The means of both over the steps or the time that are shown and that both have. */
-function Ratios({ rows, names, span }: { rows: readonly Row[]; names: readonly [string, string]; span: string }) {
-  const found = rows.flatMap((row) => {
-    // Goodput is a mean already.
-    const both = row.lines.length === 2 ? (row.name === "goodput" ? lasts : means)(row.lines[0]!.values, row.lines[1]!.values) : null;
-    return both === null ? [] : [{ ...row, both }];
+interface Compare {
+  rows: readonly Row[];
+  names: readonly [string, string];
+  span: (of: readonly [number, number]) => string;
+  on: readonly number[];
+  axis: Axis;
+  /** What is compared by itself: since a change, and before it. */
+  within: readonly (readonly [number, number])[];
+  /** The changes in words. */
+  changed: readonly string[];
+}
+
+/** The means of both over the steps or the time that are shown and that both have, since a change and before it. */
+function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
+  const means = within.map(([from, to]) => {
+    const kept = on.map((each) => each >= from && each <= to);
+    return rows.flatMap((row) => {
+      const both = row.lines.length === 2 ? meansOf(row.name, axis, row.lines.map(({ values }) => values.map((value, i) => (kept[i] ? value : null)))) : null;
+      return both === null ? [] : [{ ...row, both }];
+    });
   });
+  const found = rows.filter(({ name }) => means.some((each) => each.some((row) => row.name === name)));
   if (found.length === 0) return null;
+  const words = within.map((each, i) => comparedWords(means[i]!, names, span(each)));
   return (
     <>
-      <p class="finding">{comparedWords(found, names, span)}</p>
+      <p class="finding">{words[0]}</p>
+      {[...changed, ...words.slice(1).map((each) => `Before: ${each}`)].map((each) => <p key={each}>{each}</p>)}
       <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
         <table>
           <thead>
+            {within.length > 1 && (
+              <tr>
+                <td />
+                {within.map((each) => <th key={each[0]} scope="colgroup" colSpan={3} class="number">{span(each)}</th>)}
+              </tr>
+            )}
             <tr>
-              <th scope="col">Mean of {span}</th>
-              <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
-              <th scope="col" class="number">{names[0]}</th>
-              <th scope="col" class="number">{names[1]}</th>
+              <th scope="col">Mean{within.length === 1 && ` of ${span(within[0]!)}`}</th>
+              {within.map(([from]) => (
+                <Fragment key={from}>
+                  <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
+                  <th scope="col" class="number">{names[0]}</th>
+                  <th scope="col" class="number">{names[1]}</th>
+                </Fragment>
+              ))}
             </tr>
           </thead>
           <tbody>
-            {found.map(({ name, title, format, both }) => {
-              const multiple = ratio(both[0], both[1]);
-              return (
-                <tr key={name}>
-                  <th scope="row" class={name.startsWith(PART) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
-                  <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
-                  <td class="number">{format(both[0])}</td>
-                  <td class="number">{format(both[1])}</td>
-                </tr>
-              );
-            })}
+            {found.map(({ name, title, format }) => (
+              <tr key={name}>
+                <th scope="row" class={name.startsWith(PART) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
+                {means.map((each, i) => {
+                  const [one, two] = each.find((row) => row.name === name)?.both ?? [null, null];
+                  const multiple = ratio(one, two);
+                  return (
+                    <Fragment key={i}>
+                      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
+                      <td class="number">{format(one)}</td>
+                      <td class="number">{format(two)}</td>
+                    </Fragment>
+                  );
+                })}
+              </tr>
+            ))}
           </tbody>
         </table>
       </div>
     </>
   );
+}
+
+/** Goodput is a mean already. */
+function meansOf(name: string, axis: Axis, [one, other]: readonly (readonly (number | null)[])[]): [number, number] | null {
+  return name === "goodput" ? lasts(one!, other!) : means(one!, other!, name === "speed" && axis === "step");
 }
 
 interface PartBar {

@@ -27,7 +27,7 @@ export interface Plotted {
   label?: (value: number | null) => string;
   incidents: readonly Incident[];
   height: number;
-  /** Unix seconds at which something changed. */
+  /** The place on the axis at which something changed. */
   mark?: number | null;
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
@@ -121,14 +121,15 @@ export function Plot(props: Plotted) {
     chart.current?.setCursor({ left: across, top: 0 });
     event.preventDefault();
   };
-  const figures = lines.map((line) => `${line.name} ${format(line.values[index] ?? null)}`).join(", ");
+  const figures = lines.map((line) => `${named(line, index)} ${format(line.values[index] ?? null)}`).join(", ");
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
   const change = props.mark == null || across ? "" : ` Change at ${clock(props.mark, asOf.value)}.`;
+  const end = range && props.unknown ? gaps(time, lines, range).find(({ to }) => to === range[1]) : undefined;
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
       <Mark line={line} />
-      {line.name} <b>{format(line.values[index] ?? null)}</b>
+      {named(line, index)} <b>{format(line.values[index] ?? null)}</b>
     </li>
   ));
   const turn = ({ name: each }: Line) => {
@@ -143,7 +144,7 @@ export function Plot(props: Plotted) {
       <div class="plotted" onMouseMove={pointed} onMouseLeave={() => setUnder(null)}>
         <div
           ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={0} onKeyDown={move}
-          aria-label={`${name}: ${time.length} points. ${moment[0]!.toUpperCase()}${moment.slice(1)} ${figures}.${change}`}
+          aria-label={`${name}: ${time.length} points. ${sentence(moment)} ${figures}.${change}${end === undefined ? "" : ` ${sentence(props.unknown!(end.from, end.to))}.`}`}
         />
         {at !== null && under !== null && (
           <ul class="tip" aria-hidden="true" style={under > width / 2 ? { right: `${width - under + 14}px` } : { left: `${under + 14}px` }}>
@@ -159,7 +160,7 @@ export function Plot(props: Plotted) {
           <li key={line.name}>
             <button type="button" aria-pressed={!hidden.has(line.name)} title={hidden.has(line.name) ? "Show it" : "Hide it"} onClick={() => turn(line)}>
               <Mark line={line} />
-              {line.name} <b>{format(line.values[index] ?? null)}</b>
+              {named(line, index)} <b>{format(line.values[index] ?? null)}</b>
             </button>
           </li>
         ))}
@@ -169,6 +170,11 @@ export function Plot(props: Plotted) {
     </>
   );
 }
+
+const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
+
+/** "worst rank 21". */
+const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name} ${ranks[index]}`);
 
 function Mark({ line }: { line: Line }) {
   const kind = line.stack ? "area" : [line.dashed && "dashed", line.behind && "behind"].filter(Boolean).join(" ");
@@ -246,7 +252,7 @@ function options(width: number, shown: { current: Plotted }, mouse: { current: n
       draw: [
         (chart) => labelGaps(chart, shown.current),
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
-        (chart) => rule(chart, shown.current.mark ?? null),
+        (chart) => rule(chart, shown.current.mark ?? null, across),
         (chart) => shown.current.broken?.forEach(({ from, to }) => cross(chart, chart.valToPos(from, "x", true), chart.valToPos(to, "x", true))),
       ],
       setSelect: [
@@ -276,6 +282,9 @@ function timeOfDay(seconds: number, i: number, splits: readonly number[]): strin
   return new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(each >= 60 ? {} : { second: "2-digit" }), ...inZone() });
 }
 
+/** Pixels of a band at least: a short incident is seen in a long time. */
+const LEAST_BAND = 2;
+
 /** Draw a band per incident, from the last progress to the first new step. */
 function shade(chart: uPlot, incidents: readonly Incident[]): void {
   const { left, top, width, height } = chart.bbox;
@@ -286,7 +295,7 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
     if (since === null) continue;
     const from = x(since);
     const to = x(timeline.first_step ?? closed_at ?? Number.MAX_SAFE_INTEGER);
-    if (to > from) chart.ctx.fillRect(from, top, to - from, height);
+    if (to > from) chart.ctx.fillRect(from, top, Math.max(to - from, LEAST_BAND * devicePixelRatio), height);
   }
 }
 
@@ -383,8 +392,11 @@ function cross(chart: uPlot, from: number, to: number): void {
   ctx.restore();
 }
 
+/** Pixels of a chart's height from which a change has words. */
+const WORDS_FROM = 200;
+
 /** Draw a flagged line at the time of a change. */
-function rule(chart: uPlot, at: number | null): void {
+function rule(chart: uPlot, at: number | null, across: Plotted["across"]): void {
   const { left, top, width, height } = chart.bbox;
   const x = at === null ? -1 : Math.round(chart.valToPos(at, "x", true));
   if (x < left || x > left + width) return;
@@ -396,11 +408,13 @@ function rule(chart: uPlot, at: number | null): void {
   chart.ctx.lineTo(x + size * 1.6, top + size * 0.7);
   chart.ctx.lineTo(x, top + size * 1.4);
   chart.ctx.fill();
+  // In a low chart words would lie on lines.
+  if (chart.height < WORDS_FROM) return;
   const right = x > left + width / 2;
   chart.ctx.save();
   chart.ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
   chart.ctx.textAlign = right ? "right" : "left";
   chart.ctx.textBaseline = "top";
-  chart.ctx.fillText(`change at ${clock(at, asOf.peek())}`, x + (right ? -1 : 2) * size, top);
+  chart.ctx.fillText(`change at ${at !== null && across ? across(at) : clock(at, asOf.peek())}`, x + (right ? -1 : 2) * size, top);
   chart.ctx.restore();
 }

@@ -6,6 +6,7 @@ import type { Prepared } from "../logic/nextaction";
 import type { Overlay } from "../logic/overlay";
 import { type Range, USUAL } from "../logic/range";
 import type { Grouping, Sight } from "../logic/route";
+import { SCORES } from "../logic/stragglers";
 
 /** The rank described below the grid. */
 export const selected = signal<number | null>(null);
@@ -24,6 +25,9 @@ export const range = signal<Range>(USUAL);
 
 /** What the charts compare the job with; null: nothing. */
 export const overlay = signal<Overlay | null>(null);
+
+/** What the charts of scores compare the ranks with. */
+export const reference = signal<string>(SCORES[0][0]);
 
 export function forgetSelection(): void {
   overlay.value = null;
