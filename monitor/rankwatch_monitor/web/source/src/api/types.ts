@@ -203,6 +203,8 @@ export interface SlowAction {
   action: string | null;
   text: string;
   ranks: number[];
+  /** When the order is to be given: "if it stays slow". Absent with older monitors, as below. */
+  condition?: string;
   /** What shows more of the cause, on that host; empty: nothing. */
   command: string;
   host: string;
@@ -293,6 +295,8 @@ export interface NextAction {
   until?: number | null;
   /** What follows, or is to be done, if it has not come by then. */
   otherwise?: string;
+  /** When the order is to be given, where something else comes first; empty: now. */
+  condition?: string;
 }
 
 export interface Incident {
