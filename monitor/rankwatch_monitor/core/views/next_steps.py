@@ -5,12 +5,13 @@ Derived when it is read, like :func:`.ended.next_step`, which is the same in one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands
+from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep, separating
 from rankwatch_monitor.core.views.ended import Repeated
 
 
@@ -36,8 +37,11 @@ def next_steps(job: Job, state: JobState) -> Sequence[Step]:
     if crash is not None and ended.cause_is_open(job):
         return _of_repeated(job, crash)
     crashes = ended.crashed(job, job.ended)
-    read = [_read_log(job, crashes[0].rank, crashes[0].host)] if crashes else []
-    return [*read, Step(ended.next_step(job, state))]
+    if not crashes:
+        return [Step(ended.next_step(job, state))]
+    first, host = crashes[0].rank, crashes[0].host
+    look = _look(job) if ended.cause_is_open(job) else ()
+    return [_read_log(job, first, host), *look, Step(ended.next_step(job, state))]
 
 
 def _of_lost(job: Job) -> Sequence[Step]:
@@ -57,21 +61,25 @@ def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
     """How to find out whether the rank or its node is the cause of a crash that came again and again."""
     read = _read_log(job, crash.rank, crash.host, crash.step)
     if not crash.host:
-        return (read, Step("Remove the cause, then launch the job again: another restart would end in the same way."))
-    local_rank = int(job.columns.local_rank_R[crash.rank])
-    other = f"without {crash.host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
+        again = "Remove the cause, then launch the job again: another restart would end in the same way."
+        return (read, *_look(job, crash.same_step), Step(again))
+    other = ended.other_node(job, crash.host)
     return (
         read,
-        Step(
-            f"Look for errors of its GPU on {crash.host}.",
-            host_commands.gpu(str(local_rank) if local_rank >= 0 else ""),
-            crash.host,
-        ),
-        Step(
-            f"Launch the job again {other}: a crash that stays with rank {crash.rank} comes from data or code, "
-            f"one that does not came from {crash.host}."
-        ),
+        *_look(job, crash.same_step),
+        Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}."),
     )
+
+
+def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:
+    """What the error of the last crash points to, besides the log; ``same``: data or code first."""
+    found = ended.crash_advice(job)
+    if found is None:
+        return
+    if same is not None and found.points_to is not ErrorClass.KERNEL:
+        yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
+    if found.points_to is not ErrorClass.OTHER:
+        yield Step(f"{found.text}.", "; ".join(found.commands), found.host if found.commands else "")
 
 
 def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:

@@ -119,4 +119,4 @@ def _command(job: Job, straggler: Straggler) -> str:
         return host_commands.gpu(str(local_rank) if local_rank >= 0 else "")
     if straggler.cause is Cause.HOST:
         return "top -b -n 1 -o %CPU | head -20"
-    return f"py-spy dump --subprocesses --pid {pid}" if pid > 0 else ""
+    return host_commands.stack(pid) if pid > 0 else ""

@@ -49,16 +49,18 @@ def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None
     assert read["command"] == "scontrol show job 4711 | grep -E 'StdOut|StdErr'"
     assert (look["host"], look["command"]) == (
         "host-1",
-        "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+        "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE; dmesg -T | grep -i xid",
     )
     assert launch["text"].startswith("Launch the job again without host-1: ")
     *_, launch = steps(crashed_again(2, hosts=1))
     assert launch["text"].startswith("Launch the job again on another node: ")
 
 
-def test_a_single_crash_is_read_and_mended() -> None:
+def test_a_single_crash_is_read_looked_into_by_its_error_and_mended() -> None:
     scene = failed("all 3 restarts are used up (--max-restarts)")
-    assert steps(scene) == [
+    read, look, mend = steps(scene)
+    assert look["text"] == "Check GPU 0 on host-1 for errors."
+    assert [read, mend] == [
         {"text": "Read what rank 2 logged.", "command": "", "host": ""},
         {
             "text": "Remove the cause, then launch the job again: no restart is left in its budget.",
