@@ -299,3 +299,16 @@ def test_settings_of_the_policy_are_in_groups_with_the_rare_ones_folded(
     expect(policy.get_by_label("learned_factor")).to_be_hidden()
     policy.get_by_label("Find").fill("learned")
     expect(policy.get_by_label("learned_factor")).to_be_visible()
+
+
+def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_one(page: Page) -> None:
+    scenes = [Scene(4, hosts=2, job_id=job).run(30) for job in ("a", "b")]
+    for scene in scenes:
+        scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(2)
+    with serving_scenes(*(scene.job for scene in scenes), now=scenes[0].now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/a")
+        history = page.locator(".verdict .sequel").filter(has_text="crashes")
+        expect(history).to_have_text("host-1 GPU 1: 2 crashes in 2 jobs in 0\u202fs, same error")
+        expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text("If it fails again, restart without host-1: an error that stays with rank 3 ")

@@ -63,7 +63,7 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         expect(steps).to_contain_text(
             [
                 "Read what rank 1 logged around step",
-                "Look for errors of its GPU",
+                "Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step",
                 "Launch the job again without host-0: ",
             ]
         )

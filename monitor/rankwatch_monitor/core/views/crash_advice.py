@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
 
@@ -109,6 +110,21 @@ def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
         case ErrorClass.OTHER:
             after = "" if crash.step is None else f" around step {crash.step:,}"
             return f"Read the traceback of rank {crash.rank}{after}", ()
+
+
+def crash_of(culprit: Culprit, step: int | None) -> Crash:
+    """The crash of a culprit; ``step``: the last one that any rank completed before it."""
+    local = culprit.local_rank
+    gpu, selector = (f"GPU {local}", culprit.device or str(local)) if local >= 0 else ("", culprit.device)
+    return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step)
+
+
+def next_failure(crash: Crash, elsewhere: bool) -> str:
+    """What to do if a job that is restarted after a crash fails again; ``elsewhere``: it has other hosts."""
+    if elsewhere:
+        return f"If it fails again, restart without {crash.host}: {separating(crash.rank, crash.host)}."
+    text = advice(crash).text
+    return f"If it fails again: {text[:1].lower()}{text[1:]}."
 
 
 def separating(rank: int, host: str) -> str:

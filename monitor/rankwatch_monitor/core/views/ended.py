@@ -22,7 +22,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
-from rankwatch_monitor.core.views.crash_advice import Advice, Crash, SameStep, advice, same_step, separating
+from rankwatch_monitor.core.views.crash_advice import Advice, SameStep, advice, crash_of, same_step, separating
 
 _NEXT: Final[Mapping[str, str]] = {
     NoRestart.FAILED_AT_START: (
@@ -183,10 +183,9 @@ def crash_advice(job: Job) -> Advice | None:
     if incident is None:
         return None
     first = crashes[0]
-    local = first.local_rank if first.local_rank >= 0 else int(job.columns.local_rank_R[first.rank])
-    gpu, selector = (f"GPU {local}", first.device or str(local)) if local >= 0 else ("", first.device)
-    crash = Crash(first.reason, first.rank, first.host, gpu, selector, incident.furthest_iteration)
-    return advice(crash)
+    if first.local_rank < 0:
+        first = first._replace(local_rank=int(job.columns.local_rank_R[first.rank]))
+    return advice(crash_of(first, incident.furthest_iteration))
 
 
 def other_node(job: Job, host: str) -> str:
@@ -205,7 +204,7 @@ def _after_repeated(job: Job, crash: Repeated) -> str:
 
 def whole(seconds: float) -> str:
     """A duration without a fraction of a second."""
-    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)
+    return f"{seconds:.0f} s" if seconds < 99.5 else duration(seconds)
 
 
 def _ordinal(number: int) -> str:

@@ -367,6 +367,8 @@ export interface IncidentDetail extends Incident {
   stack_errors: { rank: number; error: string; process_state?: string }[];
   /** Absent with older monitors. */
   collectives?: Collective[];
+  /** Of a crash: those of its GPU over all jobs, and what to do if it fails again; both texts may be empty. */
+  crashes?: { host: string; gpu: string; text: string; again: string } | null;
 }
 
 /** One evaluated window of a job, or several merged into one. */

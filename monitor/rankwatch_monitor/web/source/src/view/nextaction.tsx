@@ -21,9 +21,11 @@ interface Props {
   windows: Windows;
   /** Seconds that the first attempt took to its first step; null: not known. */
   startup: number | null;
+  /** What to do if the job fails again. */
+  again: string | undefined;
 }
 
-export function WhatToDo({ job, incident, windows, startup }: Props) {
+export function WhatToDo({ job, incident, windows, startup, again }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
@@ -39,7 +41,7 @@ export function WhatToDo({ job, incident, windows, startup }: Props) {
   const underWay = incident.phase === "acting" && restartsRanks(incident);
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={cost}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), command: command ?? "", host: "" }]} note={<>{again && <small>{again} </small>}{cost}</>}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}

@@ -36,6 +36,7 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows, sta
   const unconfirmed = unconfirmedEnd(incident);
   const more = addition(incident);
   const quiet = quietOf(job, incident);
+  const crashes = detail.value?.crashes;
   const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
@@ -49,7 +50,8 @@ export function Verdict({ job, incident, detail, byAddress, titled, windows, sta
       {titled && <h2>{titleOf(job, incident, asOf.value)}</h2>}
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} />
+      {crashes?.text && <p class="sequel"><NodeLink host={crashes.host} /> {crashes.gpu}: {crashes.text}</p>}
+      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} again={crashes?.again} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
