@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RESTARTS, CulpritClass, JobState, RankState
+from rankwatch.contract.enums import RESTARTS, JobState, RankState
 from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -29,6 +31,10 @@ OFTEN: Final = 2
 PROCESSES: Final = 8
 """Processes that a command names."""
 _REPORTS: Final = frozenset(map(str, set(RankState) - {RankState.SILENT, RankState.UNSEEN, RankState.DEAD}))
+
+
+About = tuple[Incident, str]
+"""An incident, and as what it is about the host: :data:`CULPRIT`, :data:`SUSPECT` or :data:`QUIET`."""
 
 
 class Presence(NamedTuple):
@@ -79,7 +85,7 @@ class HostTodo(NamedTuple):
         return {"text": self.text, "here": list(self.here), "anywhere": list(self.anywhere)}
 
 
-def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[tuple[Incident, str]]:
+def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[About]:
     """The incidents of which a host is culprit, suspect or quiet, each with which of these; the newest first."""
     found = []
     for job in jobs:
@@ -94,7 +100,7 @@ def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[tuple[In
     return sorted(found, key=lambda each: -each[0].opened_at)
 
 
-def naming(about: Iterable[tuple[Incident, str]]) -> list[Incident]:
+def naming(about: Iterable[About]) -> list[Incident]:
     """Those of :func:`incidents_about` that name the host."""
     return [incident for incident, named_as in about if named_as == CULPRIT]
 
@@ -114,21 +120,22 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     return Presence(len(running), reporting, tuple(map(_title, silent)), len(lost), launchers)
 
 
-def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]) -> str:
+def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
     """What points to the host, or to one GPU of it, in a sentence.
 
     Args:
         host: its name.
         parts: what each job runs there, as in the view of a node.
-        named: the incidents that name it.
+        about: of :func:`incidents_about`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
     """
+    named = naming(about)
     heard = presence(parts)
     if _may_be_down(heard):
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        return f"{gpu.name} of {host}, {gpu.finding}."
+        return pointer(host, gpu, _suspected(about, host)).verdict
     jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
     counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
     found = [f"{what} {number}" for what, number in counted if number]
@@ -142,18 +149,17 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incid
 
 
 def todo(
-    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]
+    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
+    named = naming(about)
     heard, slurm = presence(parts), _slurm_name(jobs, host)
     drain = () if slurm is None else (host_commands.drain(slurm),)
     if _may_be_down(heard):
         return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
     if (gpu := standing_out(gpus)) is not None:
-        crashed = any(culprit.kind is CulpritClass.DEAD for _, culprit in gpu.faults)
-        commands = (host_commands.gpu(gpu.selector), *((host_commands.xid(),) if crashed else ()))
-        text = f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
-        return HostTodo(text, commands, drain)
+        found = pointer(host, gpu, _suspected(about, host))
+        return HostTodo(found.text, found.commands, drain)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
@@ -167,7 +173,7 @@ def todo(
     return None
 
 
-def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:
+def exclusion(jobs: Iterable[Job], about: Sequence[About], host: str) -> dict[str, Any] | None:
     """A job with an open incident about the host that can be restarted without it, and is not being restarted already.
 
     None: there is none.
@@ -179,6 +185,17 @@ def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: 
             if rank is not None and can_exclude(job, rank):
                 return {"job": job.id, "name": job.name, "ranks": [rank]}
     return None
+
+
+def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
+    """The suspects on the host."""
+    return [
+        (incident, culprit)
+        for incident, named_as in about
+        if named_as == SUSPECT
+        for culprit in incident.culprits
+        if culprit.host == host
+    ]
 
 
 def _restarting(incident: Incident) -> bool:

@@ -123,10 +123,10 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         return None
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
     gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
-    todo = node_verdict.todo(jobs, host, parts, named, gpus)
+    todo = node_verdict.todo(jobs, host, parts, about, gpus)
     return {
         "host": host,
-        "verdict": node_verdict.verdict(host, parts, named, gpus),
+        "verdict": node_verdict.verdict(host, parts, about, gpus),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere],

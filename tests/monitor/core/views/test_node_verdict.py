@@ -24,11 +24,11 @@ def shown(host: str, *scenes: Scene) -> dict[str, Any]:
     return found
 
 
-def crashed(job: str, rank: int, times: int) -> Scene:
+def crashed(job: str, rank: int, times: int, error: str = "CUDA error") -> Scene:
     """A job of four ranks on two hosts of which one crashed several times."""
     scene = Scene(4, hosts=2, job_id=job).run(20)
     for attempt in range(2, 2 + times):
-        scene.die(rank, exit_code=1, message="CUDA error").run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+        scene.die(rank, exit_code=1, message=error).run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
         scene.launch(attempt=attempt)
         scene.run(15)
     assert len(scene.job.incidents) == times
@@ -112,6 +112,76 @@ def test_a_uuid_tells_gpus_of_one_local_rank_apart() -> None:
     assert (
         found["todo"]["here"][0] == "nvidia-smi -q -i GPU-5c1f09ab-77 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE"
     )
+
+
+# What its faults point to ---------------------------------------------------------------------------------------------
+
+
+def hung(job: str, rank: int, **policy: Any) -> Scene:
+    """A job of four ranks on two hosts in which one hangs."""
+    return Scene(4, hosts=2, job_id=job, **policy).run(30).hang(rank)
+
+
+def with_stacks(job: str, rank: int) -> Scene:
+    scene = hung(job, rank)
+    return scene.until(lambda: scene.job.incidents and scene.incident.stacks.groups() and scene.incident.culprits)
+
+
+def view(*scenes: Scene) -> dict[str, Any]:
+    """host-1, at the moment at which each scene is."""
+    found = one_node([scene.job for scene in scenes], "host-1", max(scene.now for scene in scenes))
+    assert found is not None
+    return found
+
+
+def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_to_the_gpu() -> None:
+    doubtful = hung("doubtful", 3, section_timeouts={}, reports_durations=True)
+    doubtful.until(lambda: doubtful.job.incidents and doubtful.job.incidents[0].culprits, within=400)
+    assert not doubtful.incident.confirmed
+    found = view(with_stacks("one", 3), with_stacks("two", 3), doubtful)
+    assert found["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs, 1 suspected."
+    assert found["todo"]["text"] == (
+        "Look at the storage and the data loader of host-1. It is the same rank in all 3 jobs: data or code may be the "
+        "cause too."
+    )
+    df, iostat, py_spy = found["todo"]["here"]
+    assert (df, iostat) == ("timeout 9 df -h", "iostat -xz 1 3")
+    assert py_spy.startswith("py-spy dump --subprocesses --pid ")
+    elsewhere = Scene(4, hosts=2, job_id="elsewhere").run(20)
+    alone = view(with_stacks("one", 3), hung("none", 3, on_hang="log").until_found(), elsewhere)
+    assert alone["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
+
+
+def test_hangs_without_a_stack_are_captured_first() -> None:
+    one, two = (hung(job, 3, on_hang="log").until_found() for job in ("one", "two"))
+    found = view(one, two)
+    assert found["verdict"] == "Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs."
+    assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."
+    assert not any("nvidia-smi" in command for command in found["todo"]["here"])
+
+
+def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_them() -> None:
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    todo = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error))["todo"]
+    assert todo["text"].startswith("Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step ")
+    assert todo["text"].endswith("If another rank fails on GPU 1 too, it is the GPU: check it for errors.")
+    assert todo["here"][0].startswith("nvidia-smi -q -i 1 ")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "command"),
+    [
+        ("ValueError: loss is nan", "Read the traceback of rank 3 ", ""),
+        ("CUDA out of memory", "See what holds the memory of GPU 1", "nvidia-smi -i 1 --query-compute-apps"),
+        ("NCCL error", "Look at the network of host-1: ", "ip -s link"),
+    ],
+)
+def test_crashes_point_to_what_their_error_does(error: str, text: str, command: str) -> None:
+    todo = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error))["todo"]
+    assert todo["text"].startswith(text)
+    assert todo["text"].endswith(" It is the same rank in both jobs: data or code may be the cause too.")
+    assert " ".join(todo["here"]).startswith(command)
+    assert bool(todo["here"]) is bool(command)
 
 
 # The node -------------------------------------------------------------------------------------------------------------
