@@ -48,7 +48,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/hosts", summary="The hosts that incidents have named, of all jobs; the most frequent first")
     async def hosts(request: Request) -> dict[str, Any]:
         grant = grant_of(request)
-        return {"hosts": named_hosts(job for job in monitor.jobs.values() if grant.covers(job.id))}
+        jobs = (job for job in monitor.jobs.values() if grant.covers(job.id))
+        return {"hosts": named_hosts(jobs, monitor.clock.now())}
 
     @routes.get(
         "/sparklines",

@@ -16,14 +16,10 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.gpu_faults import pointer
-from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
+from rankwatch_monitor.core.views.named_hosts import CULPRIT, SUSPECT, About
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
-from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
-CULPRIT: Final = "culprit"
-SUSPECT: Final = "suspect"
-QUIET: Final = "quiet"
 SLURM_NAME: Final = "slurm_node"
 """Fact of a launcher: what Slurm calls its node."""
 OFTEN: Final = 2
@@ -31,10 +27,6 @@ OFTEN: Final = 2
 PROCESSES: Final = 8
 """Processes that a command names."""
 _REPORTS: Final = frozenset(map(str, set(RankState) - {RankState.SILENT, RankState.UNSEEN, RankState.DEAD}))
-
-
-About = tuple[Incident, str]
-"""An incident, and as what it is about the host: :data:`CULPRIT`, :data:`SUSPECT` or :data:`QUIET`."""
 
 
 class Presence(NamedTuple):
@@ -85,23 +77,8 @@ class HostTodo(NamedTuple):
         return {"text": self.text, "here": list(self.here), "anywhere": list(self.anywhere)}
 
 
-def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[About]:
-    """The incidents of which a host is culprit, suspect or quiet, each with which of these; the newest first."""
-    found = []
-    for job in jobs:
-        quiet = quiet_host(job, now)
-        for incident in job.incidents:
-            if incident.kind in NOT_OF_A_HOST:
-                continue
-            if any(culprit.host == host for culprit in incident.culprits):
-                found.append((incident, CULPRIT if incident.confirmed else SUSPECT))
-            elif incident is job.open_incident and quiet is not None and host in quiet.hosts:
-                found.append((incident, QUIET))
-    return sorted(found, key=lambda each: -each[0].opened_at)
-
-
 def naming(about: Iterable[About]) -> list[Incident]:
-    """Those of :func:`incidents_about` that name the host."""
+    """Those of :func:`.named_hosts.about_by_host` that name the host."""
     return [incident for incident, named_as in about if named_as == CULPRIT]
 
 
@@ -126,7 +103,7 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About
     Args:
         host: its name.
         parts: what each job runs there, as in the view of a node.
-        about: of :func:`incidents_about`.
+        about: the incidents about it, of :func:`.named_hosts.about_by_host`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
     """
     named = naming(about)

@@ -22,7 +22,7 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.named_hosts import about_by_host, counted, incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
@@ -118,7 +118,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     """
     jobs = list(jobs)
     parts = [part for job in jobs if (part := _of_job(job, host, now, activity)) is not None]
-    about = node_verdict.incidents_about(jobs, host, now)
+    about = about_by_host(jobs, now).get(host, [])
     if not parts and not about:
         return None
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
@@ -135,6 +135,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(named),
+        "counted": counted(about),
         "gpus": [gpu.to_json() for gpu in gpus],
     }
 

@@ -9,6 +9,7 @@ from monitor.core.views.test_ended import crashed_again, failed
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.views import host_commands, job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 
 SLURM = {"scheduler": "slurm", "slurm_job_id": "4711"}
 POD = {"scheduler": "kubernetes", "kubernetes_namespace": "ml", "kubernetes_pod": "gpt-0"}
@@ -34,13 +35,32 @@ def registered(scene: Scene, facts: dict[str, str]) -> Scene:
         ({"scheduler": "slurm"}, "squeue --me"),
         (POD, "kubectl get pods -n ml gpt-0 -o wide"),
         ({"scheduler": "kubernetes"}, "kubectl get pods -o wide"),
-        ({}, "ssh host-0 ps -o pid,etime,args -p 10"),
+        ({}, "ssh host-0 ps -o pid,etime,args -p 10; ssh host-1 ps -o pid,etime,args -p 10"),
     ],
 )
 def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, str], command: str) -> None:
     scene = registered(Scene(4, hosts=2).run(20), facts).cut_host(0).cut_host(1).run(200)
     assert [step["command"] for step in steps(scene)] == [command, "", ""]
     assert steps(scene)[-1]["text"] == "If it does not, launch it again."
+
+
+def test_nodes_of_a_lost_job_that_other_jobs_are_heard_from_are_up() -> None:
+    lost = Scene(4, hosts=2, job_id="lost").run(20).cut_host(0).cut_host(1).run(200)
+    others = [Scene(4, hosts=hosts, job_id=f"other-{n}").run(220) for n, hosts in enumerate((2, 1))]
+
+    def first(*scenes: Scene) -> str:
+        activity = HostActivity({scene.job.id: scene.job for scene in scenes})
+        found: str = job_view.summary(lost.job, lost.now, activity)["next_steps"][0]["text"]
+        return found
+
+    assert first(lost, *others) == (
+        "Check whether the job still runs: host-0 reports in 2 other jobs and host-1 reports in 1 other job, so these "
+        "nodes are up; look at this job and its network."
+    )
+    assert first(lost, others[1]).endswith(
+        "host-0 reports in 1 other job, so the node is up; look at this job and its network."
+    )
+    assert first(lost) == "Check whether the job still runs."
 
 
 def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None:

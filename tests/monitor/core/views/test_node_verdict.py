@@ -198,7 +198,7 @@ def test_suspicions_and_quiet_hosts_are_about_a_node_and_do_not_name_it() -> Non
     assert found is not None
     assert {each["job"]: each["named_as"] for each in found["incidents"]} == {"hung": "culprit", "doubtful": "suspect"}
     assert found["verdict"] == "host-1 was named in 1 of 2 jobs: one job alone is no sign of a fault of the node."
-    [row] = named_hosts(jobs)
+    [row] = named_hosts(jobs, now)
     [on_map] = [each for each in rows(glance(jobs, now))["hosts"] if each[0] == "host-1"]
     assert found["named_by"] == row["incidents"] == on_map[3] == 1, "the same on the page of the node, in list and map"
 
