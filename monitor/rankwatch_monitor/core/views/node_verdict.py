@@ -16,6 +16,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.gpu_faults import pointer
+from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.named_hosts import CULPRIT, SUSPECT, About
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.slow_action import can_exclude
@@ -37,6 +38,8 @@ class Presence(NamedTuple):
     """A rank reports there."""
     silent: tuple[str, ...]
     """Titles of jobs of which nothing is heard there while it is heard elsewhere."""
+    restarting: tuple[str, ...]
+    """Titles of jobs whose ranks there are being restarted, and do not report yet."""
     lost: int
     """Jobs of which nothing is heard anywhere."""
     launchers: bool
@@ -53,6 +56,8 @@ class Presence(NamedTuple):
         if not self.jobs:
             return ""
         silent = f"it is silent in {_few(self.silent)}" if self.silent else ""
+        verb = "is" if len(self.restarting) == 1 else "are"
+        restarting = f"{_few(self.restarting)} {verb} being restarted" if self.restarting else ""
         lost = f"{self.lost} {'job is' if self.lost == 1 else 'jobs are'} lost, on all nodes" if self.lost else ""
         if self.reporting:
             count = "its job" if self.jobs == 1 else f"{self.reporting} of {self.jobs} jobs"
@@ -60,7 +65,7 @@ class Presence(NamedTuple):
         else:
             lead = f"No rank reports in {'its job' if self.jobs == 1 else f'any of {self.jobs} jobs'}"
             lead += ", a launcher does, so the node is up" if self.up else ""
-        return f"{'; '.join(filter(None, (lead, silent, lost)))}."
+        return f"{'; '.join(filter(None, (lead, silent, restarting, lost)))}."
 
 
 class HostTodo(NamedTuple):
@@ -87,14 +92,18 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     running = [part for part in parts if not part["over"] and part["total_ranks"]]
     lost = [part for part in running if part["state"] == JobState.LOST]
     silent = [part for part in running if part not in lost and _silent(part)]
-    reporting = sum(part not in lost and any(row["state"] in _REPORTS for row in part["ranks"]) for part in running)
+    reporting = [part for part in running if any(row["state"] in _REPORTS for row in part["ranks"])]
+    reporting = [part for part in reporting if part not in lost]
+    others = [part for part in running if part not in (*reporting, *silent)]
+    restarting = [part for part in others if part["state"] == JobState.RECOVERING]
     launchers = any(
         not (each["silent"] or each["lost"] or each["ended"])
         for part in running
         if part not in lost
         for each in part["launchers"]
     )
-    return Presence(len(running), reporting, tuple(map(_title, silent)), len(lost), launchers)
+    titles = tuple(map(_title, silent)), tuple(map(_title, restarting))
+    return Presence(len(running), len(reporting), *titles, len(lost), launchers)
 
 
 def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
@@ -112,7 +121,7 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        return pointer(host, gpu, _suspected(about, host)).verdict
+        return " ".join([pointer(host, gpu, _suspected(about, host)).verdict, *map(_slow_on, gpu.slow_now)])
     jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
     counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
     found = [f"{what} {number}" for what, number in counted if number]
@@ -207,6 +216,10 @@ def _may_be_down(heard: Presence) -> bool:
 
 def _title(part: Mapping[str, Any]) -> str:
     return str(part["name"] if part["name"] == part["job"] else f"{part['name']} ({part['job']})")
+
+
+def _slow_on(each: Mapping[str, Any]) -> str:
+    return f"Rank {each['rank']} is slow in {_title(each)} since {clock(each['since'])} UTC."
 
 
 def _few(names: Sequence[str]) -> str:

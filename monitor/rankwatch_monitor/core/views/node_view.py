@@ -149,7 +149,8 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> d
     summary, sizes = job_view.summary(job, now, activity), group_sizes(job)
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
-        row["device"] = device(job.performance.readings.get(row["rank"]))
+        read_at = job.performance.read_at.get(row["rank"])
+        row["device"] = device(job.performance.readings.get(row["rank"]), read_at)
         row["uuid"] = job.columns.devices[row["rank"]] or None
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
@@ -233,11 +234,11 @@ def layout_column(job: Job, dimension: str) -> Ints:
     return found_R
 
 
-def device(reading: DeviceReading | None) -> dict[str, Any] | None:
-    """A device reading for the API; None: there is none."""
+def device(reading: DeviceReading | None, at: float | None = None) -> dict[str, Any] | None:
+    """A device reading for the API, received ``at`` (unix seconds; None: not known); None: there is none."""
     if reading is None:
         return None
-    return {**reading._asdict(), "throttled": list(reading.throttled), "errors": dict(reading.errors)}
+    return {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
 
 
 def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[dict[str, Any]]:

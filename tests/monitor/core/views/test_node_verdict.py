@@ -8,6 +8,8 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, Cause, ProcessEventKind, ScoreReference
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
@@ -53,7 +55,9 @@ def on_device(scene: Scene, rank: int, uuid: str) -> Scene:
 def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it() -> None:
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
-    assert found["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1."
+    assert found["verdict"] == (
+        "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+    )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
         "text": "Check GPU 1 for errors; if it has any, or a job fails on it again, give host-1 no further job.",
@@ -72,8 +76,12 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
 def test_a_rank_that_is_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gpu(cause: Cause) -> None:
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1", cause)
     found = shown("host-1", crashed("one", 3, 2), three)
-    assert found["verdict"] == "GPU 1 of host-1, rank 3: 2 crashes in 1 job."
-    assert (found["gpus"][0]["slow"], found["gpus"][0]["history"]) == (0, "2 crashes in 1 job")
+    assert found["verdict"] == (
+        "GPU 1 of host-1, rank 3: 2 crashes in 1 job. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+    )
+    first = found["gpus"][0]
+    assert (first["slow"], first["history"]) == (0, "2 crashes in 1 job")
+    assert [(each["job"], each["rank"], each["since"]) for each in first["slow_now"]] == [("job", 3, 5.0)]
     assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
 
 
@@ -222,6 +230,27 @@ def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_a
     )
     assert found["todo"]["text"] == f"The node is up: see whether the processes of {title} still run there."
     assert found["todo"]["here"][0].startswith("ps -o pid,stat,etime,wchan:24,args -p ")
+
+
+def test_a_job_that_is_restarted_is_neither_silent_nor_missing() -> None:
+    scene = Scene(4, hosts=2, job_id="again").run(20)
+    scene.die(2, exit_code=1).run(1).event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    fine = Scene(4, hosts=2, job_id="fine").run(22)
+    found = one_node([scene.job, fine.job], "host-1", scene.now)
+    assert found is not None
+    assert found["presence"] == (
+        f"Ranks report in 1 of 2 jobs, so the node is up; {scene.job.name} (again) is being restarted."
+    )
+
+
+def test_a_reading_has_its_time_and_the_newest_of_a_gpu_counts() -> None:
+    one, two = Scene(4, hosts=2, job_id="one").run(20), Scene(4, hosts=2, job_id="two").run(20)
+    for scene, temperature, at in ((two, 70.0, 18.0), (one, 60.0, 12.0)):
+        device = DeviceReading(temperature=temperature)
+        apply(scene.job, RankReport(scene.ranks[3].identity, device=device), scene.now - 20 + at)
+    [gpu] = [each for each in shown("host-1", one, two)["gpus"] if each["name"] == "GPU 1"]
+    assert (gpu["reading"]["temperature"], gpu["reading"]["at"]) == (70.0, two.now - 2.0)
 
 
 def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> None:

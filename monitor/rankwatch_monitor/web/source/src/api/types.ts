@@ -505,6 +505,8 @@ export type SettingValue = boolean | number | string | null | Record<string, num
 export interface NamedHost {
   host: string;
   incidents: number;
+  /** "4 (1 suspected, 1 silent)": with those that do not name it for certain. Absent with older monitors. */
+  counted?: string;
   jobs: string[];
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
@@ -524,6 +526,8 @@ export interface Device {
   power: number | null;
   throttled: string[];
   errors: Record<string, number>;
+  /** When it was received; null: not known. Absent with older monitors. */
+  at?: number | null;
 }
 
 /** A rank on the page of a node or a group; `groups` are its coordinates in the parallel layout. */
@@ -585,6 +589,8 @@ export interface NodeDetail {
   }[];
   /** Confirmed incidents of which it is a culprit. */
   named_by: number;
+  /** "4 (1 suspected, 1 silent)". Absent with older monitors. */
+  counted?: string;
   /** What points to the node, or to one GPU of it. This and what follows are absent with older monitors. */
   verdict?: string;
   /** In how many jobs it is heard; empty: none runs there. */
@@ -601,6 +607,8 @@ export interface NodeDetail {
     /** "5 crashes in 2 jobs, slow in 1"; empty: none. */
     history: string;
     ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
+    /** Ranks on it that are slow now, by whatever cause. Absent with older monitors. */
+    slow_now?: { job: string; name: string; rank: number; since: number }[];
     reading: Device | null;
   }[];
   /** A job that can be restarted without it. */
