@@ -20,7 +20,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
-from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.named_hosts import about_by_host, counted, incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
@@ -262,7 +262,7 @@ def _incident(job: Job, incident: Incident, now: float, named_as: str, activity:
         "closed_at": incident.closed_at,
         "since": downtime.began(incident),
         "until": downtime.known_until(job, incident, now),
-        "headline": headline(incident) if quiet is None else quiet.headline,
+        "headline": title(incident) if quiet is None else quiet.headline,
         "outcome": incident.outcome,
         "named_as": named_as,
     }

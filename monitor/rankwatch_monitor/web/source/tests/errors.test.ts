@@ -15,12 +15,14 @@ test("an error stands in full once, and below as a link to that place", () => {
     ["b", `Rank 5 on host-0 exited with code 1: ${LONG}.`],
     ["c", `the job failed: rank 5 on host-0 exited with code 1: ${LONG}; all 3 restarts are used up.`],
     ["a", "its process exited with code 1: RuntimeError: CUDA error"],
+    ["d", "Rank 5 exited with code 1: RuntimeError: CUDA error…"],
   );
   assert.deepEqual(found, [
     null,
     { before: "Rank 5 on host-0 exited with code 1", place: at("a"), after: "." },
     { before: "the job failed: rank 5 on host-0 exited with code 1", place: at("a"), after: "; all 3 restarts are used up." },
     null,
+    { before: "Rank 5 exited with code 1", place: at("a"), after: "" },
   ]);
 });
 

@@ -1,6 +1,6 @@
 // A long error that many sentences of a section contain: in full where it stands first, a link to that place below.
 
-const EXITED = /(exited with code \d+): (.+?)(?=; |\.?$)/;
+const EXITED = /(exited with code \d+): (.+?)(?=; |[.…]?$)/;
 
 /** A place of the page: its label and address stand where its error comes again. */
 export interface Place {
@@ -24,7 +24,7 @@ export function around(id: string, sentence: string, first: ReadonlyMap<string, 
   const match = EXITED.exec(sentence);
   const place = match === null ? undefined : known(match[2]!, first);
   if (match === null || place === undefined || place.id === id) return null;
-  return { before: sentence.slice(0, match.index) + match[1], place, after: sentence.slice(match.index + match[0].length) };
+  return { before: sentence.slice(0, match.index) + match[1], place, after: sentence.slice(match.index + match[0].length).replace("…", "") };
 }
 
 function known(error: string, first: ReadonlyMap<string, Place>): Place | undefined {
