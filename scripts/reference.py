@@ -149,8 +149,10 @@ Made by `python scripts/reference.py` from the application; a test fails when it
 * An incident has its `reason` (the whole sentence), a `headline` of at most 90 characters, and `next_action`: what a
   person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), further actions
   that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
-  and what then (`otherwise`), and the section of the `runbook` in the manual. A job's `headline` is that of its open
-  incident; its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
+  and what then (`otherwise`), what comes before the order (`condition`; empty: nothing), and the section of the
+  `runbook` in the manual. One incident read by its id also has the `crashes` of its GPU over all jobs, and what to do
+  if it fails again. A job's `headline` is that of its open incident; its `trouble_since` is since when it
+  hangs, recovers, is suspected, lost, failed or slow (unix seconds;
   null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
   ranks saved in a section `checkpointing`: after which `step`, and when (`at`); null: none is known. A lost job also
   has the time of the last report, `last_heard`. Its `todo` is the next action of a person in a few words, with the
@@ -159,11 +161,11 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   slow ranks cost, which goodput does not count, and `iteration_before` the furthest step of the attempt before an open
   incident, while the new attempt has completed none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, and its whole cost), a failed or lost one what to do (`next_step`; step by
-  step, with commands: `next_steps`), and a job with an open incident the hosts of which nothing is received, although
-  their silence is not certain yet (`quiet_host`): with a command that shows whether one is up, and whether a restart
-  without them can be ordered. Where other jobs are heard from them (`other_jobs`), they are up, and the command shows
-  what became of the job's processes there.
+  often, in how many seconds, after which step, and its whole cost), a failed or lost one what to do (`next_step`;
+  step by step, with commands: `next_steps`), and a job with an open incident the hosts of which nothing is received,
+  although their silence is not certain yet (`quiet_host`): with a command that shows whether one is up, and whether a
+  restart without them can be ordered. Where other jobs are heard from them (`other_jobs`), they are up, and the
+  command shows what became of the job's processes there.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

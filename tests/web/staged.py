@@ -20,7 +20,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     script.ahead = now - time.time()
     jobs = [scene.job for scene in scenes]
     answers: dict[str, Any] = {
-        "/hosts": {"hosts": named_hosts.named_hosts(jobs)},
+        "/hosts": {"hosts": named_hosts.named_hosts(jobs, now)},
         "/nodes": node_view.rows(node_view.glance(jobs, now)),
         "/digest": digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True),
     }

@@ -354,3 +354,28 @@ def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> No
         todo = page.get_by_role("region", name="What to do now")
         expect(todo).to_contain_text("read the logs of attempt 2")
         expect(todo.locator(".run")).to_contain_text(f"On host-1:tail -n 200 {LOGS}/*/attempt_*/0/std*.log")
+
+
+def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_one(page: Page) -> None:
+    scenes = [Scene(4, hosts=2, job_id=job).run(30) for job in ("a", "b")]
+    for scene in scenes:
+        scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(2)
+    with serving_scenes(*(scene.job for scene in scenes), now=scenes[0].now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/a")
+        history = page.locator(".verdict .sequel").filter(has_text="crashes")
+        expect(history).to_have_text("host-1 GPU 1: 2 crashes in 2 jobs in 0\u202fs, same error")
+        expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text("If it fails again, restart without host-1: an error that stays with rank 3 ")
+
+
+def test_on_a_node_that_is_up_the_stacks_come_first_and_leaving_it_out_last(page: Page) -> None:
+    silent = Scene(8, hosts=2, job_id="silent", on_hang="log").run(60).cut_host(1).run(25)
+    other = Scene(8, hosts=2, job_id="other").run(85)
+    with serving_scenes(silent.job, other.job, now=silent.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/silent")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo.locator(".ways button")).to_have_text(
+            ["Capture stacks of the 4 ranks that report …", "Restart …", "Restart without host-1 …"]
+        )
+        expect(todo.locator("button.go")).to_have_count(0)

@@ -55,7 +55,7 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
         "host-1 was named in 1 of 1 job: one job alone is no sign of a fault of the node."
     )
     expect(page.locator(".place h2")).to_have_text(
-        [re.compile("^GPUs"), re.compile("^Jobs here"), re.compile("^Incidents that named it")]
+        [re.compile("^GPUs"), re.compile("^Incidents that named it"), re.compile("^Jobs here")]
     )
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u202fs"))
@@ -181,9 +181,13 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
         scene.now = silent.now
     stage(script, [silent, *scenes])
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.get_by_text(error)).to_have_count(1)
-    expect(page.locator(".named a").filter(has_text="exited with code 1, same error")).to_have_count(3)
-    expect(page.locator(".named h2 small")).to_have_text("4, over all jobs; 1 of them not confirmed")
+    for section, label in ((".named", r"\d\d:\d\d:\d\d"), (".node-jobs", "one|two|three")):
+        expect(page.locator(section).get_by_text(error)).to_have_count(1)
+        same = page.locator(section).get_by_text(re.compile(f"exited with code 1, same error as ({label})"))
+        expect(same.last).to_be_visible()
+        expect(same.last.get_by_role("link").last).to_have_attribute("href", re.compile("^#/jobs/(one|two|three)"))
+    expect(page.locator(".named h2 small")).to_have_text("4 (1 silent), over all jobs")
+    expect(page.locator(".named small").filter(has_text="silent here; not over")).to_have_count(1)
     colours = {
         state: page.locator(f'.node-jobs .troubled[data-rank-state="{state}"] td').first.evaluate(
             "cell => getComputedStyle(cell).backgroundColor"
@@ -191,6 +195,36 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
         for state in ("dead", "silent")
     }
     assert colours["dead"] != colours["silent"]
+
+
+def test_jobs_without_trouble_are_folded_below_those_in_trouble(page: Page, monitor_url: str, script: Script) -> None:
+    hung = Scene(4, hosts=2, job_id="hung", on_hang="log").run(20).hang(2).until_found()
+    others = [Scene(4, hosts=2, job_id=f"fine-{n}").run(20) for n in range(2)]
+    for scene in others:
+        scene.now = hung.now
+    stage(script, [hung, *others])
+    page.goto(f"{monitor_url}/#/nodes/host-0")
+    jobs = page.locator(".node-jobs tbody")
+    expect(jobs).to_have_count(1)
+    page.get_by_role("button", name="Show 2 jobs without trouble").click()
+    expect(jobs).to_have_count(3)
+
+
+def test_a_slow_rank_on_a_gpu_and_the_age_of_its_reading_are_shown(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scene = Scene(4, hosts=2, job_id="one").run(20)
+    performance = scene.job.performance
+    performance._grow(4)
+    slow = Straggler("s", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Slow input.", scene.now, 0, share=0.4)
+    performance.stragglers.append(slow)
+    for rank in range(4):
+        performance.readings[rank], performance.read_at[rank] = DeviceReading(temperature=60.0), scene.now - 90
+    stage(script, [scene])
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    row = page.get_by_role("region", name="GPUs of host-1").locator("tr", has_text="GPU 1")
+    expect(row.locator(".faults")).to_have_text(re.compile(r"^rank 3 is slow in one since \d\d:\d\d:\d\d$"))
+    expect(row.locator(".device")).to_have_text(re.compile("^60.°C, 1.min ago$"))
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
@@ -208,6 +242,7 @@ def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, mo
     shown = page.locator(".node-jobs thead th:visible")
     expect(shown).to_have_text(["Ranks", "State", "Time in it"])
     expect(page.locator(".node-jobs tbody")).to_have_count(2)
+    expect(page.locator(".node-jobs .step").first).to_be_visible()
     fits(page, 390)
     assert page.evaluate(FITS)
 

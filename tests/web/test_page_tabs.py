@@ -368,20 +368,34 @@ def test_changes_can_be_discarded_and_a_phone_folds_the_groups_of_settings(
     assert slow.policy.max_restarts == 3
 
 
-def test_the_action_that_the_overview_recommends_is_chosen_with_its_node(
+def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_is(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     facts = {"role": "active", "role_reason": "", "lost": None, "ended": None, "last_seen_age": 1.0}
-    script.add("j", ["running"] * 4, nodes=[{"node": "n1-17", "host": "host-1", "ranks": [2, 3]} | facts])
+    nodes = [{"node": f"n{n}-17", "host": f"host-{n}", "ranks": [2 * n, 2 * n + 1]} | facts for n in (0, 1)]
+    script.add("j", ["running"] * 4, nodes=nodes, checkpoint=None)
     script.score("j", slow=(3,), verdict="worker", reason="rank 3 makes the others wait")
-    order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1"}
+    order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1", "condition": "if it stays slow"}
     script.performance["j"]["next_action"] = order | {"text": "Look.", "runbook": "", "command": ""}
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
-    expect(page.get_by_role("radio", name="Restart without some nodes")).to_be_checked()
-    expect(page.locator(".kinds .tag")).to_have_text("recommended: without host-1")
+    expect(page.locator(".kinds .tag")).to_have_text("if it stays slow: without host-1")
+    expect(page.locator(".kinds :checked")).to_have_count(0)
+    expect(page.get_by_role("button", name="Choose what to do")).to_be_disabled()
+    page.get_by_role("radio", name="Restart without some nodes").check()
+    boxes = page.get_by_role("group", name="Nodes")
+    expect(boxes.get_by_role("checkbox", name="n1-17 (host-1)")).to_be_checked()
+    expect(boxes.locator(":checked")).to_have_count(1)
+    cost = page.locator(".cost")
+    expect(cost.locator(".all-lost")).to_have_text("No checkpoint is known: training may begin at step 0.")
+    expect(cost).to_contain_text("1 of 2 nodes remain, and no spare.")
     page.get_by_label("Reason").fill("slow input")
-    page.get_by_role("button", name="Restart without some nodes …").click()
-    expect(page.get_by_role("alertdialog")).to_contain_text("without host-1 (the node of rank 3)")
+    page.get_by_role("button", name="Restart without host-1 …").click()
+    expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1;")
+    page.get_by_role("alertdialog").get_by_role("button", name="Restart without host-1").click()
+    expect(page.get_by_text("Ordered.")).to_be_visible()
+    assert script.ordered == [
+        {"action": "restart_excluding_node", "reason": "slow input", "ranks": [], "nodes": ["n1-17"]}
+    ]
 
 
 def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_url: str, slow: Script) -> None:
@@ -448,6 +462,7 @@ def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slo
 def test_the_control_token_is_asked_for_and_exchanged_for_a_cookie(page: Page, monitor_url: str, slow: Script) -> None:
     slow.control = "s3cret"
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    page.get_by_role("radio", name="Capture stacks").check()
     page.get_by_label("Reason").fill("look")
     page.get_by_role("button", name="Capture stacks …").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Capture stacks").click()

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rank_logs, rankings
+from rankwatch_monitor.core.views.crash_history import crash_history
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
@@ -48,7 +49,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/hosts", summary="The hosts that incidents have named, of all jobs; the most frequent first")
     async def hosts(request: Request) -> dict[str, Any]:
         grant = grant_of(request)
-        return {"hosts": named_hosts(job for job in monitor.jobs.values() if grant.covers(job.id))}
+        jobs = (job for job in monitor.jobs.values() if grant.covers(job.id))
+        return {"hosts": named_hosts(jobs, monitor.clock.now())}
 
     @routes.get(
         "/sparklines",
@@ -110,10 +112,13 @@ def job_routes(monitor: Monitor) -> APIRouter:
         return {"incidents": [headline.shown(incident) for incident in reversed(monitor.job(job_id).incidents)]}
 
     @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
-    async def one_incident(job_id: str, incident_id: str) -> dict[str, Any]:
+    async def one_incident(request: Request, job_id: str, incident_id: str) -> dict[str, Any]:
         incident = monitor.incident(job_id, incident_id)
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
+        grant = grant_of(request)
+        seen = (job for job in monitor.jobs.values() if grant.covers(job.id))
+        crashes = crash_history(seen, monitor.job(job_id), incident)
         return {
             **headline.shown(incident),
             "stack_groups": job_view.stack_groups(incident),
@@ -126,6 +131,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "collectives": [
                 {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
+            "crashes": None if crashes is None else crashes.to_json(),
         }
 
     return routes

@@ -266,9 +266,13 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
 
 def place(rank: int, groups: Sequence[StackGroup]) -> str:
     """`` in evaluate() (train.py:41)``: the innermost function of the script; empty: its stack is unknown."""
-    frames = next((group.frames for group in groups if rank in group.ranks), ())
-    if not frames:
+    if (frame := own_frame(rank, groups)) is None:
         return ""
-    frame: Frame = next((f for f in frames if not any(part in f.file for part in _OWN_CODE)), frames[0])
     name = frame.function if frame.function.startswith("<") else f"{frame.function}()"
     return f" in {name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+
+
+def own_frame(rank: int, groups: Sequence[StackGroup]) -> Frame | None:
+    """The innermost function of the script in which a rank is, else the innermost one; None: its stack is unknown."""
+    frames = next((group.frames for group in groups if rank in group.ranks), ())
+    return next((f for f in frames if not any(part in f.file for part in _OWN_CODE)), next(iter(frames), None))

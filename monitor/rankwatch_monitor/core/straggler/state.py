@@ -287,6 +287,8 @@ class Performance:
         self._placed: dict[int, RankIdentity] = {}
         """The process whose coordinates and device are in ``layout`` and ``device_R``, by rank."""
         self.readings: dict[int, DeviceReading] = {}
+        self.read_at: dict[int, float] = {}
+        """Unix seconds at which each of them was received."""
         """Last device reading of each rank."""
         self.throttled_since: dict[int, float] = {}
         """Unix seconds since when each rank's device is throttled for a reason that makes it slow; only such ranks."""
@@ -357,7 +359,7 @@ class Performance:
         if report.kernel_source is not None:
             self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
-            self.readings[identity.rank] = report.device
+            self.readings[identity.rank], self.read_at[identity.rank] = report.device, now
             if report.device.slowed_by:
                 self.throttled_since.setdefault(identity.rank, now)
             else:

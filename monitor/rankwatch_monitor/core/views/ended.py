@@ -22,6 +22,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
+from rankwatch_monitor.core.views.crash_advice import Advice, SameStep, advice, crash_of, same_step, separating
 
 _NEXT: Final[Mapping[str, str]] = {
     NoRestart.FAILED_AT_START: (
@@ -72,16 +73,20 @@ class Repeated(NamedTuple):
     """Seconds that they held the job up together."""
     step: int | None
     """The last step that any rank completed before the last crash."""
+    same_step: SameStep | None
+    """The step after which most of these crashes came."""
 
     @property
     def text(self) -> str:
-        """``4th crash of rank 5 on host-0 with the same error in 48 s``."""
+        """``4th crash of rank 5 on host-0 with the same error in 48 s, 3 of 4 crashes after step 614``."""
         on = f" on {self.host}" if self.host else ""
-        return f"{_ordinal(self.times)} crash of rank {self.rank}{on} with the same error in {_whole(self.seconds)}"
+        text = f"{_ordinal(self.times)} crash of rank {self.rank}{on} with the same error in {whole(self.seconds)}"
+        return text if self.same_step is None else f"{text}, {self.same_step.text}"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "text": self.text}
+        same_step = None if self.same_step is None else self.same_step.text
+        return {**self._asdict(), "same_step": same_step, "text": self.text}
 
 
 def repeated(job: Job) -> Repeated | None:
@@ -101,7 +106,7 @@ def repeated(job: Job) -> Repeated | None:
         return None
     cost = sum(downtime.seconds(job, each, job.ended.at) for each in alike)
     lasted = last.opened_at - alike[0].opened_at
-    return Repeated(rank, host, len(alike), lasted, cost, last.furthest_iteration)
+    return Repeated(rank, host, len(alike), lasted, cost, last.furthest_iteration, same_step(alike))
 
 
 def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:
@@ -171,21 +176,35 @@ def _no_restart(ending: Ending) -> str:
     return ending.no_restart or next((code for part, code in _STATED if part in ending.reason), "")
 
 
+def crash_advice(job: Job) -> Advice | None:
+    """What the error of the crash with which a job ended points to; None: it did not end with one."""
+    crashes = [] if job.ended is None else crashed(job, job.ended)
+    incident = job.incidents[-1] if crashes else None
+    if incident is None:
+        return None
+    first = crashes[0]
+    if first.local_rank < 0:
+        first = first._replace(local_rank=int(job.columns.local_rank_R[first.rank]))
+    return advice(crash_of(first, incident.furthest_iteration))
+
+
+def other_node(job: Job, host: str) -> str:
+    """Where a job is launched to find out whether a host is the cause of its crashes."""
+    return f"without {host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
+
+
 def _after_repeated(job: Job, crash: Repeated) -> str:
-    """How to find out whether the rank or its node is the cause of a crash that came again and again."""
-    where = "" if crash.step is None else f" around step {crash.step}"
-    read = f"Read rank {crash.rank}'s log{where}"
+    """What the error points to, and how to find out whether the rank or its node is the cause."""
+    found = crash_advice(job)
+    first = "Remove the cause" if found is None else found.text
     if not crash.host:
-        return f"{read}: the same error came {crash.times} times, so another restart would end in the same way."
-    other = f"without {crash.host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
-    return (
-        f"{read}: if the error stays with the rank it is data or code, if it stays with {crash.host} the GPU; "
-        f"launch {other} to find out."
-    )
+        return f"{first}; the same error came {crash.times} times, so another restart would end in the same way."
+    return f"{first}; then launch {other_node(job, crash.host)}: {separating(crash.rank, crash.host)}."
 
 
-def _whole(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)
+def whole(seconds: float) -> str:
+    """A duration without a fraction of a second."""
+    return f"{seconds:.0f} s" if seconds < 99.5 else duration(seconds)
 
 
 def _ordinal(number: int) -> str:

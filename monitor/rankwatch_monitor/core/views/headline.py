@@ -77,6 +77,8 @@ class NextAction(NamedTuple):
     """What follows, or is to be done, if it has not come by then."""
     waits: bool = False
     """Rankwatch acts, or is done: no person is needed now."""
+    condition: str = ""
+    """When the order is to be given, where something else comes first; empty: now."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -146,13 +148,14 @@ def next_action(incident: Incident) -> NextAction:
     if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
         return _under_way(incident, runbook)
     if incident.held:
-        storage = incident.proof == Proof.UNINTERRUPTIBLE
-        text = (
-            "Repair the storage that the ranks wait for; restart them if they do not go on by themselves."
-            if storage
-            else "Read the stacks: the ranks repeat something that fails. Restart them once its cause is gone."
-        )
-        return NextAction(Action.RESTART, text, runbook="runbook.html#rankwatchactionwithheld")
+        if incident.proof == Proof.UNINTERRUPTIBLE:
+            first, condition = "Repair the storage that the ranks wait for; ", "if they do not go on by themselves"
+            text = f"{first}restart them {condition}."
+        else:
+            first, condition = "Read the stacks: the ranks repeat something that fails. ", "once its cause is gone"
+            text = f"{first}Restart them {condition}."
+        withheld = "runbook.html#rankwatchactionwithheld"
+        return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
         return _recommended(incident, ranks, runbook)
     if not incident.confirmed:

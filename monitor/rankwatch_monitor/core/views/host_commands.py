@@ -79,6 +79,32 @@ def xid() -> str:
     return "dmesg -T | grep -i xid"
 
 
+def gpu_memory(selector: str = "") -> str:
+    """Show the processes that hold memory of a GPU, on its host; ``selector`` as in :func:`gpu`."""
+    one = f" -i {shlex.quote(selector)}" if selector else ""
+    return f"nvidia-smi{one} --query-compute-apps=pid,process_name,used_memory --format=csv"
+
+
+def host_memory() -> str:
+    """Show whether the kernel ended processes for memory, on their host."""
+    return "dmesg -T | grep -iE 'out of memory|oom-kill'; free -h"
+
+
+def links() -> str:
+    """Show the state and the errors of the network interfaces of a host, there."""
+    return "ip -s link; ibstat"
+
+
+def storage() -> tuple[str, str]:
+    """Show what a host's file systems and disks do, there: a file system that does not answer blocks the first one."""
+    return "timeout 9 df -h", "iostat -xz 1 3"
+
+
+def stack(pid: int) -> str:
+    """Show where a process is, on its host, with the workers of its data loader."""
+    return f"py-spy dump --subprocesses --pid {pid}"
+
+
 def processes(pids: Iterable[int], host: str = "") -> str:
     """Show whether processes run, sleep or are stuck in the kernel.
 

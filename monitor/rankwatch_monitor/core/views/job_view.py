@@ -155,7 +155,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "headline": _headline(job, reason, quiet, slow),
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
-        "next_steps": [step.to_json() for step in next_steps(job, state)],
+        "next_steps": [step.to_json() for step in next_steps(job, state, now, activity)],
         "todo": None if (next_one := todo(job, state, quiet, slow)) is None else next_one.to_json(),
         "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),

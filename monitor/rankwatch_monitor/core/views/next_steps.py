@@ -5,13 +5,18 @@ Derived when it is read, like :func:`.ended.next_step`, which is the same in one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands, rank_logs
+from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep, separating
 from rankwatch_monitor.core.views.ended import Repeated
+from rankwatch_monitor.core.views.host_activity import HostActivity
+
+HOSTS: Final = 4
+"""Hosts that are named, and asked by a command."""
 
 
 class Step(NamedTuple):
@@ -26,52 +31,77 @@ class Step(NamedTuple):
         return self._asdict()
 
 
-def next_steps(job: Job, state: JobState) -> Sequence[Step]:
-    """The steps, in their order; empty: nothing has to be done."""
+def next_steps(job: Job, state: JobState, now: float, activity: HostActivity | None = None) -> Sequence[Step]:
+    """The steps, in their order; empty: nothing has to be done.
+
+    Args:
+        job: the job.
+        state: as of ``now``.
+        now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known.
+    """
     if state is JobState.LOST:
-        return _of_lost(job)
+        return _of_lost(job, now, activity)
     if state is not JobState.FAILED or job.ended is None:
         return ()
     crash = ended.repeated(job)
     if crash is not None and ended.cause_is_open(job):
         return _of_repeated(job, crash)
     crashes = ended.crashed(job, job.ended)
-    read = [_read_log(job, crashes[0].rank, crashes[0].host)] if crashes else []
-    return [*read, Step(ended.next_step(job, state))]
+    if not crashes:
+        return [Step(ended.next_step(job, state))]
+    first, host = crashes[0].rank, crashes[0].host
+    look = _look(job) if ended.cause_is_open(job) else ()
+    return [_read_log(job, first, host), *look, Step(ended.next_step(job, state))]
 
 
-def _of_lost(job: Job) -> Sequence[Step]:
-    name = next(iter(job.nodes), None)
-    command = ""
-    if name is not None:
-        registration = job.nodes[name].registration
-        command = host_commands.still_runs(registration.facts, registration.host, registration.launcher_pid)
+def _of_lost(job: Job, now: float, activity: HostActivity | None) -> Sequence[Step]:
+    by_host = {node.registration.host: node.registration for node in job.nodes.values()}
+    asked = (host_commands.still_runs(each.facts, host, each.launcher_pid) for host, each in by_host.items())
+    commands = list(dict.fromkeys(asked))[:HOSTS]
+    hosts = list(by_host) or list(dict.fromkeys(filter(None, job.columns.hosts)))
     return (
-        Step("Check whether the job still runs.", command),
+        Step(f"Check whether the job still runs{_up(job, hosts, now, activity)}.", "; ".join(commands)),
         Step("If it does, look for what keeps its reports from the monitor: training goes on without them."),
         Step("If it does not, launch it again."),
     )
+
+
+def _up(job: Job, hosts: Sequence[str], now: float, activity: HostActivity | None) -> str:
+    """Which hosts are up, since other jobs are heard from them, as a clause; empty: not known of any."""
+    others = {} if activity is None else {host: activity.other_jobs(job, host, now) for host in hosts}
+    up = [host for host, number in others.items() if number]
+    if not up:
+        return ""
+    if len(up) > HOSTS:
+        return f": {len(up)} of its {len(hosts)} nodes report in other jobs, so they are up"
+    found = " and ".join(f"{host} reports in {others[host]} other job{'' if others[host] == 1 else 's'}" for host in up)
+    return f": {found}, so {'the node is' if len(up) == 1 else 'these nodes are'} up; look at this job and its network"
 
 
 def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
     """How to find out whether the rank or its node is the cause of a crash that came again and again."""
     read = _read_log(job, crash.rank, crash.host, crash.step)
     if not crash.host:
-        return (read, Step("Remove the cause, then launch the job again: another restart would end in the same way."))
-    local_rank = int(job.columns.local_rank_R[crash.rank])
-    other = f"without {crash.host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
+        again = "Remove the cause, then launch the job again: another restart would end in the same way."
+        return (read, *_look(job, crash.same_step), Step(again))
+    other = ended.other_node(job, crash.host)
     return (
         read,
-        Step(
-            f"Look for errors of its GPU on {crash.host}.",
-            host_commands.gpu(str(local_rank) if local_rank >= 0 else ""),
-            crash.host,
-        ),
-        Step(
-            f"Launch the job again {other}: a crash that stays with rank {crash.rank} comes from data or code, "
-            f"one that does not came from {crash.host}."
-        ),
+        *_look(job, crash.same_step),
+        Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}."),
     )
+
+
+def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:
+    """What the error of the last crash points to, besides the log; ``same``: data or code first."""
+    found = ended.crash_advice(job)
+    if found is None:
+        return
+    if same is not None and found.points_to is not ErrorClass.KERNEL:
+        yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
+    if found.points_to is not ErrorClass.OTHER:
+        yield Step(f"{found.text}.", "; ".join(found.commands), found.host if found.commands else "")
 
 
 def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:

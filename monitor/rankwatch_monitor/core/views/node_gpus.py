@@ -42,6 +42,9 @@ class Gpu:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     """Ranks that run on it now: job, name of the job, rank, process and state."""
     reading: dict[str, Any] | None = None
+    """The newest of its ranks' readings."""
+    slow_now: list[dict[str, Any]] = field(default_factory=list)
+    """Ranks on it that are slow now, by whatever cause: job, name of the job, rank, since when."""
 
     @property
     def name(self) -> str:
@@ -100,6 +103,7 @@ class Gpu:
             "slow": len({job for job, _ in self.slow}),
             "history": self.history(),
             "ranks": self.ranks,
+            "slow_now": self.slow_now,
             "reading": self.reading,
         }
 
@@ -142,7 +146,9 @@ def gpus_of(
             if (gpu := at(-1 if row["local_rank"] is None else row["local_rank"], row["uuid"] or "")) is not None:
                 place = {"job": part["job"], "name": part["name"]}
                 gpu.ranks.append(place | {key: row[key] for key in ("rank", "pid", "state")})
-                gpu.reading = row["device"] or gpu.reading
+                gpu.reading = max(filter(None, (row["device"], gpu.reading)), key=_read_at, default=None)
+                if row["straggler"] is not None:
+                    gpu.slow_now.append(place | {"rank": row["rank"], "since": row["straggler"]["since"]})
     for incident in named:
         for culprit in incident.culprits:
             if culprit.host != host or culprit.kind in _OF_HOST:
@@ -164,6 +170,10 @@ def standing_out(gpus: Sequence[Gpu]) -> Gpu | None:
     if not gpus or gpus[0].weight < 2 or (len(gpus) > 1 and gpus[1].weight == gpus[0].weight):
         return None
     return gpus[0]
+
+
+def _read_at(reading: Mapping[str, Any]) -> float:
+    return reading["at"] or -math.inf
 
 
 def _place(job: Job, slow: Straggler) -> tuple[int, str]:

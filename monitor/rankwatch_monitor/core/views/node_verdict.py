@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RESTARTS, CulpritClass, JobState, RankState
+from rankwatch.contract.enums import RESTARTS, JobState, RankState
 from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.named_hosts import NOT_OF_A_HOST
+from rankwatch_monitor.core.views.gpu_faults import pointer
+from rankwatch_monitor.core.views.job_verdict import clock
+from rankwatch_monitor.core.views.named_hosts import CULPRIT, SUSPECT, About
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
-from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
-CULPRIT: Final = "culprit"
-SUSPECT: Final = "suspect"
-QUIET: Final = "quiet"
 SLURM_NAME: Final = "slurm_node"
 """Fact of a launcher: what Slurm calls its node."""
 OFTEN: Final = 2
@@ -39,6 +38,8 @@ class Presence(NamedTuple):
     """A rank reports there."""
     silent: tuple[str, ...]
     """Titles of jobs of which nothing is heard there while it is heard elsewhere."""
+    restarting: tuple[str, ...]
+    """Titles of jobs whose ranks there are being restarted, and do not report yet."""
     lost: int
     """Jobs of which nothing is heard anywhere."""
     launchers: bool
@@ -55,6 +56,8 @@ class Presence(NamedTuple):
         if not self.jobs:
             return ""
         silent = f"it is silent in {_few(self.silent)}" if self.silent else ""
+        verb = "is" if len(self.restarting) == 1 else "are"
+        restarting = f"{_few(self.restarting)} {verb} being restarted" if self.restarting else ""
         lost = f"{self.lost} {'job is' if self.lost == 1 else 'jobs are'} lost, on all nodes" if self.lost else ""
         if self.reporting:
             count = "its job" if self.jobs == 1 else f"{self.reporting} of {self.jobs} jobs"
@@ -62,7 +65,7 @@ class Presence(NamedTuple):
         else:
             lead = f"No rank reports in {'its job' if self.jobs == 1 else f'any of {self.jobs} jobs'}"
             lead += ", a launcher does, so the node is up" if self.up else ""
-        return f"{'; '.join(filter(None, (lead, silent, lost)))}."
+        return f"{'; '.join(filter(None, (lead, silent, restarting, lost)))}."
 
 
 class HostTodo(NamedTuple):
@@ -79,23 +82,8 @@ class HostTodo(NamedTuple):
         return {"text": self.text, "here": list(self.here), "anywhere": list(self.anywhere)}
 
 
-def incidents_about(jobs: Iterable[Job], host: str, now: float) -> list[tuple[Incident, str]]:
-    """The incidents of which a host is culprit, suspect or quiet, each with which of these; the newest first."""
-    found = []
-    for job in jobs:
-        quiet = quiet_host(job, now)
-        for incident in job.incidents:
-            if incident.kind in NOT_OF_A_HOST:
-                continue
-            if any(culprit.host == host for culprit in incident.culprits):
-                found.append((incident, CULPRIT if incident.confirmed else SUSPECT))
-            elif incident is job.open_incident and quiet is not None and host in quiet.hosts:
-                found.append((incident, QUIET))
-    return sorted(found, key=lambda each: -each[0].opened_at)
-
-
-def naming(about: Iterable[tuple[Incident, str]]) -> list[Incident]:
-    """Those of :func:`incidents_about` that name the host."""
+def naming(about: Iterable[About]) -> list[Incident]:
+    """Those of :func:`.named_hosts.about_by_host` that name the host."""
     return [incident for incident, named_as in about if named_as == CULPRIT]
 
 
@@ -104,31 +92,36 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     running = [part for part in parts if not part["over"] and part["total_ranks"]]
     lost = [part for part in running if part["state"] == JobState.LOST]
     silent = [part for part in running if part not in lost and _silent(part)]
-    reporting = sum(part not in lost and any(row["state"] in _REPORTS for row in part["ranks"]) for part in running)
+    reporting = [part for part in running if any(row["state"] in _REPORTS for row in part["ranks"])]
+    reporting = [part for part in reporting if part not in lost]
+    others = [part for part in running if part not in (*reporting, *silent)]
+    restarting = [part for part in others if part["state"] == JobState.RECOVERING]
     launchers = any(
         not (each["silent"] or each["lost"] or each["ended"])
         for part in running
         if part not in lost
         for each in part["launchers"]
     )
-    return Presence(len(running), reporting, tuple(map(_title, silent)), len(lost), launchers)
+    titles = tuple(map(_title, silent)), tuple(map(_title, restarting))
+    return Presence(len(running), len(reporting), *titles, len(lost), launchers)
 
 
-def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]) -> str:
+def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
     """What points to the host, or to one GPU of it, in a sentence.
 
     Args:
         host: its name.
         parts: what each job runs there, as in the view of a node.
-        named: the incidents that name it.
+        about: the incidents about it, of :func:`.named_hosts.about_by_host`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
     """
+    named = naming(about)
     heard = presence(parts)
     if _may_be_down(heard):
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        return f"{gpu.name} of {host}, {gpu.finding}."
+        return " ".join([pointer(host, gpu, _suspected(about, host)).verdict, *map(_slow_on, gpu.slow_now)])
     jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
     counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
     found = [f"{what} {number}" for what, number in counted if number]
@@ -142,18 +135,17 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incid
 
 
 def todo(
-    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], named: Sequence[Incident], gpus: Sequence[Gpu]
+    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
+    named = naming(about)
     heard, slurm = presence(parts), _slurm_name(jobs, host)
     drain = () if slurm is None else (host_commands.drain(slurm),)
     if _may_be_down(heard):
         return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
     if (gpu := standing_out(gpus)) is not None:
-        crashed = any(culprit.kind is CulpritClass.DEAD for _, culprit in gpu.faults)
-        commands = (host_commands.gpu(gpu.selector), *((host_commands.xid(),) if crashed else ()))
-        text = f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
-        return HostTodo(text, commands, drain)
+        found = pointer(host, gpu, _suspected(about, host))
+        return HostTodo(found.text, found.commands, drain)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
@@ -167,7 +159,7 @@ def todo(
     return None
 
 
-def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: str) -> dict[str, Any] | None:
+def exclusion(jobs: Iterable[Job], about: Sequence[About], host: str) -> dict[str, Any] | None:
     """A job with an open incident about the host that can be restarted without it, and is not being restarted already.
 
     None: there is none.
@@ -179,6 +171,17 @@ def exclusion(jobs: Iterable[Job], about: Sequence[tuple[Incident, str]], host: 
             if rank is not None and can_exclude(job, rank):
                 return {"job": job.id, "name": job.name, "ranks": [rank]}
     return None
+
+
+def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
+    """The suspects on the host."""
+    return [
+        (incident, culprit)
+        for incident, named_as in about
+        if named_as == SUSPECT
+        for culprit in incident.culprits
+        if culprit.host == host
+    ]
 
 
 def _restarting(incident: Incident) -> bool:
@@ -213,6 +216,10 @@ def _may_be_down(heard: Presence) -> bool:
 
 def _title(part: Mapping[str, Any]) -> str:
     return str(part["name"] if part["name"] == part["job"] else f"{part['name']} ({part['job']})")
+
+
+def _slow_on(each: Mapping[str, Any]) -> str:
+    return f"Rank {each['rank']} is slow in {_title(each)} since {clock(each['since'])} UTC."
 
 
 def _few(names: Sequence[str]) -> str:

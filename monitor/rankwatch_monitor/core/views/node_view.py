@@ -20,9 +20,9 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
-from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.named_hosts import incidents_by_host
+from rankwatch_monitor.core.views.named_hosts import about_by_host, counted, incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
@@ -127,15 +127,15 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     """
     jobs = list(jobs)
     parts = [part for job in jobs if (part := _of_job(job, host, now, activity)) is not None]
-    about = node_verdict.incidents_about(jobs, host, now)
+    about = about_by_host(jobs, now).get(host, [])
     if not parts and not about:
         return None
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
     gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
-    todo = node_verdict.todo(jobs, host, parts, named, gpus)
+    todo = node_verdict.todo(jobs, host, parts, about, gpus)
     return {
         "host": host,
-        "verdict": node_verdict.verdict(host, parts, named, gpus),
+        "verdict": node_verdict.verdict(host, parts, about, gpus),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere],
@@ -144,6 +144,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(named),
+        "counted": counted(about),
         "gpus": [gpu.to_json() for gpu in gpus],
     }
 
@@ -157,7 +158,8 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> d
     summary, sizes = job_view.summary(job, now, activity), group_sizes(job)
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     for row in rows:
-        row["device"] = device(job.performance.readings.get(row["rank"]))
+        read_at = job.performance.read_at.get(row["rank"])
+        row["device"] = device(job.performance.readings.get(row["rank"]), read_at)
         row["uuid"] = job.columns.devices[row["rank"]] or None
         row["groups"] = coordinates_of(job, row["rank"], sizes)
     add_stragglers(job, rows)
@@ -241,11 +243,11 @@ def layout_column(job: Job, dimension: str) -> Ints:
     return found_R
 
 
-def device(reading: DeviceReading | None) -> dict[str, Any] | None:
-    """A device reading for the API; None: there is none."""
+def device(reading: DeviceReading | None, at: float | None = None) -> dict[str, Any] | None:
+    """A device reading for the API, received ``at`` (unix seconds; None: not known); None: there is none."""
     if reading is None:
         return None
-    return {**reading._asdict(), "throttled": list(reading.throttled), "errors": dict(reading.errors)}
+    return {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
 
 
 def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[dict[str, Any]]:
@@ -269,7 +271,7 @@ def _incident(job: Job, incident: Incident, now: float, named_as: str, activity:
         "closed_at": incident.closed_at,
         "since": downtime.began(incident),
         "until": downtime.known_until(job, incident, now),
-        "headline": headline(incident) if quiet is None else quiet.headline,
+        "headline": title(incident) if quiet is None else quiet.headline,
         "outcome": incident.outcome,
         "named_as": named_as,
     }

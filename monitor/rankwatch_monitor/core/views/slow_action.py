@@ -2,7 +2,7 @@
 
 =============  ======================================================================================================
 worker         look at the host and device of the slow ranks, at what the cause points to, or at the GPU that is known
-               to be throttled; where launchers can restart the job without that host, that order is prepared
+               to be throttled; where launchers can restart the job without that host, that follows if it stays slow
 many workers   look for what they share: no single one is to blame
 stage          move work between the stages
 workload       even out the work
@@ -27,6 +27,7 @@ from rankwatch_monitor.core.views.throttling import Throttle, throttle_of
 
 RUNBOOK: Final = "runbook.html#rankwatchstraggler"
 LINK_RUNBOOK: Final = "runbook.html#rankwatchlinkslow"
+STAYS_SLOW: Final = "if it stays slow"
 _LOOK: Final[Mapping[Cause, str]] = {
     Cause.DATA: "Look at what feeds {ranks} on {host}: the data loader's workers, the storage, the CPUs",
     Cause.HOST: "Look at the CPUs of {host}: other processes there, and what {ranks} runs in Python",
@@ -48,6 +49,8 @@ class SlowAction(NamedTuple):
     action: Action | None = None
     ranks: tuple[int, ...] = ()
     """Of the order: the nodes that run them are left out."""
+    condition: str = ""
+    """When the order is to be given: the look comes first."""
     command: str = ""
     """To be run on ``host``; empty: none."""
     host: str = ""
@@ -83,10 +86,10 @@ def slow_action(job: Job) -> SlowAction | None:
         text = f"Check the {throttled.remedy} of {throttled.gpu} on {host}: it is throttled"
         text += f" ({', '.join(throttled.reasons)}){at}"
     if first.host and can_exclude(job, first.rank):
-        text += f"; if it stays slow, restart without {first.host}."
+        text += f"; {STAYS_SLOW}, restart without {first.host}."
         excluding = Action.RESTART_EXCLUDING_NODE
-        return SlowAction(text, excluding, (first.rank,), command, first.host, throttled=throttled)
-    return SlowAction(f"{text}.", None, (), command, first.host, throttled=throttled)
+        return SlowAction(text, excluding, (first.rank,), STAYS_SLOW, command, first.host, throttled=throttled)
+    return SlowAction(f"{text}.", command=command, host=first.host, throttled=throttled)
 
 
 def can_exclude(job: Job, rank: int) -> bool:
@@ -116,4 +119,4 @@ def _command(job: Job, straggler: Straggler) -> str:
         return host_commands.gpu(str(local_rank) if local_rank >= 0 else "")
     if straggler.cause is Cause.HOST:
         return "top -b -n 1 -o %CPU | head -20"
-    return f"py-spy dump --subprocesses --pid {pid}" if pid > 0 else ""
+    return host_commands.stack(pid) if pid > 0 else ""

@@ -130,18 +130,23 @@ def test_a_rank_is_suspected_until_its_hang_is_confirmed() -> None:
     assert certain.rank_state(1) is RankState.HUNG
 
 
-def crashed_again(times: int, *, hosts: int = 2, ranks: tuple[int, ...] = (2,)) -> Scene:
-    """A job in which a rank, or several in turn, crashed so many times with one error, and no restart is left."""
-    scene = Scene(4, hosts=hosts).run(20)
+def crashed_again(
+    times: int, *, hosts: int = 2, ranks: tuple[int, ...] = (2,), error: str = ERROR, checkpoint: int = 5
+) -> Scene:
+    """A job in which a rank, or several in turn, crashed so many times with one error, and no restart is left.
+
+    ``checkpoint``: each attempt resumes after the last multiple of so many steps.
+    """
+    scene = Scene(4, hosts=hosts, checkpoint=checkpoint).run(20)
     for n in range(times):
-        scene.die(ranks[n % len(ranks)], exit_code=1, message=ERROR)
+        scene.die(ranks[n % len(ranks)], exit_code=1, message=error)
         if n + 1 < times:
             scene.run(1).event(ProcessEventKind.RESTARTING, attempt=n + 2)
             scene.launch(attempt=n + 2)
             scene.run(10)
     rank = ranks[(times - 1) % len(ranks)]
     host = scene.job.columns.hosts[rank]
-    why = f"rank {rank} on {host} exited with code 1: {ERROR}; all {times - 1} restarts are used up (--max-restarts)"
+    why = f"rank {rank} on {host} exited with code 1: {error}; all {times - 1} restarts are used up (--max-restarts)"
     scene.run(2).finish(ProcessEventKind.FAILED, why)
     return scene.run(5)
 
@@ -158,14 +163,41 @@ def test_a_crash_that_came_again_is_counted_with_its_whole_cost_and_separated_by
     assert again["text"].startswith("4th crash of rank 2 on host-1 with the same error in ")
     assert again["cost"] == sum(downtime.seconds(scene.job, each, scene.now) for each in scene.job.incidents)
     assert found["next_step"] == (
-        f"Read rank 2's log around step {again['step']}: if the error stays with the rank it is data or code, "
-        "if it stays with host-1 the GPU; launch without host-1 to find out."
+        "Check GPU 0 on host-1 for errors; then launch without host-1: an error that stays with rank 2 comes from data "
+        "or code, one that does not from host-1."
     )
+
+
+def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
+    scene = crashed_again(4, checkpoint=15)
+    found = job_view.summary(scene.job, scene.now)
+    steps = [each.furthest_iteration for each in scene.job.incidents]
+    assert len(set(steps)) == 2
+    assert found["repeated"]["text"].endswith(f", 3 of 4 crashes after step {steps[-1]}")
+    assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
+        f"Read what rank 2 logged around step {steps[-1]}.",
+        f"Look at the batch after step {steps[-1]}",
+        "Check GPU 0 on host-1 for errors.",
+        "Launch the job again without host-1",
+    ]
+    found = job_view.summary((other := crashed_again(4)).job, other.now)
+    assert found["repeated"]["same_step"] is None, "each attempt got further"
+
+
+def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
+    scene = crashed_again(4, checkpoint=15, error="RuntimeError: CUDA error: device-side assert triggered")
+    found = job_view.summary(scene.job, scene.now)
+    step = found["repeated"]["step"]
+    assert found["todo"]["text"] == f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step {step}"
+    assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
+    assert len(found["next_steps"]) == 3
 
 
 def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:
     scene = crashed_again(2, hosts=1)
-    assert job_view.summary(scene.job, scene.now)["next_step"].endswith("launch on another node to find out.")
+    assert job_view.summary(scene.job, scene.now)["next_step"].startswith(
+        "Check GPU 2 on host-0 for errors; then launch on another node: "
+    )
 
 
 def test_a_single_crash_and_crashes_of_other_ranks_are_not_repeated() -> None:

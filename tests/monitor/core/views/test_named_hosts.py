@@ -9,6 +9,7 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import named_hosts
+from rankwatch_monitor.core.views.node_view import one_node
 
 
 def hung(job: str, *ranks: int) -> Scene:
@@ -23,7 +24,7 @@ def hung(job: str, *ranks: int) -> Scene:
 
 def test_hosts_are_counted_over_jobs_and_the_last_incident_is_linked() -> None:
     one, other = hung("one", 2, 3, 0), hung("other", 3)
-    rows = named_hosts([one.job, other.job])
+    rows = named_hosts([one.job, other.job], one.now)
     assert [(row["host"], row["incidents"], row["jobs"]) for row in rows] == [
         ("host-1", 3, ["one", "other"]),
         ("host-0", 1, ["one"]),
@@ -46,6 +47,18 @@ def test_orders_and_suspicions_name_no_host() -> None:
     scene = hung("job", 2)
     scene.order(Action.CAPTURE)
     scene.run(10)
-    assert [row["incidents"] for row in named_hosts([scene.job])] == [1]
+    assert [row["incidents"] for row in named_hosts([scene.job], scene.now)] == [1]
     scene.job.incidents[0] = replace(scene.job.incidents[0], confirmed=False)
-    assert named_hosts([scene.job]) == []
+    assert named_hosts([scene.job], scene.now) == []
+
+
+def test_what_is_suspected_and_what_is_silent_is_counted_apart_as_on_the_page_of_the_node() -> None:
+    one, silent = hung("one", 2), Scene(4, hosts=2, job_id="silent", on_hang="log").run(30).cut_host(1).run(25)
+    doubtful = Scene(4, hosts=2, job_id="doubtful", section_timeouts={}, reports_durations=True).run(40).hang(3)
+    doubtful.until(lambda: doubtful.job.incidents and doubtful.incident.culprits, within=400)
+    jobs = [one.job, silent.job, doubtful.job]
+    [row] = named_hosts(jobs, silent.now)
+    assert (row["host"], row["incidents"], row["counted"]) == ("host-1", 1, "3 (1 suspected, 1 silent)")
+    node = one_node(jobs, "host-1", silent.now)
+    assert node is not None
+    assert (node["counted"], node["named_by"]) == (row["counted"], row["incidents"])

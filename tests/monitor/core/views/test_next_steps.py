@@ -9,6 +9,7 @@ from monitor.core.views.test_ended import crashed_again, failed
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.views import host_commands, job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 
 SLURM = {"scheduler": "slurm", "slurm_job_id": "4711"}
 POD = {"scheduler": "kubernetes", "kubernetes_namespace": "ml", "kubernetes_pod": "gpt-0"}
@@ -34,7 +35,7 @@ def registered(scene: Scene, facts: dict[str, str]) -> Scene:
         ({"scheduler": "slurm"}, "squeue --me"),
         (POD, "kubectl get pods -n ml gpt-0 -o wide"),
         ({"scheduler": "kubernetes"}, "kubectl get pods -o wide"),
-        ({}, "ssh host-0 ps -o pid,etime,args -p 10"),
+        ({}, "ssh host-0 ps -o pid,etime,args -p 10; ssh host-1 ps -o pid,etime,args -p 10"),
     ],
 )
 def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, str], command: str) -> None:
@@ -43,22 +44,43 @@ def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, st
     assert steps(scene)[-1]["text"] == "If it does not, launch it again."
 
 
+def test_nodes_of_a_lost_job_that_other_jobs_are_heard_from_are_up() -> None:
+    lost = Scene(4, hosts=2, job_id="lost").run(20).cut_host(0).cut_host(1).run(200)
+    others = [Scene(4, hosts=hosts, job_id=f"other-{n}").run(220) for n, hosts in enumerate((2, 1))]
+
+    def first(*scenes: Scene) -> str:
+        activity = HostActivity({scene.job.id: scene.job for scene in scenes})
+        found: str = job_view.summary(lost.job, lost.now, activity)["next_steps"][0]["text"]
+        return found
+
+    assert first(lost, *others) == (
+        "Check whether the job still runs: host-0 reports in 2 other jobs and host-1 reports in 1 other job, so these "
+        "nodes are up; look at this job and its network."
+    )
+    assert first(lost, others[1]).endswith(
+        "host-0 reports in 1 other job, so the node is up; look at this job and its network."
+    )
+    assert first(lost) == "Check whether the job still runs."
+
+
 def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None:
     read, look, launch = steps(registered(crashed_again(4), SLURM))
     assert read["text"].startswith("Read what rank 2 logged around step ")
     assert read["command"] == "scontrol show job 4711 | grep -E 'StdOut|StdErr'"
     assert (look["host"], look["command"]) == (
         "host-1",
-        "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+        "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE; dmesg -T | grep -i xid",
     )
     assert launch["text"].startswith("Launch the job again without host-1: ")
     *_, launch = steps(crashed_again(2, hosts=1))
     assert launch["text"].startswith("Launch the job again on another node: ")
 
 
-def test_a_single_crash_is_read_and_mended() -> None:
+def test_a_single_crash_is_read_looked_into_by_its_error_and_mended() -> None:
     scene = failed("all 3 restarts are used up (--max-restarts)")
-    assert steps(scene) == [
+    read, look, mend = steps(scene)
+    assert look["text"] == "Check GPU 0 on host-1 for errors."
+    assert [read, mend] == [
         {"text": "Read what rank 2 logged, in the output of the launcher on host-1.", "command": "", "host": ""},
         {
             "text": "Remove the cause, then launch the job again: no restart is left in its budget.",

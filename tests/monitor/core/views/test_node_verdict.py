@@ -8,6 +8,8 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, Cause, ProcessEventKind, ScoreReference
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
@@ -24,11 +26,11 @@ def shown(host: str, *scenes: Scene) -> dict[str, Any]:
     return found
 
 
-def crashed(job: str, rank: int, times: int) -> Scene:
+def crashed(job: str, rank: int, times: int, error: str = "CUDA error") -> Scene:
     """A job of four ranks on two hosts of which one crashed several times."""
     scene = Scene(4, hosts=2, job_id=job).run(20)
     for attempt in range(2, 2 + times):
-        scene.die(rank, exit_code=1, message="CUDA error").run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+        scene.die(rank, exit_code=1, message=error).run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
         scene.launch(attempt=attempt)
         scene.run(15)
     assert len(scene.job.incidents) == times
@@ -53,7 +55,9 @@ def on_device(scene: Scene, rank: int, uuid: str) -> Scene:
 def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it() -> None:
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
-    assert found["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1."
+    assert found["verdict"] == (
+        "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+    )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
         "text": "Check GPU 1 for errors; if it has any, or a job fails on it again, give host-1 no further job.",
@@ -72,8 +76,12 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
 def test_a_rank_that_is_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gpu(cause: Cause) -> None:
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1", cause)
     found = shown("host-1", crashed("one", 3, 2), three)
-    assert found["verdict"] == "GPU 1 of host-1, rank 3: 2 crashes in 1 job."
-    assert (found["gpus"][0]["slow"], found["gpus"][0]["history"]) == (0, "2 crashes in 1 job")
+    assert found["verdict"] == (
+        "GPU 1 of host-1, rank 3: 2 crashes in 1 job. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+    )
+    first = found["gpus"][0]
+    assert (first["slow"], first["history"]) == (0, "2 crashes in 1 job")
+    assert [(each["job"], each["rank"], each["since"]) for each in first["slow_now"]] == [("job", 3, 5.0)]
     assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
 
 
@@ -114,6 +122,76 @@ def test_a_uuid_tells_gpus_of_one_local_rank_apart() -> None:
     )
 
 
+# What its faults point to ---------------------------------------------------------------------------------------------
+
+
+def hung(job: str, rank: int, **policy: Any) -> Scene:
+    """A job of four ranks on two hosts in which one hangs."""
+    return Scene(4, hosts=2, job_id=job, **policy).run(30).hang(rank)
+
+
+def with_stacks(job: str, rank: int) -> Scene:
+    scene = hung(job, rank)
+    return scene.until(lambda: scene.job.incidents and scene.incident.stacks.groups() and scene.incident.culprits)
+
+
+def view(*scenes: Scene) -> dict[str, Any]:
+    """host-1, at the moment at which each scene is."""
+    found = one_node([scene.job for scene in scenes], "host-1", max(scene.now for scene in scenes))
+    assert found is not None
+    return found
+
+
+def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_to_the_gpu() -> None:
+    doubtful = hung("doubtful", 3, section_timeouts={}, reports_durations=True)
+    doubtful.until(lambda: doubtful.job.incidents and doubtful.job.incidents[0].culprits, within=400)
+    assert not doubtful.incident.confirmed
+    found = view(with_stacks("one", 3), with_stacks("two", 3), doubtful)
+    assert found["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs, 1 suspected."
+    assert found["todo"]["text"] == (
+        "Look at the storage and the data loader of host-1. It is the same rank in all 3 jobs: data or code may be the "
+        "cause too."
+    )
+    df, iostat, py_spy = found["todo"]["here"]
+    assert (df, iostat) == ("timeout 9 df -h", "iostat -xz 1 3")
+    assert py_spy.startswith("py-spy dump --subprocesses --pid ")
+    elsewhere = Scene(4, hosts=2, job_id="elsewhere").run(20)
+    alone = view(with_stacks("one", 3), hung("none", 3, on_hang="log").until_found(), elsewhere)
+    assert alone["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
+
+
+def test_hangs_without_a_stack_are_captured_first() -> None:
+    one, two = (hung(job, 3, on_hang="log").until_found() for job in ("one", "two"))
+    found = view(one, two)
+    assert found["verdict"] == "Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs."
+    assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."
+    assert not any("nvidia-smi" in command for command in found["todo"]["here"])
+
+
+def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_them() -> None:
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    todo = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error))["todo"]
+    assert todo["text"].startswith("Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step ")
+    assert todo["text"].endswith("If another rank fails on GPU 1 too, it is the GPU: check it for errors.")
+    assert todo["here"][0].startswith("nvidia-smi -q -i 1 ")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "command"),
+    [
+        ("ValueError: loss is nan", "Read the traceback of rank 3 ", ""),
+        ("CUDA out of memory", "See what holds the memory of GPU 1", "nvidia-smi -i 1 --query-compute-apps"),
+        ("NCCL error", "Look at the network of host-1: ", "ip -s link"),
+    ],
+)
+def test_crashes_point_to_what_their_error_does(error: str, text: str, command: str) -> None:
+    todo = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error))["todo"]
+    assert todo["text"].startswith(text)
+    assert todo["text"].endswith(" It is the same rank in both jobs: data or code may be the cause too.")
+    assert " ".join(todo["here"]).startswith(command)
+    assert bool(todo["here"]) is bool(command)
+
+
 # The node -------------------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +206,7 @@ def test_suspicions_and_quiet_hosts_are_about_a_node_and_do_not_name_it() -> Non
     assert found is not None
     assert {each["job"]: each["named_as"] for each in found["incidents"]} == {"hung": "culprit", "doubtful": "suspect"}
     assert found["verdict"] == "host-1 was named in 1 of 2 jobs: one job alone is no sign of a fault of the node."
-    [row] = named_hosts(jobs)
+    [row] = named_hosts(jobs, now)
     [on_map] = [each for each in rows(glance(jobs, now))["hosts"] if each[0] == "host-1"]
     assert found["named_by"] == row["incidents"] == on_map[3] == 1, "the same on the page of the node, in list and map"
 
@@ -152,6 +230,27 @@ def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_a
     )
     assert found["todo"]["text"] == f"The node is up: see whether the processes of {title} still run there."
     assert found["todo"]["here"][0].startswith("ps -o pid,stat,etime,wchan:24,args -p ")
+
+
+def test_a_job_that_is_restarted_is_neither_silent_nor_missing() -> None:
+    scene = Scene(4, hosts=2, job_id="again").run(20)
+    scene.die(2, exit_code=1).run(1).event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    fine = Scene(4, hosts=2, job_id="fine").run(22)
+    found = one_node([scene.job, fine.job], "host-1", scene.now)
+    assert found is not None
+    assert found["presence"] == (
+        f"Ranks report in 1 of 2 jobs, so the node is up; {scene.job.name} (again) is being restarted."
+    )
+
+
+def test_a_reading_has_its_time_and_the_newest_of_a_gpu_counts() -> None:
+    one, two = Scene(4, hosts=2, job_id="one").run(20), Scene(4, hosts=2, job_id="two").run(20)
+    for scene, temperature, at in ((two, 70.0, 18.0), (one, 60.0, 12.0)):
+        device = DeviceReading(temperature=temperature)
+        apply(scene.job, RankReport(scene.ranks[3].identity, device=device), scene.now - 20 + at)
+    [gpu] = [each for each in shown("host-1", one, two)["gpus"] if each["name"] == "GPU 1"]
+    assert (gpu["reading"]["temperature"], gpu["reading"]["at"]) == (70.0, two.now - 2.0)
 
 
 def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> None:

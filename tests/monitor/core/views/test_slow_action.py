@@ -39,6 +39,7 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     assert words in found.text
     assert found.text.endswith("if it stays slow, restart without host-0.")
     assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
+    assert found.condition == "if it stays slow"
     assert found.command.startswith(command)
     assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
 

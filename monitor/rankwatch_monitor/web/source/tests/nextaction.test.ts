@@ -7,7 +7,7 @@ import { incident } from "./samples";
 const next = (action: string | null, ranks: number[] = []) =>
   incident({ reason: "Rank 3 hangs.", headline: "Rank 3 hangs", next_action: { action, ranks, text: "Do.", runbook: "" } });
 
-const job = { ended_at: null, quiet_host: null };
+const job = { ended_at: null, quiet_host: null, ranks_reporting: 8 };
 
 test("the order of an incident is prepared with its ranks and reason", () => {
   const order = { action: "restart_excluding_node", ranks: [3], reason: "Rank 3 hangs" };
@@ -53,11 +53,23 @@ test("after a restart another one can be ordered", () => {
   assert.deepEqual(offered(job, recovering).map(({ words }) => words), ["Restart again"]);
 });
 
-test("the order to choose first is that of the open incident, else that of a slow rank", () => {
+test("on a node that is up the stacks come first, and the node is left out last", () => {
+  const quiet_host = { hosts: ["host-1"], ranks: [4, 5], since: 100, limit: 60, excludable: true, command: "", other_jobs: 7, step: "", headline: "Node host-1 is up" };
+  const words = (incident: ReturnType<typeof next>) => offered({ ...job, quiet_host }, incident).map((each) => each.words);
+  const recorded = next("capture");
+  assert.deepEqual(words({ ...recorded, next_action: { ...recorded.next_action!, also: ["restart"] } }), ["Capture stacks of the 8 ranks that report", "Restart", "Restart without host-1"]);
+  const suspected = next(null);
+  assert.deepEqual(words({ ...suspected, confirmed: false, next_action: { ...suspected.next_action!, also: ["restart", "capture"] } }), ["Capture stacks of the 8 ranks that report", "Restart now", "Restart without host-1"]);
+});
+
+test("the proposed order is that of the open incident, else that of a slow rank, which is looked at first", () => {
   const known = { ...job, headline: "Rank 5 is slow", reason: "" };
-  const slow: SlowAction = { text: "Look.", action: "restart_excluding_node", ranks: [5], runbook: "", command: "", host: "host-0" };
-  assert.deepEqual(recommendedOrder(known, null, slow), { action: "restart_excluding_node", ranks: [5], reason: "Rank 5 is slow" });
-  assert.equal(recommendedOrder(known, { ...next("restart"), closed_at: null }, slow)?.action, "restart");
+  const slow: SlowAction = { text: "Look.", action: "restart_excluding_node", ranks: [5], runbook: "", command: "", host: "host-0", condition: "if it stays slow" };
+  assert.deepEqual(recommendedOrder(known, null, slow), { action: "restart_excluding_node", ranks: [5], reason: "Rank 5 is slow", condition: "if it stays slow" });
+  assert.deepEqual(recommendedOrder(known, null, { ...slow, action: null }), null);
+  const recorded = { ...next("restart"), closed_at: null };
+  assert.deepEqual(recommendedOrder(known, recorded, slow), { action: "restart", ranks: [], reason: "Rank 3 hangs", condition: "" });
+  assert.equal(recommendedOrder(known, { ...recorded, next_action: { ...recorded.next_action!, condition: "once its cause is gone" } }, null)?.condition, "once its cause is gone");
   assert.equal(recommendedOrder(known, { ...next(null), closed_at: null }, slow), null, "to wait is no order");
   assert.equal(recommendedOrder({ ...known, ended_at: 5 }, null, slow), null);
   assert.equal(recommendedOrder(known, null, null), null);

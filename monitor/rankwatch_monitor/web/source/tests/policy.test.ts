@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
-import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, leftOut, rankList, shown } from "../src/logic/policy";
+import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, leftOut, nodesOf, rankList, remaining, shown } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -62,11 +62,17 @@ test("settings are grouped, and one that the page does not know comes last", () 
   ]);
 });
 
-test("nodes to be left out stand by name where launchers know them", () => {
-  const launchers = [{ host: "host-0", ranks: [0, 1] }, { host: "host-1", ranks: [2, 3] }];
-  assert.equal(leftOut([], "1", launchers), "host-0 (the node of rank 1)");
-  assert.equal(leftOut([], "0-2", launchers), "host-0, host-1 (the nodes of ranks 0-2)");
+test("nodes to be left out stand by name where launchers know them, with what remains", () => {
+  const launcher = (host: number, role: "active" | "spare" = "active") => ({ node: `n${host}`, host: `host-${host}`, ranks: role === "spare" ? [] : [2 * host, 2 * host + 1], role });
+  const launchers = [launcher(0), launcher(1), launcher(2)];
+  assert.deepEqual(nodesOf([0, 1, 2], launchers), ["n0", "n1"]);
+  assert.equal(nodesOf([0, 9], launchers), null);
+  assert.equal(leftOut([], "1", launchers), "host-0");
+  assert.equal(leftOut(["n0"], "0-2", launchers), "host-0, host-1");
   assert.equal(leftOut([], "5, 8-9", launchers), "the nodes of ranks 5, 8-9");
-  assert.equal(leftOut(["node-1"], "", launchers), "node-1");
+  assert.equal(leftOut(["n1", "elsewhere"], "", launchers), "host-1, elsewhere");
   assert.equal(leftOut([], "", launchers), "");
+  assert.equal(remaining(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare.");
+  assert.equal(remaining(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare.");
+  assert.equal(remaining([], "99", launchers), "");
 });

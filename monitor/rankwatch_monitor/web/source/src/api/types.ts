@@ -214,6 +214,8 @@ export interface SlowAction {
   action: string | null;
   text: string;
   ranks: number[];
+  /** When the order is to be given: "if it stays slow". Absent with older monitors, as below. */
+  condition?: string;
   /** What shows more of the cause, on that host; empty: nothing. */
   command: string;
   host: string;
@@ -304,6 +306,8 @@ export interface NextAction {
   until?: number | null;
   /** What follows, or is to be done, if it has not come by then. */
   otherwise?: string;
+  /** When the order is to be given, where something else comes first; empty: now. */
+  condition?: string;
 }
 
 export interface Incident {
@@ -377,6 +381,8 @@ export interface IncidentDetail extends Incident {
   logs?: RankLog[];
   /** What shows the logs of the ranks that run now. */
   log_place?: Place;
+  /** Of a crash: those of its GPU over all jobs, and what to do if it fails again; both texts may be empty. */
+  crashes?: { host: string; gpu: string; text: string; again: string } | null;
 }
 
 /** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */
@@ -540,6 +546,8 @@ export type SettingValue = boolean | number | string | null | Record<string, num
 export interface NamedHost {
   host: string;
   incidents: number;
+  /** "4 (1 suspected, 1 silent)": with those that do not name it for certain. Absent with older monitors. */
+  counted?: string;
   jobs: string[];
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
@@ -560,6 +568,8 @@ export interface Device {
   power: number | null;
   throttled: string[];
   errors: Record<string, number>;
+  /** When it was received; null: not known. Absent with older monitors. */
+  at?: number | null;
 }
 
 /** A rank on the page of a node or a group; `groups` are its coordinates in the parallel layout. */
@@ -621,6 +631,8 @@ export interface NodeDetail {
   }[];
   /** Confirmed incidents of which it is a culprit. */
   named_by: number;
+  /** "4 (1 suspected, 1 silent)". Absent with older monitors. */
+  counted?: string;
   /** What points to the node, or to one GPU of it. This and what follows are absent with older monitors. */
   verdict?: string;
   /** In how many jobs it is heard; empty: none runs there. */
@@ -637,6 +649,8 @@ export interface NodeDetail {
     /** "5 crashes in 2 jobs, slow in 1"; empty: none. */
     history: string;
     ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
+    /** Ranks on it that are slow now, by whatever cause. Absent with older monitors. */
+    slow_now?: { job: string; name: string; rank: number; since: number }[];
     reading: Device | null;
   }[];
   /** A job that can be restarted without it. */

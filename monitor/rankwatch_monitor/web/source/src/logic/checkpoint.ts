@@ -7,7 +7,8 @@ type Known = Pick<JobSummary, "checkpoint" | "iteration">;
 
 /** What an action costs in steps. `checkpoint` is undefined with older monitors; its step is the least that it can be. */
 export function loss(what: string, { checkpoint, iteration }: Known, now: number): string {
-  if (checkpoint == null) return `${what} loses the steps since the last checkpoint${checkpoint === null ? "; none is known of this job" : ""}.`;
+  if (checkpoint === null) return "No checkpoint is known: training may begin at step 0.";
+  if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
   const { at, step } = checkpoint;
   const steps = step === null || iteration === null || iteration < step ? "the steps since then" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
   return `${what} loses ${steps}: the last checkpoint was saved ${saved(at, step, now)}.`;

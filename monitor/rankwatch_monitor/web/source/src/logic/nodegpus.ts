@@ -19,7 +19,7 @@ export function alikeGpus(gpus: readonly Gpu[]): Gpu[][] {
   const found = new Map<string, Gpu[]>();
   for (const gpu of gpus) {
     const { throttled = [], errors = {}, temperature } = gpu.reading ?? {};
-    const alone = gpu.history !== "" || (temperature ?? middle) - middle > HOTTER;
+    const alone = gpu.history !== "" || gpu.slow_now?.length || (temperature ?? middle) - middle > HOTTER;
     const key = JSON.stringify([alone && gpu.name, gpu.ranks.map(({ job, state }) => [job, state]), throttled, errors]);
     found.set(key, [...(found.get(key) ?? []), gpu]);
   }

@@ -23,10 +23,11 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
   ].filter(Boolean).join("; ")}.`;
 }
 
-/** What is wrong with a job, by the clock of the page where that names a silence. */
+/** What is wrong with a job, by the clock of the page where that names a silence; an error in full. */
 export function whyHere(part: Part, now: number): string {
   if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(elapsed(part.trouble_since, now))}`;
-  return zoned(whyOf(part), now);
+  const why = whyOf(part);
+  return zoned(why.endsWith("…") && part.quiet_host == null ? part.reason.replace(/\.$/, "").replace(/^r(?=ank )/, "R") : why, now);
 }
 
 /** Launchers that are not heard, unless what is wrong with the job states that already. */

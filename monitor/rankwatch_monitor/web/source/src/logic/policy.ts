@@ -2,7 +2,7 @@
 
 import type { JobSummary, Launcher, Setting, SettingValue } from "../api/types";
 import { loss } from "./checkpoint";
-import { count } from "./text";
+import { count, plural } from "./text";
 
 /** A value as the text of its field. */
 export function asText(value: SettingValue): string {
@@ -124,17 +124,34 @@ export const KINDS: readonly { title: string; names: readonly ActionName[]; ends
 /** Whether an action ends the job. */
 export const isFinal = (action: ActionName): boolean => action === "save_and_stop" || action === "stop";
 
-/** The nodes that an order leaves out, in words: "host-0, the node of rank 5"; where no launcher names them, "the node of rank 5". */
-export function leftOut(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "host" | "ranks">[]): string {
-  const found = hostsOf(rankList(ranks) ?? [], launchers);
-  const ofRanks = ranks === "" ? "" : `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}`;
-  return [nodes.join(", "), found === null ? ofRanks : `${found.join(", ")} (${ofRanks})`].filter(Boolean).join(" and ");
+type Place = Pick<Launcher, "node" | "host" | "ranks">;
+
+/** The nodes that an order leaves out, in words: "host-0"; where no launcher names the node of a rank, "the node of rank 5". */
+export function leftOut(nodes: readonly string[], ranks: string, launchers: readonly Place[]): string {
+  const places = [...nodes.map((node) => launchers.find((each) => each.node === node)?.host ?? node), ...(hostsOf(rankList(ranks) ?? [], launchers) ?? [])];
+  const unknown = ranks !== "" && hostsOf(rankList(ranks) ?? [], launchers) === null;
+  const ofRanks = unknown ? `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}` : "";
+  return [[...new Set(places)].join(", "), ofRanks].filter(Boolean).join(" and ");
 }
 
 /** The hosts of ranks by their launchers; null: not known of each of them. */
-export function hostsOf(ranks: readonly number[], launchers: readonly Pick<Launcher, "host" | "ranks">[]): string[] | null {
-  const found = ranks.map((rank) => launchers.find((each) => each.ranks.includes(rank))?.host);
+function hostsOf(ranks: readonly number[], launchers: readonly Place[]): string[] | null {
+  return nodesOf(ranks, launchers)?.map((node) => launchers.find((each) => each.node === node)!.host) ?? null;
+}
+
+/** The nodes that run these ranks, by their launchers; null: not known of each of them. */
+export function nodesOf(ranks: readonly number[], launchers: readonly Place[]): string[] | null {
+  const found = ranks.map((rank) => launchers.find((each) => each.ranks.includes(rank))?.node);
   return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
+}
+
+/** "3 of 4 nodes remain, and no spare": what is left without the nodes of an order; empty: not known. */
+export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role">[]): string {
+  const active = launchers.filter(({ role }) => role === "active");
+  const out = new Set([...nodes, ...(nodesOf(rankList(ranks) ?? [], active) ?? [])]);
+  if (out.size === 0) return "";
+  const spares = launchers.filter(({ role }) => role === "spare").length;
+  return `${count(active.length - out.size)} of ${plural(active.length, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}.`;
 }
 
 /** "0, 8-11" as numbers, else null. */

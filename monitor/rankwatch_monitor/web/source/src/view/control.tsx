@@ -4,20 +4,20 @@ import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
-import { loss } from "../logic/checkpoint";
-import type { Prepared } from "../logic/nextaction";
-import { ACTIONS, type ActionName, consequence, hostsOf, isFinal, KINDS, leftOut, rankList } from "../logic/policy";
+import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
+import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
+import { Loss } from "./loss";
 import { PolicyEditor } from "./policy";
 import { prepared } from "./selection";
 
 interface Props {
   job: JobSummary;
   launchers: readonly Launcher[];
-  /** The order that the overview proposes, which is chosen first; null: none. */
-  recommended: Prepared | null;
+  /** The order that the overview proposes, chosen beforehand unless something else comes first; null: none. */
+  recommended: Recommended | null;
 }
 
 export function Control({ job, launchers, recommended }: Props) {
@@ -42,18 +42,21 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
   const [chosen, setAction] = useState<ActionName | null>(null);
   const [reason, setReason] = useState("");
   const [typed, setRanks] = useState<string | null>(null);
-  const [nodes, setNodes] = useState<readonly string[]>([]);
+  const [picked, setNodes] = useState<readonly string[] | null>(null);
+  const [taken, setTaken] = useState<Prepared | null>(null);
   const [confirming, setConfirming] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
-  const action = chosen ?? recommended?.action ?? "capture";
-  const proposed = recommended?.ranks.join(",") ?? "";
-  const ranks = typed ?? (nodes.length > 0 ? "" : proposed);
+  const action = chosen ?? (recommended?.condition === "" ? recommended.action : null);
   const active = launchers.filter((each) => each.role === "active");
+  const proposed = (taken ?? recommended)?.ranks ?? [];
+  const known = nodesOf(proposed, active);
+  const nodes = picked ?? known ?? [];
+  const ranks = typed ?? (picked === null && known === null ? proposed.join(",") : "");
   const excluding = action === "restart_excluding_node";
   const left = leftOut(nodes, ranks, active);
-  const title = titleOf(action);
+  const title = action === null ? "" : orderWords(action, left.includes(" ") ? [] : [left].filter(Boolean));
 
   useEffect(() => {
     const order = prepared.value;
@@ -61,8 +64,9 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
     prepared.value = null;
     setAction(order.action);
     setReason(order.reason);
-    setRanks(order.ranks.join(","));
-    setNodes([]);
+    setTaken(order);
+    setRanks(null);
+    setNodes(null);
     setProblem(null);
     setDone(null);
     setConfirming(!over && (order.action !== "restart_excluding_node" || order.ranks.length > 0));
@@ -77,6 +81,7 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
     // A proposal that changes does not change what is being confirmed.
     setAction(action);
     setRanks(ranks);
+    setNodes(nodes);
     setConfirming(true);
   };
   const send = async () => {
@@ -101,12 +106,12 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
             <legend>What to do</legend>
             {KINDS.map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
-                <p>{kind.title}{kind.names.includes("restart") && <small>{loss("A restart", job, asOf.value)}</small>}</p>
+                <p>{kind.title}</p>
                 {kind.names.map((name) => (
                   <label key={name}>
                     <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
                     {titleOf(name)}
-                    {name === recommended?.action && <span class="tag">recommended{name === "restart_excluding_node" && proposed !== "" && `: without ${hostsOf(recommended.ranks, active)?.join(", ") ?? leftOut([], proposed, active)}`}</span>}
+                    {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
                   </label>
                 ))}
               </div>
@@ -114,14 +119,17 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
           </fieldset>
           {excluding && (
             <>
-              {active.length > 0 && <label class="line">
-                Nodes
-                <select multiple size={Math.min(6, Math.max(2, active.length))} disabled={confirming} onChange={(event) => setNodes([...event.currentTarget.selectedOptions].map((option) => option.value))}>
-                  {active.map((each) => (
-                    <option key={each.node} value={each.node} selected={nodes.includes(each.node)}>{each.node}{each.host !== each.node && ` (${each.host})`}</option>
+              {active.length > 0 && (
+                <fieldset class="nodes" disabled={confirming}>
+                  <legend>Nodes</legend>
+                  {active.map(({ node, host }) => (
+                    <label key={node}>
+                      <input type="checkbox" checked={nodes.includes(node)} onChange={(event) => setNodes(event.currentTarget.checked ? [...nodes, node] : nodes.filter((each) => each !== node))} />
+                      {node}{host !== node && ` (${host})`}
+                    </label>
                   ))}
-                </select>
-              </label>}
+                </fieldset>
+              )}
               <label class="line">
                 {active.length > 0 ? "or nodes of ranks" : "Nodes of ranks"}
                 <input value={ranks} disabled={confirming} placeholder="0,8-11" onInput={(event) => setRanks(event.currentTarget.value)} />
@@ -135,8 +143,9 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>}
-          {confirming && (
+          {!confirming && <button type="submit" disabled={action === null} class={action !== null && isFinal(action) ? "ending" : "go"}>{action === null ? "Choose what to do" : `${title} …`}</button>}
+          {!confirming && (excluding || action === "restart" || action === "stop") && <p class="cost"><Loss what="It" job={job} /> {excluding && remaining(nodes, ranks, launchers)}</p>}
+          {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
               <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>

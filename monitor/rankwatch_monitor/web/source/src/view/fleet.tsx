@@ -87,10 +87,10 @@ function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
             <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
           </thead>
           <tbody>
-            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, jobs, gpu = null, last }) => (
+            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, counted, jobs, gpu = null, last }) => (
               <tr key={host}>
                 <th scope="row"><NodeLink host={host} /></th>
-                <td class="number">{count(incidents)}</td>
+                <td class="number">{counted ?? count(incidents)}</td>
                 <td class="number">{count(jobs.length)}</td>
                 {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
                 <td>{coarse(last.since ?? last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>

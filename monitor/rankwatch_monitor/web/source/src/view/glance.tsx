@@ -6,7 +6,7 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { heard, heardCount, mainValue, nonFinite, SHORTEST_SHARE, withTrendGaps } from "../logic/charts";
+import { heard, heardCount, mainValue, nonFinite, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { over } from "../logic/phases";
 import { bounds } from "../logic/range";

@@ -3,14 +3,14 @@
 import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary, NextAction, Place, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
-import { loss, resumesAfter } from "../logic/checkpoint";
+import { resumesAfter } from "../logic/checkpoint";
 import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
-import { offered, orderOf, type Prepared, stepsOfJob } from "../logic/nextaction";
-import { ACTIONS } from "../logic/policy";
+import { offered, orderOf, orderWords, type Prepared, stepsOfJob } from "../logic/nextaction";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
 import type { Windows } from "../live/slow_poll";
 import { Run } from "./copy";
+import { Loss } from "./loss";
 import { prepared } from "./selection";
 
 interface Props {
@@ -21,9 +21,11 @@ interface Props {
   startup: number | null;
   /** What shows the logs of the ranks that run now; null: not known. */
   logs: Place | null;
+  /** What to do if the job fails again. */
+  again: string | undefined;
 }
 
-export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
+export function WhatToDo({ job, incident, windows, startup, logs, again }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
@@ -38,9 +40,9 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   const underWay = incident.phase === "acting" && restartsRanks(incident);
-  const cost = underWay ? loss("The restart", job, asOf.value) : choosable ? loss("A restart", job, asOf.value) : "";
+  const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={cost}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={<>{again && <small>{again} </small>}{cost}</>}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -60,7 +62,7 @@ export function NextStep({ job }: { job: JobSummary }) {
   const found = stepsOfJob(job);
   if (found === null) return null;
   return (
-    <ToDo steps={found.steps} note={resumesAfter(job, asOf.value)}>
+    <ToDo steps={found.steps} note={<small>{resumesAfter(job, asOf.value)}</small>}>
       <a href={`/manual/${found.runbook}`}>Runbook</a>
     </ToDo>
   );
@@ -74,8 +76,8 @@ export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: Slo
     location.hash = jobAddress(job.id, "control");
   };
   return (
-    <ToDo steps={[next]} note={order === null ? "" : loss("A restart", job, asOf.value)}>
-      {order !== null && <button type="button" onClick={open}>{next.host !== "" ? `Restart without ${next.host}` : ACTIONS.find(([name]) => name === order.action)![1]} …</button>}
+    <ToDo steps={[next]} note={order !== null && <Loss what="A restart" job={job} />}>
+      {order !== null && <button type="button" onClick={open}>{orderWords(order.action, [next.host].filter(Boolean))} …</button>}
       <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>
     </ToDo>
@@ -83,13 +85,13 @@ export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: Slo
 }
 
 /** `note`: what it costs. */
-function ToDo({ steps, note, children }: { steps: readonly Step[]; note: string; children: ComponentChildren }) {
+function ToDo({ steps, note, children }: { steps: readonly Step[]; note: ComponentChildren; children: ComponentChildren }) {
   const step = ({ text, command, host }: Step) => <><p>{text}</p>{command !== "" && <Run command={command} host={host} />}</>;
   return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>
       {steps.length === 1 ? step(steps[0]!) : <ol>{steps.map((each) => <li key={each.text}>{step(each)}</li>)}</ol>}
-      {note !== "" && <small>{note}</small>}
+      {note}
       <p class="ways">{children}</p>
     </section>
   );

@@ -5,12 +5,13 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
-import { firstPlaces, shortened } from "../logic/errors";
-import { isGone, launcherWords, type Part, whyHere } from "../logic/nodejobs";
+import { firstPlaces } from "../logic/errors";
+import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { took } from "../logic/phases";
 import { asOfNow } from "../logic/severity";
+import { took } from "../logic/phases";
 import { clock, count, plural, zoned } from "../logic/text";
+import { ErrorText } from "./errortext";
 import { NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
@@ -24,17 +25,17 @@ export function NodePage({ host }: { host: string }) {
   const node = watch.answer.value;
   if (watch.unknown.value !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={watch.unknown.value.message} />;
   if (node === null) return <p class="loading">Loading node {host}.</p>;
-  const [errors, age] = [errorsOf(node), asOf.value - watch.at.value];
+  const age = asOf.value - watch.at.value;
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict ?? node.summary}</p>
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict ?? node.summary, asOf.value)}</p>
       {node.presence && <p>{node.presence}</p>}
       <NodeAction node={node} />
       {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
       <NodeGpus node={node} />
-      <NodeJobs parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} errors={errors} />
-      <Incidents node={node} errors={errors} />
+      <Incidents node={node} />
+      <NodeJobs parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} />
       <LaunchersOf parts={node.jobs} />
     </article>
   );
@@ -69,27 +70,23 @@ function Launchers({ part }: { part: Part }) {
   return <>{part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}</>;
 }
 
-/** Where each error stands first: with the jobs, in their order, or with the incidents below them. */
-function errorsOf({ jobs, incidents }: NodeDetail): Map<string, string> {
-  return firstPlaces([
-    ...jobs.flatMap((part) => [[part.job, whyHere(part, asOf.value)] as const, ...part.ranks.map(({ reason }) => [part.job, reason] as const)]),
-    ...incidents.flatMap((each) => [[each.incident, each.headline] as const, [each.incident, each.outcome] as const]),
-  ]);
-}
+/** As what an incident that is not about a culprit here names the node. */
+const NAMED = { suspect: "suspected", quiet: "silent here" };
 
-function Incidents({ node, errors }: { node: NodeDetail; errors: ReadonlyMap<string, string> }) {
-  const about = node.incidents.filter(({ named_as }) => named_as !== undefined && named_as !== "culprit").length;
+function Incidents({ node }: { node: NodeDetail }) {
   const names = new Map(node.jobs.map((part) => [part.job, part.name]));
+  const place = (each: NodeDetail["incidents"][number]) => ({ id: each.incident, label: clock(each.opened_at, asOf.value), href: incidentAddress(each.job, each.incident) });
+  const errors = firstPlaces(node.incidents.flatMap((each) => [[place(each), each.headline] as const, [place(each), each.outcome] as const]));
   return (
     <section class="named" aria-label="Incidents that named this node">
-      <h2>Incidents that named it <small>{count(node.incidents.length)}{node.named_by > node.incidents.length && ` of ${count(node.named_by)}`}, over all jobs{about > 0 && `; ${count(about)} of them not confirmed`}</small></h2>
+      <h2>Incidents that named it <small>{node.counted ?? count(node.incidents.length)}, over all jobs</small></h2>
       {node.incidents.length === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.opened_at, asOf.value)}</time>
-            <a href={incidentAddress(each.job, each.incident)}>{shortened(each.incident, zoned(each.headline, asOf.value), errors)}</a>
-            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `named as ${each.named_as === "quiet" ? "not heard" : each.named_as}; `}{each.closed_at === null ? <b>not over, {took((each.until ?? asOf.value) - each.since, true)} so far</b> : shortened(each.incident, each.outcome, errors) || "closed"}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <span><ErrorText id={each.incident} text={zoned(each.headline, asOf.value)} errors={errors} href={incidentAddress(each.job, each.incident)} /></span>
+            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]}; `}{each.closed_at === null ? <b>not over, {took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : <ErrorText id={each.incident} text={each.outcome} errors={errors} />}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>

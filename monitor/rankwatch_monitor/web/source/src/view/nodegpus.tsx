@@ -2,11 +2,12 @@
 
 import { useState } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
+import { asOf } from "../api/connection";
 import { deviceFacts } from "../logic/device";
 import { alikeGpus, byState, type Gpu, jobTitle, namesOf, type RankOnGpu, standsOut } from "../logic/nodegpus";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble } from "../logic/severity";
-import { count, plural } from "../logic/text";
+import { clock, count, elapsed, plural, range, roughly } from "../logic/text";
 import { RankMark } from "./marks";
 
 /** Ranks of one state that are named; more are counted. */
@@ -37,11 +38,11 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
                     {namesOf(same)}
                     {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
                   </th>
-                  <td class="faults">{gpu.history === "" ? <small>no fault</small> : gpu.history}</td>
+                  <td class="faults">{gpu.history || (gpu.slow_now?.length ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job}>rank {slow.rank} is slow in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a> since {clock(slow.since, asOf.value)}</small>)}</td>
                   <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
                     <span key={state} class="standing-of"><RankMark state={state} /> {state} <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
                   ))}</td>
-                  {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}</td>}
+                  {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}{age(same)}</td>}
                 </tr>
               );
             })}
@@ -51,6 +52,12 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
       </div>
     </section>
   );
+}
+
+/** ", 2 s ago" */
+function age(same: readonly Gpu[]): string {
+  const known = range(same.map(({ reading }) => (reading?.at == null ? null : elapsed(reading.at, asOf.value))), roughly);
+  return known === "" ? "" : `, ${known} ago`;
 }
 
 /** `single`: of one GPU, whose ranks are named; `counted`: several need no names. */

@@ -4,20 +4,25 @@ import { useState } from "preact/hooks";
 import type { PlacedRank } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { labelOf, troubleAge } from "../logic/fleet";
-import { shortened } from "../logic/errors";
+import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, slowTag } from "../logic/stragglers";
 import { clock, count, duration, elapsed, plural, range, roughly, runs, wholeDuration } from "../logic/text";
+import { ErrorText } from "./errortext";
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
 
 /** Where each error stands in full. */
-type Errors = ReadonlyMap<string, string>;
+type Errors = ReadonlyMap<string, Place>;
 
-export function NodeJobs({ parts, host, errors }: { parts: readonly Part[]; host: string; errors: Errors }) {
+export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
+  const [all, showAll] = useState(false);
   if (parts.length === 0) return null;
+  const calm = parts.filter(({ trouble_since: since }) => since == null).length;
+  const folded = !all && calm > 1 && calm < parts.length;
+  const errors = firstPlaces(parts.map((part) => [{ id: part.job, label: part.job, href: jobAddress(part.job) }, whyHere(part, asOf.value)]));
   return (
     <section class="node-jobs">
       <h2>Jobs here <small>{counted(parts)}</small></h2>
@@ -34,9 +39,10 @@ export function NodeJobs({ parts, host, errors }: { parts: readonly Part[]; host
               <th scope="col">Why</th>
             </tr>
           </thead>
-          {parts.map((part) => <Rows key={part.job} part={part} errors={errors} />)}
+          {parts.filter(({ trouble_since: since }) => !folded || since != null).map((part) => <Rows key={part.job} part={part} errors={errors} />)}
         </table>
       </div>
+      {folded && <button type="button" class="quiet" onClick={() => showAll(true)}>Show {plural(calm, "job")} without trouble</button>}
     </section>
   );
 }
@@ -50,7 +56,7 @@ function counted(parts: readonly Part[]): string {
 function Rows({ part, errors }: { part: Part; errors: Errors }) {
   const [each, showEach] = useState(false);
   const lines = linesOf(part, each);
-  const why = shortened(part.job, whyHere(part, asOf.value), errors);
+  const why = whyHere(part, asOf.value);
   const more = part.total_ranks - part.ranks.length;
   return (
     <tbody data-state={part.state} data-over={part.over || undefined}>
@@ -61,8 +67,8 @@ function Rows({ part, errors }: { part: Part; errors: Errors }) {
             {i === 0 && <th scope="rowgroup" rowSpan={Math.max(1, lines.length)} class="job"><JobCell part={part} /></th>}
             {first === undefined ? <td colSpan={5} class="note">no rank here</td> : <RankCells job={part.job} over={part.over} same={same} open={() => showEach(true)} />}
             <td class="why">
-              {i === 0 && <JobWhy part={part} why={why} />}
-              {first !== undefined && <RankWhy job={part.job} same={same} above={why} errors={errors} />}
+              {i === 0 && <JobWhy part={part} why={why} errors={errors} />}
+              {first !== undefined && <RankWhy job={part.job} same={same} above={why} />}
               {i === lines.length - 1 && more > 0 && <small>{plural(more, "more rank")} not shown</small>}
               {i === 0 && each && <button type="button" class="quiet" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
             </td>
@@ -103,20 +109,19 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
   );
 }
 
-function JobWhy({ part, why }: { part: Part; why: string }) {
+function JobWhy({ part, why, errors }: { part: Part; why: string; errors: Errors }) {
   return (
     <>
-      {why !== "" && <p>{why}</p>}
+      {why !== "" && <p><ErrorText id={part.job} text={why} errors={errors} /></p>}
       {goneBesides(part).map((each) => <p key={each.node} class="gone">{launcherWords(each, asOf.value)}</p>)}
     </>
   );
 }
 
 /** `above`: what is wrong with the job, which is not repeated. */
-function RankWhy({ job, same, above, errors }: { job: string; same: readonly PlacedRank[]; above: string; errors: Errors }) {
+function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[]; above: string }) {
   const first = same[0]!;
-  const reason = shortened(job, first.reason, errors);
-  const { straggler } = first;
+  const { reason, straggler } = first;
   const notes = [
     straggler && `${restOf(straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
     above.includes(reason.replace(/^its process /, "")) ? "" : reason,

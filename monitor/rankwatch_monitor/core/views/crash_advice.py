@@ -1,0 +1,154 @@
+"""What the error of a crash points to, and what to look at first: one table for failed jobs, crashes and nodes.
+
+===========  ==========================================  ===========================================================
+class        errors                                      look first at
+===========  ==========================================  ===========================================================
+kernel       device-side assert, illegal memory access   the batch: data or code, with ``CUDA_LAUNCH_BLOCKING=1``
+device       ECC, Xid, uncorrectable, off the bus, and   the GPU
+             CUDA errors that name nothing else
+gpu memory   CUDA out of memory                          what holds the GPU's memory
+host memory  killed by SIGKILL, cannot allocate          what the kernel ended for memory
+network      NCCL, Gloo, connections                     the network, and the rank that failed first
+other        any                                         the traceback
+===========  ==========================================  ===========================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.views import host_commands
+
+
+class ErrorClass(StrEnum):
+    """What an error points to."""
+
+    KERNEL = "kernel"
+    DEVICE = "device"
+    GPU_MEMORY = "gpu memory"
+    HOST_MEMORY = "host memory"
+    NETWORK = "network"
+    OTHER = "other"
+
+
+_CLASSES: Final = tuple(
+    (each, re.compile(pattern, re.IGNORECASE))
+    for each, pattern in (
+        (ErrorClass.KERNEL, r"device-side assert|illegal memory access|misaligned address"),
+        (ErrorClass.DEVICE, r"\becc\b|\bxid\b|uncorrectable|fell off the bus|gpu is lost|unhandled cuda error"),
+        (ErrorClass.GPU_MEMORY, r"(cuda|hip|gpu|device).*out of memory|outofmemoryerror"),
+        (ErrorClass.HOST_MEMORY, r"killed by SIGKILL|cannot allocate memory|memoryerror|out of memory|oom-kill"),
+        (ErrorClass.NETWORK, r"\bnccl|\bgloo\b|connection (reset|refused|closed)|socket|network is unreachable"),
+        (ErrorClass.DEVICE, r"\b(cuda|hip)(blas|dnn)? (error|failure)|\bcu(blas|dnn).*(error|failed)"),
+    )
+)
+"""The first that matches: an ECC error that NCCL reports is one of the GPU."""
+_ORIGIN: Final = {
+    ErrorClass.KERNEL: "a kernel raises this error for an index out of range or a bad label, which is data or code",
+    ErrorClass.NETWORK: "a rank that failed earlier causes this error too",
+}
+
+
+def error_class(error: str) -> ErrorClass:
+    """What an error points to, by its text."""
+    return next((each for each, pattern in _CLASSES if pattern.search(error)), ErrorClass.OTHER)
+
+
+class Crash(NamedTuple):
+    """One crash, or several alike, as far as the advice needs it."""
+
+    error: str
+    rank: int
+    host: str
+    gpu: str
+    """As in sentences, ``GPU 5``; empty: not known."""
+    selector: str
+    """The GPU as ``nvidia-smi -i`` takes it; empty: not known."""
+    step: int | None
+    """The last step that any rank completed before it."""
+
+
+class Advice(NamedTuple):
+    """What to look at first."""
+
+    points_to: ErrorClass
+    text: str
+    """A sentence without its period; commands follow."""
+    commands: tuple[str, ...]
+    host: str
+    """Of the crash, where the commands are run; empty: not known."""
+
+
+def advice(crash: Crash) -> Advice:
+    """What to look at first after a crash."""
+    found = error_class(crash.error)
+    return Advice(found, *_look(found, crash), crash.host)
+
+
+def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
+    gpu, on = crash.gpu or f"the GPU of rank {crash.rank}", f" on {crash.host}" if crash.host else ""
+    host = crash.host or f"the host of rank {crash.rank}"
+    match found:
+        case ErrorClass.KERNEL:
+            batch = "the failing batch" if crash.step is None else f"the batch after step {crash.step:,}"
+            return f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at {batch}: {_ORIGIN[found]}", ()
+        case ErrorClass.DEVICE:
+            return f"Check {gpu}{on} for errors", (host_commands.gpu(crash.selector), host_commands.xid())
+        case ErrorClass.GPU_MEMORY:
+            text = f"See what holds the memory of {gpu}{on}, or make a step of rank {crash.rank} smaller"
+            return text, (host_commands.gpu_memory(crash.selector),)
+        case ErrorClass.HOST_MEMORY:
+            return f"See whether {host} ran out of memory", (host_commands.host_memory(),)
+        case ErrorClass.NETWORK:
+            return f"Look at the network of {host}: {_ORIGIN[found]}", (host_commands.links(),)
+        case ErrorClass.OTHER:
+            after = "" if crash.step is None else f" around step {crash.step:,}"
+            return f"Read the traceback of rank {crash.rank}{after}", ()
+
+
+def crash_of(culprit: Culprit, step: int | None) -> Crash:
+    """The crash of a culprit; ``step``: the last one that any rank completed before it."""
+    local = culprit.local_rank
+    gpu, selector = (f"GPU {local}", culprit.device or str(local)) if local >= 0 else ("", culprit.device)
+    return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step)
+
+
+def next_failure(crash: Crash, elsewhere: bool) -> str:
+    """What to do if a job that is restarted after a crash fails again; ``elsewhere``: it has other hosts."""
+    if elsewhere:
+        return f"If it fails again, restart without {crash.host}: {separating(crash.rank, crash.host)}."
+    text = advice(crash).text
+    return f"If it fails again: {text[:1].lower()}{text[1:]}."
+
+
+def separating(rank: int, host: str) -> str:
+    """What a run without a host shows, as a clause."""
+    return f"an error that stays with rank {rank} comes from data or code, one that does not from {host}"
+
+
+class SameStep(NamedTuple):
+    """Crashes that came after one step."""
+
+    step: int
+    times: int
+    total: int
+    """All crashes, those after other steps as well."""
+
+    @property
+    def text(self) -> str:
+        """``3 of 4 crashes after step 614``."""
+        which = f"all {self.total}" if self.times == self.total else f"{self.times} of {self.total}"
+        return f"{which} crashes after step {self.step:,}"
+
+
+def same_step(crashes: Sequence[Incident]) -> SameStep | None:
+    """The step after which most of several crashes came, which points to data or code; None: there is none."""
+    steps: Iterable[int] = (each.furthest_iteration for each in crashes if each.furthest_iteration is not None)
+    step, times = next(iter(Counter(steps).most_common(1)), (0, 0))
+    return SameStep(step, times, len(crashes)) if times > 1 and 2 * times > len(crashes) else None

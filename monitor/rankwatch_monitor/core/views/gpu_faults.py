@@ -1,0 +1,125 @@
+"""What the faults on a GPU that stands out point to, by their kind: a place is not a cause.
+
+============  =========================================================================================================
+hangs         where the stacks show the rank: storage and data loader, or what that function waits for; without a
+              stack nothing is known, and stacks come first
+crashes       what their error points to (:mod:`.crash_advice`)
+others        the GPU: wrong results, slow computation, processes stuck in the kernel
+============  =========================================================================================================
+
+A rank that has the same number in all jobs may be at fault by its part of data or code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rankwatch.contract.enums import CulpritClass, RankState
+from rankwatch_monitor.core.hang import proof
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
+from rankwatch_monitor.core.views.node_gpus import Gpu
+
+_NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DEVICE_OR_NETWORK)
+_INPUT: Final = re.compile(r"(^|_)(load|read|fetch|next)|data_?(set|load|iter)|get_batch|collate", re.IGNORECASE)
+"""Functions that read input, by their names."""
+_STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
+
+Fault = tuple[Incident, Culprit]
+
+
+class Pointer(NamedTuple):
+    """What the faults point to."""
+
+    verdict: str
+    """A sentence."""
+    text: str
+    """What to look at first, in sentences."""
+    commands: tuple[str, ...]
+    """For the host."""
+
+
+def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
+    """What the faults on a GPU point to.
+
+    Args:
+        host: its name.
+        gpu: the one that stands out.
+        suspected: hangs on the host that are not confirmed.
+    """
+    hangs = [fault for fault in gpu.faults if fault[1].kind not in _NO_HANG]
+    crashes = [fault for fault in gpu.faults if fault[1].kind is CulpritClass.DEAD]
+    lead = f"{gpu.name} of {host}, {gpu.finding}."
+    if 2 * len(hangs) > gpu.weight:
+        places = {gpu.uuid, str(gpu.number)}
+        return _of_hangs(host, gpu, hangs, [each for each in suspected if _place(each[1]) in places])
+    if 2 * len(crashes) > gpu.weight:
+        return _of_crashes(host, gpu, crashes, lead)
+    return Pointer(lead, _check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
+
+
+def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[Fault]) -> Pointer:
+    every = [*hangs, *suspected]
+    frames = (proof.own_frame(culprit.rank, incident.stacks.groups()) for incident, culprit in every)
+    functions = Counter(frame.function for frame in frames if frame is not None)
+    also = f", {len(suspected)} suspected" if suspected else ""
+    ranks = gpu.of_ranks
+    subject, verb = f"{ranks[:1].upper()}{ranks[1:]}", "hang" if ranks.startswith("ranks") else "hangs"
+    if not functions:
+        found = f"{subject} on {host} {verb}, and no stack shows where: {gpu.history()}{also}."
+        unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)
+        of = "the next hang" if unseen is None else unseen.job_id
+        first = f"Capture the stacks of {of} first: they show where {gpu.of_ranks} {verb}."
+        return Pointer(found, first, _stack(gpu))
+    [(function, _)] = functions.most_common(1)
+    found = f"{subject} on {host} {verb} in {function}: {gpu.history()}{also}."
+    reads = _INPUT.search(function) is not None
+    look = f"the storage and the data loader of {host}" if reads else f"what {function} waits for"
+    return Pointer(
+        found,
+        f"Look at {look}.{_same_rank(every)}",
+        (*(host_commands.storage() if reads else ()), *_stack(gpu)),
+    )
+
+
+def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Pointer:
+    newest, culprit = max(crashes, key=lambda fault: fault[0].opened_at)
+    [(reason, _)] = Counter(each.reason for _, each in crashes).most_common(1)
+    found: Advice = advice(crash_of(culprit._replace(reason=reason), newest.furthest_iteration))
+    match found.points_to:
+        case ErrorClass.DEVICE:
+            return Pointer(lead, _check(host, gpu), found.commands)
+        case ErrorClass.KERNEL:
+            text = f"{found.text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
+            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
+    return Pointer(lead, f"{found.text}.{_same_rank(crashes)}", found.commands)
+
+
+def _check(host: str, gpu: Gpu) -> str:
+    return f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
+
+
+def _xid(crashes: Sequence[Fault]) -> tuple[str, ...]:
+    return (host_commands.xid(),) if crashes else ()
+
+
+def _same_rank(faults: Sequence[Fault]) -> str:
+    jobs = {incident.job_id for incident, _ in faults}
+    if len(jobs) < 2 or len({culprit.rank for _, culprit in faults}) > 1:
+        return ""
+    which = "both" if len(jobs) == 2 else f"all {len(jobs)}"
+    return f" It is the same rank in {which} jobs: data or code may be the cause too."
+
+
+def _stack(gpu: Gpu) -> tuple[str, ...]:
+    pids = [each["pid"] for each in gpu.ranks if each["state"] in _STUCK and each["pid"]]
+    return (host_commands.stack(pids[0]),) if pids else ()
+
+
+def _place(culprit: Culprit) -> str:
+    return culprit.device or str(culprit.local_rank)
