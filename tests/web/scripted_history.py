@@ -67,7 +67,7 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
     shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
     return {
         "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
-        "no_waits": "it is measured in the step that is profiled, about every 10 s",
+        "no_waits": "it is measured in the step that is profiled, about every 10 s", "no_sections": [],
         "ranks": [
             {
                 "rank": rank, "host": f"node-{rank // 8}",
@@ -87,6 +87,7 @@ def no_spans(ranks: str) -> dict[str, Any]:
         "sampled": [],
         "profiled": [],
         "no_waits": "",
+        "no_sections": ["Ranks report steps, but the sections of none.", "Is RANKWATCH_SPAN_STRIDE set to 0?"],
         "sections": [],
         "ranks_known": 0,
         "ranks": lanes,

@@ -417,6 +417,8 @@ export interface SectionTimeline {
   profiled: number[];
   /** Why it may be unknown. */
   no_waits: string;
+  /** Why there are no sections, then what to check; empty: there are. */
+  no_sections: string[];
   sections: string[];
   ranks_known: number;
   ranks: RankLane[];

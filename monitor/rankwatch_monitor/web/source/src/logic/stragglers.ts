@@ -64,7 +64,7 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
 }
 
 /**
- * A slow rank's own time in a step, divided by the median of its peers': they wait for the rest of it. From the score where lateness is not known; null: neither is.
+ * How many times as long a step takes as it would if no rank waited for this one; where lateness is not known, how many times as long its kernels take. Null: neither is.
  */
 export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
   if (share !== null && share > 0 && share < 1) return 1 / (1 - share);

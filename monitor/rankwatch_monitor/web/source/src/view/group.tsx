@@ -121,7 +121,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
       <h2>
         Against the other groups{" "}
         <small>
-          by {dimension} rank, each with the state of its worst rank{worked && "; the bar is the own work of its slowest rank within a step, the rest is waiting"}
+          by {dimension} rank, each with the state of its worst rank{worked && "; the bar is the own work of its slowest rank in its last profiled step, the rest is in collectives"}
           {beside.length < numbers.length && `; ${count(beside.length)} of ${count(numbers.length)}`}
         </small>
       </h2>

@@ -90,7 +90,7 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
               <th scope="col">Node</th>
               <th scope="col">Slow in</th>
               {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
-              <th scope="col" class="number" title="Its own time in a step, without waiting, divided by the median of its peers'">Own time in a step</th>
+              <th scope="col" class="number" title="Time of a step, divided by what it would be if no rank waited for this one; where lateness is not known, time of its kernels against its peers'">Steps take</th>
               <th scope="col" class="number">Others wait</th>
               <th scope="col" class="number">Share of a step</th>
               <th scope="col" class="number">GPU score</th>
@@ -107,7 +107,7 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
                 <td><NodeLink host={each.host} /></td>
                 <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
                 {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
-                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>its peers' median</small>}</td>
+                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>as long</small>}</td>
                 <td class="number">{ofStep(each.lateness)}</td>
                 <td class="number">{wholePercent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
