@@ -167,6 +167,8 @@ export interface Overall {
 export interface Performance {
   /** When the scores were made; null: there are none yet. */
   at: number | null;
+  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */
+  gpu_at: number | null;
   /** Reference that stragglers are detected against: "robust" or "fastest". */
   reference: string;
   processing_seconds: number | null;

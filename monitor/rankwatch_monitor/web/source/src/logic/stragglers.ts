@@ -1,7 +1,7 @@
 // Texts about performance: findings, costs, scores.
 
-import type { Finding, Performance, Straggler, Throttle } from "../api/types";
-import { times } from "./kernels";
+import type { Finding, Kernel, Performance, Straggler, Throttle } from "../api/types";
+import { isUneven, times } from "./kernels";
 import { clock, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
@@ -85,6 +85,16 @@ export function slowIn(cause: string): string {
 const CAUSES: Record<string, string> = {
   data: "input", host: "host-side work", compute: "computation", communication: "communication", unexplained: "unknown",
 };
+
+/** That nothing is wrong with the kernels, or none is why a rank is slow, in one sentence; empty: something is. */
+export function calmWords(kernels: readonly Kernel[], slow: Pick<Straggler, "rank" | "cause"> | null): string {
+  const compared = kernels.some(({ ranks }) => ranks > 1);
+  if (slow !== null && compared && slow.cause !== "compute" && !kernels.some((each) => isUneven(each) && each.slowest_rank === slow.rank)) {
+    return `The kernels of rank ${slow.rank} are as fast as those of its peers: the cause is ${slow.cause === "unexplained" ? "elsewhere" : `its ${slowIn(slow.cause)}`}.`;
+  }
+  if (kernels.some((each) => isUneven(each) || each.slower_since !== null)) return "";
+  return compared ? "No kernel takes longer than before, and no rank is much slower in one than the others." : "No kernel takes longer than before.";
+}
 
 /** A score has two decimals everywhere. */
 export function score(value: number | null | undefined): string {

@@ -54,7 +54,7 @@ export function Scores({ performance }: { performance: Performance }) {
   return (
     <section class="scores" aria-labelledby="scores">
       <h2 id="scores">
-        GPU scores <small>1 is as fast as the reference; {ago(performance.at, asOf.value)}</small>
+        GPU scores <small>1 is as fast as the reference{performance.gpu_at !== null && `; reported ${ago(performance.gpu_at, asOf.value)}`}</small>
       </h2>
       <div class="pair">
         <Distribution performance={performance} />
