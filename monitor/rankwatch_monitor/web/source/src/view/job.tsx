@@ -15,7 +15,7 @@ import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
 import { isLoud } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
+import { ago, capital, clock, count, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -77,7 +77,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const stragglers = performance !== null && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
   return (
     <article class="job" data-state={job.state}>
-      <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
+      <Head job={job} incident={incident} past={past} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -109,7 +109,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="left">
             {renewing ? (
               <>
-                <RanksThen incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
                 <details class="next-attempt">
                   <summary>No rank of attempt {job.attempt} has reported yet</summary>
                   <RankGrid watch={watch} incident={incident} />
@@ -118,7 +118,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               </>
             ) : past ? (
               <>
-                <RanksThen incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
                 <PastRateChart job={job} incident={incident} incidents={incidents} />
               </>
             ) : (
@@ -138,15 +138,15 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />
+          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />
         </div>
       )}
     </article>
   );
 }
 
-/** `uncounted`: what goodput does not show of this job. */
-function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: Incident | null; ratio: number | null; uncounted: string }) {
+/** `past`: below is an incident that is over; `uncounted`: what goodput does not show of this job. */
+function Head({ job, incident, past, ratio, uncounted }: { job: JobSummary; incident: Incident | null; past: boolean; ratio: number | null; uncounted: string }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -159,7 +159,7 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
         <JobMark state={job.state} label={labelOf(job)} />
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
-        {since !== undefined && <span class="tag">last known</span>}
+        {since !== undefined ? <span class="tag">last known</span> : past && !over && <span class="tag">as of now</span>}
         {job.observe_only && <span class="tag">observe only</span>}
         {!job.instrumented && job.state === "running" && <span class="tag">not instrumented</span>}
       </div>
@@ -169,7 +169,7 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
           job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
             ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
             : { label: "Step", value: count(job.iteration) },
-          ...(job.checkpoint ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ≥ ${count(job.checkpoint.step)}` }] : []),
+          ...(job.checkpoint ? [{ label: "Last checkpoint", value: ago(job.checkpoint.at, asOf.value), note: job.checkpoint.step === null ? undefined : `step ${count(job.checkpoint.step)} or later` }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
@@ -203,7 +203,7 @@ function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, 
 
 /** How long nothing was received of a lost job: the only clock of its silence. */
 function silence({ last_heard: at, reason }: JobSummary): string {
-  if (at == null) return reason.charAt(0).toUpperCase() + reason.slice(1);
+  if (at == null) return capital(reason);
   return `Nothing was received from any rank or launcher for ${wholeDuration(asOf.value - at)}`;
 }
 

@@ -8,7 +8,7 @@ import { watchPlace } from "../live/place";
 import { firstPlaces, shortened } from "../logic/errors";
 import { isGone, launcherWords, type Part, whyHere } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { clock, count, duration, plural, zoned } from "../logic/text";
+import { capital, clock, count, duration, plural, zoned } from "../logic/text";
 import { NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
@@ -38,7 +38,7 @@ export function NodePage({ host }: { host: string }) {
   );
 }
 
-const sentenceOf = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+const sentenceOf = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
 export function NoPlace({ title, detail, children }: { title: string; detail: string; children?: ComponentChildren }) {
   return (

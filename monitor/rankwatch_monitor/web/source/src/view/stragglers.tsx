@@ -6,7 +6,7 @@ import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowSentence, slowTag } from "../logic/stragglers";
-import { ago, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
+import { ago, capital, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
@@ -192,7 +192,7 @@ function Worst({ performance }: { performance: Performance }) {
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               <th scope="col" class="number">Others wait</th>
-              {known.map(([name, title]) => <th key={name} scope="col" class="number">{`${title[0]!.toUpperCase()}${title.slice(1)}`}</th>)}
+              {known.map(([name, title]) => <th key={name} scope="col" class="number">{capital(title)}</th>)}
             </tr>
           </thead>
           <tbody>
