@@ -300,7 +300,8 @@ def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, stag
     detail = page.locator(".empty p")
     expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
     expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
-    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(["pipeline stage 0", "pipeline stage 1"])
+    groups = detail.get_by_role("link", name=re.compile("^(data|pipeline) "))
+    expect(groups).to_have_text(["pipeline stage 0", "pipeline stage 1"])
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

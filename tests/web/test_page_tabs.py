@@ -256,7 +256,7 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     expect(page.locator("#kernels")).to_contain_text(re.compile(r"Timed by CUPTI on 16 ranks; reported 4\d.s ago"))
     expect(rows.nth(2)).to_contain_text(re.compile(r"9\d(\.\d)?\u202fµs"))
     expect(page.get_by_text("begin anew when it restarts")).to_contain_text("28 further kernels")
-    expect(rows.nth(1).locator("td.uneven")).not_to_contain_text("seen from")  # all share a rank and a report, which stand above
+    expect(rows.nth(1).locator("td.uneven")).not_to_contain_text("seen from")  # it stands above
     page.get_by_role("columnheader", name="Rank 5").get_by_role("link").click()
     page.wait_for_url("**/#/jobs/j?rank=5")
 
