@@ -71,7 +71,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
           <NoStepTimes job={job} from={from} to={to} />
         ) : (
-          <Plot name="Step time" {...steps} format={duration} mark={why.value?.since ?? null} height={HEIGHT} {...axis} />
+          <Plot name="Step time" {...steps} latest="newest window" format={duration} mark={why.value?.since ?? null} height={HEIGHT} {...axis} />
         )}
       </section>
       {points !== null && shown(points.speed) && (
