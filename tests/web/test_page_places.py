@@ -254,6 +254,25 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     expect(page.locator(".readout")).to_contain_text("Rank 0")
 
 
+def test_a_phone_has_section_and_step_below_the_state_and_links_to_all_groups(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scene = Scene(12, hosts=2, job_id="one").run(20)
+    performance = scene.job.performance
+    performance._grow(12)
+    performance.layout.data_R[:12], performance.layout.pipeline_R[:12] = list(range(12)), [r // 2 for r in range(12)]
+    stage(script, [scene])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
+    below = page.locator("tbody .why").first
+    expect(below).to_contain_text(re.compile(r"section step .*step \d+"))
+    others = page.locator(".beside .more a")
+    expect(others).to_have_text(["0", "2", "3", "4", "5"])
+    others.nth(1).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 2 of"))
+    assert page.evaluate(FITS)
+
+
 def test_ranks_nodes_groups_and_states_are_found_by_typing(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/one")
     expect(page.get_by_role("application", name=re.compile("4 ranks"))).to_be_visible()
