@@ -229,7 +229,7 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI, url: str) ->
     watchers: list[Watcher] = [StateEntries()]
     if settings.webhook:
         watchers.append(_webhooks(settings, monitor))
-    return Publishing(publishers, watchers)
+    return Publishing(publishers, watchers, monitor.host_activity)
 
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:

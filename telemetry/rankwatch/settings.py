@@ -155,7 +155,7 @@ class Settings:
         read=_seconds(0.05, 3600.0),
     )
     span_stride: int = _setting(
-        10,
+        intervals.SPAN_STRIDE,
         "{step}",
         "sections of every n-th step are sent as spans; 0 sends none",
         "RANKWATCH_SPAN_STRIDE",

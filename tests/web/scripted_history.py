@@ -67,7 +67,7 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
     shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
     return {
         "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
-        "no_waits": "it is measured in the step that is profiled, about every 10 s",
+        "no_waits": "it is measured in the step that is profiled, about every 10 s", "no_sections": [],
         "ranks": [
             {
                 "rank": rank, "host": f"node-{rank // 8}",
@@ -87,6 +87,7 @@ def no_spans(ranks: str) -> dict[str, Any]:
         "sampled": [],
         "profiled": [],
         "no_waits": "",
+        "no_sections": ["Ranks report steps, but the sections of none.", "Is RANKWATCH_SPAN_STRIDE set to 0?"],
         "sections": [],
         "ranks_known": 0,
         "ranks": lanes,
@@ -108,6 +109,8 @@ def kernels(slow_since: float | None, run: float) -> dict[str, Any]:
     points = [now - run + run / 100 * i for i in range(101)]
     share = [0.52, 0.31, 0.09, 0.02]
 
+    late = 1.01 if slow_since is None else 1.12
+
     def row(place: int, name: str, usual: float) -> dict[str, Any]:
         slower = slow_since is not None and place == 1
         trend = [
@@ -117,12 +120,12 @@ def kernels(slow_since: float | None, run: float) -> dict[str, Any]:
         ]  # fmt: skip
         return {
             "name": name, "share": share[place], "ranks": 16, "median": trend[-1], "tail": 1.08 * trend[-1],
-            "fastest": 0.97 * trend[-1], "slowest_rank": 5, "slowest_host": host_of(5), "slowest": 1.12 * trend[-1],
-            "relative": 0.87, "change": 1.61 if slower else 1.01,
+            "fastest": 0.97 * trend[-1], "slowest_rank": 5, "slowest_host": host_of(5), "slowest": late * trend[-1],
+            "relative": round(0.97 / late, 2), "change": 1.61 if slower else 1.01,
             "slower_since": now - slow_since if slower and slow_since else None,
-            "trend": trend, "slowest_trend": [1.12 * each for each in trend],
+            "trend": trend, "slowest_trend": [late * each for each in trend],
             "slowest_ranks": [5 if at > now - run / 2 else 3 for at in points],
-            "uneven_since": next(at for at in points if at > now - run / 2),
+            "uneven_since": None if slow_since is None else next(at for at in points if at > now - run / 2),
         }  # fmt: skip
 
     return {

@@ -167,7 +167,7 @@ class Script:
         scores = [1.0 - lost.get(rank, 0.004 * (rank % 4)) for rank in range(ranks)]
         spread = {"min": min(scores), "median": sorted(scores)[ranks // 2], "max": max(scores)}
         self.performance[job_id] = {
-            "at": now - 12, "reference": "robust", "processing_seconds": 0.042, "ranks": worst,
+            "at": now - 12, "gpu_at": now - 40, "reference": "robust", "processing_seconds": 0.042, "ranks": worst,
             "overall": {"gpu_robust": spread, "gpu_relative": spread, "gpu_individual": None},
             "stragglers": blamed, "open": len(blamed), "ended": [],
             "finding": {"verdict": verdict, "cause": blamed[0]["cause"] if blamed else "unexplained", "reason": reason,

@@ -254,14 +254,14 @@ def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, sc
     performance.layout.data_R[:4], performance.layout.pipeline_R[:4] = [0, 1, 2, 3], [0, 0, 1, 1]
     stage(script, [scene])
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.get_by_role("link", name="pipeline 1").first).to_be_visible()
+    expect(page.get_by_role("link", name="pipeline stage 1").first).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("^data"))).to_have_count(0)
     page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
     beside = page.locator(".beside")
     expect(beside.get_by_role("link")).to_have_text(
-        [re.compile("pipeline 0 running"), re.compile("pipeline 1 running")]
+        [re.compile("pipeline stage 0 running"), re.compile("pipeline stage 1 running")]
     )
-    expect(beside.locator("[aria-current]")).to_have_text(re.compile("pipeline 1"))
+    expect(beside.locator("[aria-current]")).to_have_text(re.compile("pipeline stage 1"))
     page.goto(f"{monitor_url}/#/jobs/one/groups/data/2")
     expect(page.get_by_text("A group of one rank")).to_be_visible()
     expect(page.get_by_role("navigation", name="Groups beside this one").get_by_role("link")).to_have_count(0)
@@ -271,22 +271,41 @@ def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, sc
 
 def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    page.get_by_role("link", name="pipeline 1").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Ranks with pipeline coordinate 1 of"))
+    page.get_by_role("link", name="pipeline stage 1").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 1 of"))
     expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
     expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u202fs since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
     cells = page.locator(".cells li")
     expect(cells).to_have_text(["2", "3"])
     expect(cells.first.get_by_role("link")).to_have_attribute("title", "Rank 2 on host-1: hung")
-    page.get_by_role("link", name="Previous group: pipeline 0").click()
+    page.get_by_role("link", name="Previous: pipeline stage 0").click()
     expect(page.locator(".standing")).to_have_text(re.compile("^This group waits, it is not the cause: rank 2"))
-    expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline 1")
-    expect(page.locator(".todo").get_by_role("link", name="pipeline 1")).to_have_attribute(
+    expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline stage 1")
+    expect(page.locator(".todo").get_by_role("link", name="pipeline stage 1")).to_have_attribute(
         "href", "#/jobs/one/groups/pipeline/1"
     )
     page.get_by_role("rowheader").first.get_by_role("link").click()
     expect(page.locator(".readout")).to_contain_text("Rank 0")
+
+
+def test_a_phone_has_section_and_step_below_the_state_and_links_to_all_groups(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scene = Scene(12, hosts=2, job_id="one").run(20)
+    performance = scene.job.performance
+    performance._grow(12)
+    performance.layout.data_R[:12], performance.layout.pipeline_R[:12] = list(range(12)), [r // 2 for r in range(12)]
+    stage(script, [scene])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
+    below = page.locator("tbody .why").first
+    expect(below).to_contain_text(re.compile(r"section step .*step \d+"))
+    others = page.locator(".beside .more a")
+    expect(others).to_have_text(["0", "2", "3", "4", "5"])
+    others.nth(1).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 2 of"))
+    assert page.evaluate(FITS)
 
 
 def test_ranks_nodes_groups_and_states_are_found_by_typing(page: Page, monitor_url: str, staged: Script) -> None:
@@ -331,11 +350,12 @@ def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, stag
     page.goto(f"{monitor_url}/#/nodes/elsewhere")
     expect(page.get_by_role("heading", name="The monitor does not know node elsewhere.")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/one/groups/data/77")
-    expect(page.get_by_role("heading", name="There is no group data 77.")).to_be_visible()
+    expect(page.get_by_role("heading", name="There is no data rank 77.")).to_be_visible()
     detail = page.locator(".empty p")
     expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
     expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
-    expect(detail.get_by_role("link", name=re.compile("^(data|pipeline) "))).to_have_text(["pipeline 0", "pipeline 1"])
+    groups = detail.get_by_role("link", name=re.compile("^(data|pipeline) "))
+    expect(groups).to_have_text(["pipeline stage 0", "pipeline stage 1"])
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:

@@ -148,7 +148,8 @@ def test_the_timeline_zooms_and_moves_by_wheel_drag_keys_and_buttons(
 
 def test_waiting_is_drawn_and_written_where_it_was_measured(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
-    expect(page.locator(".key")).to_contain_text("in collectives, nothing computed: waiting for others")
+    expect(page.locator(".key")).to_contain_text("waiting for others in collectives")
+    expect(page.locator(".key")).to_contain_text("transfer: time in collectives of the rank that waits least")
     field = page.get_by_role("application")
     measured = page.get_by_label("Only steps with known waiting (3)")
     expect(measured).to_be_checked()
@@ -174,11 +175,11 @@ def test_waiting_is_drawn_and_written_where_it_was_measured(page: Page, monitor_
     expect(table.get_by_role("columnheader", name="In collectives")).to_be_visible()
     rows = table.get_by_role("row").filter(has_text="node-0")
     expect(table.get_by_role("columnheader")).to_have_text(
-        ["Rank", "Node", "Works", "data", "forward", "backward", "optimizer", "In collectives"]
+        ["Rank", "Node", "Works", "In collectives", "data", "forward", "backward", "optimizer"]
     )  # nothing of a step is outside of its sections, and all_reduce only waits
-    expect(rows.first.get_by_role("cell").last).to_have_text(thin("40 ms"))
+    expect(rows.first.get_by_role("cell").nth(2)).to_have_text(thin("40 ms"))
     expect(rows.nth(1).get_by_role("cell").nth(1)).to_have_text(re.compile(r"^3\d\d\u202fms$"))
-    expect(rows.nth(1).get_by_role("cell").last).to_have_text(re.compile(r"^\d+\u202fms \+\d+\u202fms$"))
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text(re.compile(r"^\d+\u202fms \+\d+\u202fms$"))
 
 
 def test_a_sentence_states_who_waits_for_whom_and_steps_without_it_are_marked(
@@ -186,8 +187,9 @@ def test_a_sentence_states_who_waits_for_whom_and_steps_without_it_are_marked(
 ) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     sentence = page.locator(".timeline .finding")
-    expect(sentence).to_contain_text(re.compile(r"^In these steps rank 5 works \d+.ms; the other 7 work \d+.ms"))
+    expect(sentence).to_contain_text(re.compile(r"^In these 3 steps rank 5 works \d+.ms; the other 7 work \d+.ms"))
     expect(sentence).to_contain_text(re.compile(r" and wait 1\d\d.ms for it\. It takes longer in data"))
+    expect(sentence.locator("small")).to_contain_text(re.compile(r"^Measured on 8 of \d+ ranks in sampled steps; "))
     steps = page.locator(".lanes .step")
     page.get_by_label("Only steps with known waiting (3)").uncheck()
     expect(steps.first).to_contain_text("waiting not measured in this step")
@@ -196,7 +198,7 @@ def test_a_sentence_states_who_waits_for_whom_and_steps_without_it_are_marked(
     expect(page.locator(".lanes .blamed")).to_have_text(re.compile(r"^\s*slow\s*5\s*node-0$"))
     page.get_by_role("button", name="Earlier").click()
     page.get_by_role("combobox", name="Steps").select_option("1")
-    expect(sentence).to_contain_text("how long ranks wait for others was not measured")
+    expect(sentence).to_contain_text(re.compile("^In this step .*how long ranks wait for others was not measured"))
 
 
 def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor_url: str, slow: Script) -> None:
@@ -207,7 +209,7 @@ def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor
     page.get_by_role("combobox", name="Steps").select_option("1")
     expect(page.get_by_role("application", name="8 ranks, steps 1170")).to_be_visible()
     expect(page.get_by_text("Waiting for others is not drawn in these steps: it is measured in")).to_be_visible()
-    expect(page.locator(".key .waiting")).to_have_count(0)
+    expect(page.locator(".key")).not_to_contain_text("transfer")
     table = page.get_by_role("region", name="Time per step by section")
     expect(table.get_by_role("columnheader", name="In collectives")).to_have_count(0)
 
@@ -215,8 +217,9 @@ def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor
 def test_a_job_without_spans_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
     slow.spans = False
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
-    expect(page.locator(".absent")).to_contain_text("no rank has sent their sections")
-    expect(page.locator(".absent")).to_contain_text("RANKWATCH_SPAN_STRIDE is not 0")
+    expect(page.locator(".absent")).to_contain_text("Ranks report steps, but the sections of none.")
+    expect(page.locator(".absent").get_by_role("listitem")).to_have_text("Is RANKWATCH_SPAN_STRIDE set to 0?")
+    expect(page.locator(".timeline").get_by_role("button")).to_have_count(0)  # there is nothing to move
     expect(page.get_by_role("link", name="How steps and sections get into a script")).to_be_visible()
 
 
@@ -234,9 +237,9 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     )
     expect(sentence).to_contain_text(re.compile(r"explain .+ of the .+ that the others wait for it\."))
     expect(sentence.locator("small")).to_contain_text("gemm kernel takes 1.12 times the median of all ranks: ")
-    expect(sentence.locator("small")).to_contain_text("on node-0, since ")
+    expect(sentence.locator("small")).to_contain_text("on node-0, seen from the report of ")
     expect(sentence.locator("small")).to_contain_text("It is the slowest in all 4 kernels below")
-    expect(page.locator("td.uneven", has_text="0.87")).to_have_count(4)
+    expect(page.locator("td.uneven")).to_have_count(4)
     rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
     expect(rows).to_have_count(4)
     first = rows.first
@@ -249,11 +252,12 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     expect(rows.nth(1).locator("polyline.of-slowest")).to_have_count(1)
     expect(rows.nth(1).locator("polyline.of-others")).to_have_count(1)
     expect(rows.nth(1)).to_contain_text(re.compile(r"39\.0.%52\.0.% of kernel time"))
-    expect(rows.nth(1)).to_contain_text("1.12× the mediansince ")
+    expect(rows.nth(1)).to_contain_text("1.12× the median")
     expect(page.locator("#kernels")).to_contain_text(re.compile(r"Timed by CUPTI on 16 ranks; reported 4\d.s ago"))
     expect(rows.nth(2)).to_contain_text(re.compile(r"9\d(\.\d)?\u202fµs"))
     expect(page.get_by_text("begin anew when it restarts")).to_contain_text("28 further kernels")
-    first.get_by_role("link", name="5", exact=True).click()
+    expect(rows.nth(1).locator("td.uneven")).not_to_contain_text("seen from")  # it stands above
+    page.get_by_role("columnheader", name="Rank 5").get_by_role("link").click()
     page.wait_for_url("**/#/jobs/j?rank=5")
 
 
@@ -272,7 +276,7 @@ def test_the_whole_name_of_a_kernel_is_copied(page: Page, monitor_url: str, slow
 def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 16)
     page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
-    expect(page.get_by_text("Over the median of all ranks, no kernel takes longer than it did before.")).to_be_visible()
+    expect(page.get_by_text("No kernel takes longer than before")).to_be_visible()
     expect(page.locator(".slower")).to_have_count(0)
 
 
@@ -294,7 +298,7 @@ def test_the_charts_state_what_changed_and_since_when(page: Page, monitor_url: s
     key = page.locator(".charts section").first.locator(".key")
     for part in ("communication", "data", "host", "compute", "slowest rank", "step, median rank"):
         expect(key).to_contain_text(part)
-    expect(key).to_contain_text(thin("data 410 ms"))
+    expect(key).to_contain_text(re.compile(r"^newest window.*data 410.ms"))
     chart.focus()
     page.keyboard.press("Home")
     expect(key).to_contain_text(thin("data 40 ms"))
@@ -492,7 +496,7 @@ def test_there_is_nothing_to_order_of_a_job_that_has_ended(page: Page, monitor_u
 
 def test_the_grid_is_grouped_by_stage_and_coloured_by_temperature(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
-    page.get_by_role("radio", name="Pipeline rank").check()
+    page.get_by_role("radio", name="Pipeline stage").check()
     expect(page.get_by_role("heading", name="Ranks now 16 in 4 pipeline groups")).to_be_visible()
     page.get_by_role("radio", name="Temperature").check()
     legend = page.get_by_role("group", name=re.compile("^Temperature of the device")).get_by_role("button")

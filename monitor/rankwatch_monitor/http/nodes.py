@@ -49,7 +49,7 @@ def node_routes(monitor: Monitor) -> APIRouter:
         job, now = monitor.job(job_id), monitor.clock.now()
         found = group_view.group(job, dimension, number, now, monitor.host_activity)
         if found is None:
-            raise HTTPException(404, f"no rank of job {job_id!r} is at {dimension} rank {number}")
+            raise HTTPException(404, f"no rank of job {job_id!r} is at {node_view.group_name(dimension, number)}")
         return found
 
     return routes

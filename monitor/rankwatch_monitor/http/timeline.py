@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from rankwatch.contract.policy import Ranks, parse_ranks
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views.no_sections import no_sections
 from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
 from rankwatch_monitor.service import span_store, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
@@ -47,6 +48,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
             "sampled": sampled,
             "profiled": kept.profiled(chosen),
             "no_waits": _why_no_waits(job, chosen),
+            "no_sections": [] if sampled else no_sections(job, len(kept.ranks)),
             "sections": kept.sections,
             "ranks_known": len(kept.ranks),
             "ranks": [

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
@@ -83,8 +84,15 @@ class _Last:
 class Publishing:
     """All publishers of a monitor, and when each job was last published."""
 
-    def __init__(self, publishers: Sequence[Publisher], watchers: Sequence[Watcher] = ()) -> None:
+    def __init__(
+        self,
+        publishers: Sequence[Publisher],
+        watchers: Sequence[Watcher] = (),
+        activity: HostActivity | None = None,
+    ) -> None:
+        """``activity``: from which hosts all jobs of the monitor are heard."""
         self.publishers, self.watchers = tuple(publishers), tuple(watchers)
+        self._activity = activity
         self.errors = 0
         self._last: WeakKeyDictionary[Job, _Last] = WeakKeyDictionary()
 
@@ -155,7 +163,7 @@ class Publishing:
     def _publish(self, job: Job, now: float, key: Hashable) -> None:
         self._last[job] = _Last(key, now, now)
         try:
-            taken = snapshot(job, now)
+            taken = snapshot(job, now, self._activity)
         except Exception:  # noqa: BLE001 - the boundary to publishers; logged by _failed
             self._failed(f"job {job.id} cannot be published")
             return

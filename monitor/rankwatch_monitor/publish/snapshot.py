@@ -21,6 +21,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import headline, job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
 KEPT: Final = 50
@@ -99,12 +100,12 @@ class Snapshot:
         return sum(s["ended"] is None for s in self.stragglers)
 
 
-def snapshot(job: Job, now: float) -> Snapshot:
-    """The job as publishers show it at ``now`` (unix seconds)."""
+def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snapshot:
+    """The job as publishers show it at ``now`` (unix seconds); ``activity``: from which hosts all jobs are heard."""
     state, reason = job_view.job_state(job, now)
     performance, found = job.performance, finding(job, now)
     scores = performance.scores
-    summary = job_view.summary(job, now)
+    summary = job_view.summary(job, now, activity)
     return Snapshot(
         at=now,
         job_id=job.id,

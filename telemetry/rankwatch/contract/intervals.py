@@ -7,6 +7,8 @@ from typing import Final
 
 EXPORT_SECONDS: Final = 1.0
 """Seconds between two reports of a rank; an exceeded limit is reported at once."""
+SPAN_STRIDE: Final = 10
+"""The sections of every so many steps are sent as spans, unless a rank's settings differ."""
 MAX_REQUEST_RATE: Final = 4_096
 """Requests per second of all ranks of a job to one monitor."""
 MAX_REPORT_RATE: Final = 20_000

@@ -84,6 +84,8 @@ LATENESS: Final = 0.1
 NAMED_HOSTS: Final = 5
 
 NOTHING: Final = "Nothing changed"
+ON_RANK: Final = " on rank "
+"""In the name of a section that takes longer on one rank."""
 NO_RANKS: Final[Mapping[int, float]] = {}
 
 TWICE: Final = 1.5
@@ -272,12 +274,22 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     parts, found, correlated = part_changes(sides), contributors(sides), correlated_changes(sides)
     cause, words = _cause(parts, found)
     # That the rank which the others wait for is the slowest is the same fact again.
-    news = [each for each in correlated if each.kind != "slowest" or "waiting for" not in words]
+    waits = "waiting for" in words
+    news = [each for each in correlated if each.kind != "slowest" or not waits]
     at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
     head = f"{_change_words(after / before)} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
     shown = attributed(found, parts, cause)
+    if waits:
+        shown = tuple(map(_with_waiting, shown))
     return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated)
+
+
+def _with_waiting(each: Contributor) -> Contributor:
+    """A section of the median rank that no part but the waiting accounts for, with the words that ranks wait in it."""
+    if each.kind != "section" or each.share or each.part or ON_RANK in each.name:
+        return each
+    return each._replace(sentence=each.sentence.replace(" (", ", in which the others wait (", 1))
 
 
 def _change_words(factor: float) -> str:
@@ -416,9 +428,8 @@ def contributors(sides: Sides) -> tuple[Contributor, ...]:
     ]
     found += [*_waited_for_ranks(sides, whole), *_cpu_contributors(sides, whole)]
     named = [each for each in found if each.share >= LEAST_SHARE]
-    one_rank = " on rank "
     return tuple(
-        sorted(named, key=lambda c: -c.share * (ON_ONE_RANK_FIRST if one_rank in c.name else 1.0))[:MOST_CONTRIBUTORS]
+        sorted(named, key=lambda c: -c.share * (ON_ONE_RANK_FIRST if ON_RANK in c.name else 1.0))[:MOST_CONTRIBUTORS]
     )
 
 
@@ -461,7 +472,7 @@ def _on_one_rank(sides: Sides, name: str, whole: float, median_share: float) -> 
     if weight[rank] < MOSTLY * sum(weight.values()):
         return None
     share = (level[1] - level[0]) / whole
-    return _contributor("section", f"{name} on rank {rank}", level, share, f"section '{name}' on rank {rank}", "")
+    return _contributor("section", f"{name}{ON_RANK}{rank}", level, share, f"section '{name}' on rank {rank}", "")
 
 
 def _kernel_contributors(sides: Sides, whole: float) -> list[Contributor]:

@@ -43,6 +43,11 @@ DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
 
+def group_name(dimension: str, number: int) -> str:
+    """``tensor rank 5``, ``pipeline stage 1``."""
+    return f"{dimension} {'stage' if dimension == 'pipeline' else 'rank'} {number}"
+
+
 class RunningJob(NamedTuple):
     """The ranks of a job that is not over, at one moment."""
 

@@ -20,6 +20,8 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import headline, job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
 SHOWN: Final = 16
 """Culprits, and stragglers, named in one notice; further ones are counted."""
@@ -78,20 +80,30 @@ def announced_so_far(job: Job, now: float) -> Announced:
     return announced
 
 
-def new_notices(job: Job, announced: Announced, now: float) -> list[Notice]:
-    """The changes of a job since ``announced``, which is updated to ``now`` (unix seconds)."""
-    return [*_incidents(job, announced, now), *_stragglers(job, announced, now), *_state(job, announced, now)]
+def new_notices(job: Job, announced: Announced, now: float, activity: HostActivity | None = None) -> list[Notice]:
+    """The changes of a job since ``announced``, which is updated to ``now`` (unix seconds).
+
+    Args:
+        job: the job.
+        announced: what was announced about it.
+        now: unix seconds.
+        activity: from which hosts all jobs are heard; None: not known, and a host that is quiet may be down.
+    """
+    return [*_incidents(job, announced, now, activity), *_stragglers(job, announced, now), *_state(job, announced, now)]
 
 
 # Incidents ------------------------------------------------------------------------------------------------------------
 
 
-def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
+def _incidents(job: Job, announced: Announced, now: float, activity: HostActivity | None) -> Iterator[Notice]:
     for incident in job.incidents:
         # Suspicions are not announced, nor a reason that the stacks may correct in a moment.
         if (incident.confirmed or incident.held) and not incident.provisional and incident.id not in announced.opened:
             announced.opened.add(incident.id)
-            yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident), incident=_shown(incident))
+            quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
+            up = quiet if quiet is not None and quiet.other_jobs else None
+            shown = _shown(incident) | ({} if up is None else _of_host(up, headline.next_action(incident)))
+            yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:
             announced.closed.add(incident.id)
             if incident.id in announced.opened:
@@ -104,11 +116,19 @@ def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
         announced.closed &= kept
 
 
-def _opened(incident: Incident) -> str:
+def _opened(incident: Incident, up: QuietHost | None) -> str:
+    """``up``: a host of which this job is not heard, and others are."""
+    what = incident.reason if up is None else f"{incident.reason} {up.headline}."
     if incident.held:
-        return incident.reason
+        return what
     why = f"; {incident.action_reason}" if incident.action_reason else ""
-    return f"{incident.reason} Action: {incident.action.replace('_', ' ')}{why}."
+    return f"{what} Action: {incident.action.replace('_', ' ')}{why}."
+
+
+def _of_host(up: QuietHost, found: headline.NextAction) -> dict[str, Any]:
+    """What the record of an incident cannot have: a host that it takes for silent is up, so look at the processes."""
+    action = found._replace(action=None, also=(), text=f"{up.step}.", command=up.command)
+    return {"headline": up.headline, "title": up.headline, "next_action": action.to_json()}
 
 
 def _closed(incident: Incident, cost: float | None) -> str:

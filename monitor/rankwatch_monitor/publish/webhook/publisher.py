@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.http_post import Answer, Target, checked, fingerprint, shown
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
@@ -87,6 +88,7 @@ class Webhooks:
         self.errors = 0
         self._jobs, self._clock, self._outbox, self._events = jobs, clock, outbox, frozenset(events)
         self._secret, self._external_url = secret, external_url
+        self._activity = HostActivity(jobs)
         self._announced: WeakKeyDictionary[Job, Announced] = WeakKeyDictionary()
         self._looked: WeakKeyDictionary[Job, float] = WeakKeyDictionary()
         for job in jobs.values():
@@ -160,7 +162,7 @@ class Webhooks:
 
     def _new_rows(self, job: Job, now: float) -> list[Kept]:
         try:
-            found = new_notices(job, self._announced.setdefault(job, Announced()), now)
+            found = new_notices(job, self._announced.setdefault(job, Announced()), now, self._activity)
         except Exception:
             self.errors += 1
             if self.errors == 1:

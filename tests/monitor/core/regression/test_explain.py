@@ -217,6 +217,18 @@ def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -
     assert {each.name for each in found.contributors} == {"load_batch on rank 3", "backward"}
 
 
+def test_a_section_in_which_the_others_wait_is_called_so_and_that_of_the_slow_rank_is_not() -> None:
+    found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}))
+    words = {each.name: each.sentence for each in found.contributors if each.kind == "section"}
+    assert words["backward"].startswith("section 'backward', in which the others wait (")
+    assert words["load_batch on rank 3"].startswith("section 'load_batch' on rank 3 (")
+
+
+def test_its_twin_a_section_that_is_slow_on_all_ranks_waits_for_none() -> None:
+    found = judged(lambda steps: setattr(steps, "compute", 0.9))
+    assert not any("others wait" in each.sentence for each in found.contributors)
+
+
 def test_nothing_is_claimed_that_explains_less_than_half() -> None:
     def slow(steps: Steps) -> None:
         steps.data, steps.host, steps.compute = 0.14, 0.13, 0.41

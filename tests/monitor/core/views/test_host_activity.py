@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
 from rankwatch_monitor.core.views.node_view import one_node
 from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.publish.snapshot import snapshot
+from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
 
 def silent(seconds: int = 25) -> Scene:
@@ -51,6 +53,26 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     [launcher] = [node for node in scene.job.nodes.values() if node.registration.host == "host-1"]
     pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
     assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
+
+
+def test_publishers_know_the_other_jobs_too() -> None:
+    scene = silent(70)
+    activity = HostActivity(beside(scene, 2))
+    assert snapshot(scene.job, scene.now, activity).headline.startswith("Node host-1 is up (2 other jobs report)")
+    [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, activity)
+    assert " Node host-1 is up (2 other jobs report); this job is silent there since " in opened.body["text"]
+    incident = opened.body["incident"]
+    assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
+    assert incident["next_action"]["action"] is None
+    assert incident["next_action"]["text"] == "Node host-1 is up: look at this job's launcher and ranks there."
+    assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
+
+
+def test_its_twin_a_host_of_which_no_job_is_heard_may_be_down() -> None:
+    scene = silent(70)
+    [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, HostActivity({"silent": scene.job}))
+    assert " is up" not in opened.body["text"]
+    assert opened.body["incident"]["next_action"]["action"] == "restart_excluding_node"
 
 
 def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, hostsThen, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -172,4 +172,12 @@ test("why something was done about an incident that is over", () => {
   assert.equal(inPast("the policy is to restart"), "the policy was to restart");
   assert.equal(inPast("the policy only records"), "the policy only recorded");
   assert.equal(inPast("observe-only is on, no launcher runs this-is-it"), "observe-only was on, no launcher ran this-is-it");
+});
+
+test("the nodes of the ranks of a past incident are those of now, unless a culprit has moved", () => {
+  const now = ["a", "a", "b", "b"];
+  const culprit = (host: string) => [{ rank: 1, host, state: "hung", kind: "behind" }] as ReturnType<typeof ranksThen>["culprits"];
+  assert.deepEqual(hostsThen([0, 2, 3], culprit("a"), (rank) => now[rank]), ["a", "b"]);
+  assert.deepEqual(hostsThen([0, 2, 3], culprit("spare"), (rank) => now[rank]), []);
+  assert.deepEqual(hostsThen([0, 7], culprit("a"), (rank) => now[rank]), [], "a rank that is no more");
 });

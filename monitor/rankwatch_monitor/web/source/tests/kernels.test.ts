@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
@@ -13,18 +14,19 @@ const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
 
 test("a sparkline reaches from 0 to some room above the largest value, with gaps, and the moment of the change", () => {
   const { median, slowest, changed } = spark(KERNEL, POINTS, 100, 30);
-  assert.deepEqual([median, slowest], [["50.0,14.0 100.0,6.0"], []]);
+  assert.deepEqual([median, slowest], [["50.0,14.0 100.0,14.0 100.0,6.0"], []]);
   assert.equal(changed, 50);
 });
 
 test("the slowest rank's line is its own since it is the slowest, and another's before", () => {
   const kernel = { ...KERNEL, trend: [0.002, 0.002, 0.002, 0.002], median: 0.002, slowest: 0.004, slowest_trend: [0.002, 0.0022, 0.004, 0.004], slowest_ranks: [0, 0, 1, 1], uneven_since: POINTS[2]! };
   const { median, slowest, others, ends, uneven } = spark(kernel, POINTS, 100, 30);
-  assert.deepEqual(median, ["0.0,18.0 25.0,18.0 50.0,18.0 100.0,18.0"]);
-  assert.deepEqual(slowest, ["50.0,6.0 100.0,6.0"]);
-  assert.deepEqual(others, ["0.0,18.0 25.0,16.8 50.0,6.0"], "up to where the present one begins");
+  assert.deepEqual(median, ["0.0,18.0 25.0,18.0 25.0,18.0 50.0,18.0 50.0,18.0 100.0,18.0 100.0,18.0"]);
+  assert.deepEqual(slowest, ["50.0,16.8 50.0,6.0 100.0,6.0 100.0,6.0"], "it rises in its own line, at the report in which it is seen");
+  assert.deepEqual(others, ["0.0,18.0 25.0,18.0 25.0,16.8 50.0,16.8"], "level up to there");
+  assert.deepEqual(spark({ ...kernel, slowest_ranks: [0, 1, 1, 1] }, POINTS, 100, 30).slowest, ["25.0,18.0 25.0,16.8 50.0,16.8 50.0,6.0 100.0,6.0 100.0,6.0"], "as it does where it was the slowest before by chance");
   assert.deepEqual([ends.median.toFixed(2), ends.slowest.toFixed(2), uneven], ["0.60", "0.20", 50]);
-  assert.match(trendWords(kernel, NOW), /; rank 1 1\.11× the median since /);
+  assert.match(trendWords(kernel, NOW), /; rank 1 1\.11× the median, seen from the report of /);
 });
 
 test("a kernel that is not slower has no moment, and a single point no line", () => {
@@ -75,6 +77,25 @@ test("names are shown without their shapes, of kernels and of operators", () => 
   assert.deepEqual(nameAndShape(KERNEL.name), ["gemm<float>", "<<<96,1,1 256,1,1>>>"]);
   assert.deepEqual(nameAndShape("aten::addmm[64,32x64]"), ["aten::addmm", "[64,32x64]"]);
   assert.deepEqual(nameAndShape("memset"), ["memset", ""]);
+});
+
+test("one sentence where nothing is wrong with the kernels, none where something is", () => {
+  const even = { ...KERNEL, ranks: 8, relative: 0.98, slower_since: null };
+  const slow = { rank: 3, cause: "data" };
+  assert.equal(calmWords([even], slow), "The kernels of rank 3 are as fast as those of its peers: the cause is its input.");
+  assert.match(calmWords([{ ...even, slower_since: NOW }], { ...slow, cause: "unexplained" }), /: the cause is elsewhere\.$/);
+  assert.equal(calmWords([even], null), "No kernel takes longer than before, and no rank is much slower in one than the others.");
+  assert.equal(calmWords([{ ...even, ranks: 1, relative: null }], null), "No kernel takes longer than before.");
+  const uneven = { ...even, relative: 0.5, slowest_rank: 3 };
+  assert.deepEqual([calmWords([uneven], slow), calmWords([{ ...even, slower_since: NOW }], null)], ["", ""]);
+  assert.match(calmWords([{ ...uneven, slowest_rank: 5 }], slow), /^The kernels of rank 3 are as fast/, "another rank is slow in them");
+});
+
+test("a rank that is the slowest in all kernels from one report on stands once", () => {
+  const of = (facts: Partial<Kernel>) => ({ ...KERNEL, ranks: 8, relative: 0.68, slowest_rank: 3, uneven_since: NOW, ...facts });
+  assert.equal(slowestInAll([of({}), of({})])?.slowest_rank, 3);
+  for (const other of [{ slowest_rank: 4 }, { relative: 0.95 }, { uneven_since: NOW - 15 }]) assert.equal(slowestInAll([of({}), of(other)]), null);
+  assert.deepEqual([slowestInAll([of({})]), slowestInAll([])], [null, null]);
 });
 
 test("medians that are as they were have not changed", () => {

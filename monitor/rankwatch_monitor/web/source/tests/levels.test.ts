@@ -57,7 +57,7 @@ test("ages of heartbeats and temperatures have levels too", () => {
 test("ranks are grouped by their coordinate, in its order, ranks without one last", () => {
   const groups = byCoordinate(5, "pipeline", Uint16Array.of(1, 0, 1, 0xffff));
   assert.deepEqual(groups, [
-    { host: "pipeline 0", ranks: [1] }, { host: "pipeline 1", ranks: [0, 2] }, { host: "no pipeline rank", ranks: [3, 4] },
+    { host: "pipeline stage 0", ranks: [1] }, { host: "pipeline stage 1", ranks: [0, 2] }, { host: "no pipeline stage", ranks: [3, 4] },
   ]);
 });
 

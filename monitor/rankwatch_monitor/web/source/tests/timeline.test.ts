@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { SectionTimeline } from "../src/api/types";
-import { absence, beside, inSections, lanes, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
+import type { RankStep, SectionTimeline } from "../src/api/types";
+import { absence, beside, divided, inSections, lanes, leastWaited, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
-  attempt: 1, sampled: [10, 20], profiled: [10], no_waits: "", sections: ["data", "step", "forward"], ranks_known: 2,
+  attempt: 1, sampled: [10, 20], profiled: [10], no_waits: "", no_sections: [], sections: ["data", "step", "forward"], ranks_known: 2,
   ranks: [
     { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, seconds: 0.5, waits: iteration === 10 ? [[0.25, 0.1], [0.45, 0.1]] : null, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
     { rank: 5, host: "b", steps: [{ iteration: 10, seconds: 1, waits: [], spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
@@ -146,14 +146,22 @@ test("nothing at all has no lanes that fail", () => {
   assert.deepEqual([none.columns, none.spans, none.missing], [[], [], []]);
 });
 
-test("an empty timeline states why, and what to do", () => {
-  const none = { sampled: [], no_waits: "it is not profiled", ranks_known: 0 };
-  const job = { ended_at: null, instrumented: true, iteration: 40 };
-  assert.match(absence(none, false, job).why, /^Steps have completed, and no rank has sent their sections\./);
-  assert.match(absence(none, false, { ...job, iteration: null }).why, /no rank has completed a step yet/);
-  assert.match(absence(none, false, { ...job, instrumented: false }).why, /rankwatch\.init\(\)/);
-  assert.equal(absence(none, false, job).ways.length, 3);
-  assert.deepEqual([absence(none, false, { ...job, ended_at: 5 }).ways, absence({ ...none, ranks_known: 1 }, false, job).ways], [[], []]);
-  assert.match(absence({ ...none, ranks_known: 1 }, false, job).why, /1 other has\. Choose other ranks/);
-  assert.equal(absence({ ...none, sampled: [10] }, true, job).why, "No step with known waiting is kept: it is not profiled.");
+test("an empty timeline states the monitor's reason; without measured steps, why there are none", () => {
+  const none = { sampled: [], no_waits: "it is not profiled", no_sections: ["No rank has completed a step yet.", "Does the loop enter it?"] };
+  assert.deepEqual(absence(none, false), none.no_sections);
+  assert.deepEqual(absence({ ...none, sampled: [10] }, true), ["No step with known waiting is kept: it is not profiled."]);
+});
+
+test("the transfer takes as long as on the rank that waits least, at the end of each stretch; the rest is waiting", () => {
+  const step = (waits: [number, number][] | null) => [{ iteration: 10, seconds: 1, waits, spans: [[0, 0, 0, 1]] }] as RankStep[];
+  const ranks = [{ rank: 0, host: "", steps: step([[0.8, 0.1]]) }, { rank: 1, host: "", steps: step([[0.2, 0.1], [0.6, 0.3]]) }];
+  const both = { ...TIMELINE, sections: ["step"], ranks };
+  assert.equal(leastWaited(both, 10).toFixed(6), "0.100000");
+  const [waiting, transfer] = divided(ranks[1]!.steps[0]!.waits!, 0.1);
+  assert.deepEqual(waiting.map((each) => each.map((value) => value.toFixed(3))), [["0.200", "0.075"], ["0.600", "0.225"]]);
+  assert.deepEqual(transfer.map((each) => each.map((value) => value.toFixed(3))), [["0.275", "0.025"], ["0.825", "0.075"]]);
+  const widths = (timeline: SectionTimeline, lane: number) => lanes(timeline, 1000).waits.filter((each) => each.lane === lane).map(({ transfer: is, width }) => [is, Math.round(width)]);
+  assert.deepEqual([widths(both, 0), widths(both, 1)], [[[true, 100]], [[false, 75], [false, 225], [true, 25], [true, 75]]]);
+  const alone = { ...both, ranks: [ranks[0]!, { ...ranks[1]!, steps: step(null) }] };
+  assert.deepEqual([leastWaited(alone, 10), widths(alone, 0)], [0, [[false, 100]]], "of one rank the transfer is not known");
 });

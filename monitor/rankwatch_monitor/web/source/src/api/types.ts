@@ -178,6 +178,8 @@ export interface Overall {
 export interface Performance {
   /** When the scores were made; null: there are none yet. */
   at: number | null;
+  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */
+  gpu_at: number | null;
   /** Reference that stragglers are detected against: "robust" or "fastest". */
   reference: string;
   processing_seconds: number | null;
@@ -464,6 +466,8 @@ export interface SectionTimeline {
   profiled: number[];
   /** Why it may be unknown. */
   no_waits: string;
+  /** Why there are no sections, then what to check; empty: there are. */
+  no_sections: string[];
   sections: string[];
   ranks_known: number;
   ranks: RankLane[];

@@ -22,7 +22,7 @@ export function checkpointFact({ checkpoint, iteration, ended_at: ended }: Known
   const unsaved = ended === null || step === null || iteration === null || iteration <= step ? "" : `; ${iteration - step === 1 ? `step ${count(iteration)}` : `steps ${count(step + 1)}–${count(iteration)}`} possibly unsaved`;
   return {
     value: ended === null ? ago(at, now) : `${wholeDuration(elapsed(at, ended))} before the end`,
-    ...(step === null ? {} : { note: `step ≥ ${count(step)}${unsaved}` }),
+    ...(step === null ? {} : { note: `step ${count(step)} or later${unsaved}` }),
   };
 }
 

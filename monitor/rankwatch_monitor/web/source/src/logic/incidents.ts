@@ -160,6 +160,12 @@ export function ranksThen({ affected, culprits }: Pick<Incident, "affected" | "c
   };
 }
 
+/** The hosts of ranks at an incident. Its record has those of its culprits; if they are still there, the others are too. Empty: not known. */
+export function hostsThen(ranks: readonly number[], culprits: RanksThen["culprits"], hostNow: (rank: number) => string | undefined): string[] {
+  const hosts = new Set(ranks.map((rank) => hostNow(rank) ?? ""));
+  return hosts.has("") || culprits.some(({ rank, host }) => host !== hostNow(rank)) ? [] : [...hosts];
+}
+
 const PAST: Record<string, string> = { is: "was", are: "were", has: "had", have: "had", records: "recorded", runs: "ran", waits: "waited", wait: "waited" };
 
 /** Why something was or was not done about an incident that is over: "the policy was to restart". */

@@ -31,21 +31,26 @@ export function spark(kernel: Kernel, points: readonly number[], width: number, 
   const moment = (at: number | null | undefined) => (at == null ? null : Math.max(0, Math.min(width, across(at))));
   const own = (i: number) => ranks[i] === kernel.slowest_rank;
   return {
-    median: stretches(trend, place),
-    slowest: stretches(uneven.map((value, i) => (own(i) ? value : null)), place),
-    // Up to the first point of the present one, so that the line goes on.
-    others: stretches(uneven.map((value, i) => (!own(i) || (i > 0 && !own(i - 1)) || (i + 1 < uneven.length && !own(i + 1)) ? value : null)), place),
+    median: steps(trend, place, () => true),
+    slowest: steps(uneven, place, own),
+    others: steps(uneven, place, (i) => !own(i)),
     ends: { median: 1 - kernel.median / top, slowest: 1 - kernel.slowest / top },
     changed: moment(slower_since),
     uneven: moment(uneven_since),
   };
 }
 
-/** The points of each stretch of two or more without a gap. */
-function stretches(values: readonly (number | null)[], place: (value: number, i: number) => string): string[] {
+/** A value holds until the next report, at which the line steps: one line for each stretch of wanted points without a gap. */
+function steps(values: readonly (number | null)[], place: (value: number, i: number) => string, wanted: (i: number) => boolean): string[] {
   const found: string[][] = [[]];
-  values.forEach((value, i) => (value === null ? found.push([]) : found.at(-1)!.push(place(value, i))));
-  return found.filter((stretch) => stretch.length > 1).map((stretch) => stretch.join(" "));
+  values.forEach((value, i) => {
+    const before = values[i - 1] ?? null;
+    const line = found.at(-1)!;
+    if (value !== null && before !== null && (wanted(i) || wanted(i - 1))) line.push(place(before, i));
+    if (value !== null && wanted(i)) line.push(place(value, i));
+    else found.push([]);
+  });
+  return found.filter((line) => line.length > 1).map((line) => line.join(" "));
 }
 
 /** The trend as text: "2 ms to 3.1 ms, 1.55 times as long since 14:03:20". */
@@ -55,8 +60,17 @@ export function trendWords(kernel: Kernel, now: number): string {
   const [least, most] = [fine(Math.min(...known)), fine(Math.max(...known))];
   const range = least === most ? `always ${least}` : `${least} to ${most}`;
   const slower = kernel.slower_since === null ? "" : `, ${times(kernel.change)} as long since ${clock(kernel.slower_since, now)}`;
-  const uneven = kernel.uneven_since == null ? "" : `; rank ${kernel.slowest_rank} ${times(ratioOfSlowest(kernel))} the median since ${clock(kernel.uneven_since, now)}`;
+  const uneven = kernel.uneven_since == null ? "" : `; rank ${kernel.slowest_rank} ${times(ratioOfSlowest(kernel))} the median, ${seenFrom(kernel.uneven_since, now)}`;
   return range + slower + uneven;
+}
+
+/** From when a rank is seen to be slow in a kernel: kernels are reported more seldom than windows of steps are closed. */
+export const seenFrom = (at: number, now: number): string => `seen from the report of ${clock(at, now)}`;
+
+/** The rank that is the slowest in all kernels, from the same report on, so that it stands once; null: there is none. */
+export function slowestInAll(kernels: readonly Kernel[]): Kernel | null {
+  const [first] = kernels;
+  return first && kernels.length > 1 && kernels.every((each) => isUneven(each) && each.slowest_rank === first.slowest_rank && each.uneven_since === first.uneven_since) ? first : null;
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */

@@ -1,8 +1,8 @@
 // What the section timeline shows, in a sentence: which rank works longest and how long the others wait for it.
 
-import type { RankStep, SectionTimeline } from "../api/types";
+import type { RankStep, SectionTimeline, Straggler } from "../api/types";
 import { measuredSteps, median, ownSeconds, waited, worked } from "./timeline";
-import { count, duration, listed, plural, runs } from "./text";
+import { count, duration, listed, ofStep, plural, runs } from "./text";
 
 /** Waiting below this share of a step is not worth a sentence. */
 const NOTABLE = 0.05;
@@ -14,6 +14,21 @@ const [NAMED, LEAST] = [2, 0.2];
 /** `blamed`: ranks that the monitor named; only for those the others are said to wait. */
 export function laneWords(timeline: SectionTimeline, blamed: readonly number[]): string {
   return absentWords(timeline) ?? waitWords(timeline, blamed) ?? sectionWords(timeline);
+}
+
+/** What the figures of that sentence are of, and the job's own figure beside them, which is of more ranks and steps; empty: they are of all ranks. */
+export function basisWords({ ranks }: SectionTimeline, size: number, slow: readonly Straggler[]): string {
+  if (ranks.every((lane) => measuredSteps(lane).length === 0)) return "";
+  const known = slow.find(({ rank, lateness }) => lateness !== null && ranks.some((lane) => lane.rank === rank));
+  const whole = known && `over whole windows the others wait ${ofStep(known.lateness)} of each step for rank ${known.rank}`;
+  if (ranks.length >= size) return whole ? `Measured in sampled steps; ${whole}.` : "";
+  return `Measured on ${count(ranks.length)} of ${count(size)} ranks${whole ? ` in sampled steps; on all ranks and ${whole}` : ""}.`;
+}
+
+/** "In this step", "In these 2 steps"; those in which waiting was measured, if `measured`. */
+function inSteps({ ranks }: SectionTimeline, measured: boolean): string {
+  const steps = new Set(ranks.flatMap((lane) => (measured ? measuredSteps(lane) : lane.steps).map((step) => step.iteration))).size;
+  return steps === 1 ? "In this step" : `In these ${count(steps)} steps`;
 }
 
 /** That a few ranks have no sections of the newest step. */
@@ -50,12 +65,12 @@ function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string
   if (waits < NOTABLE * (longest.work + longest.wait)) {
     const all = found.map((each) => each.work);
     const [low, high] = [duration(Math.min(...all)), duration(Math.max(...all))];
-    return `In these steps the ${count(found.length)} ranks work about equally long, ${low === high ? low : `${low} to ${high}`} of a step, and wait ${duration(most)} for each other at most.`;
+    return `${inSteps(timeline, true)} the ${count(found.length)} ranks work about equally long, ${low === high ? low : `${low} to ${high}`} of a step, and wait ${duration(most)} for each other at most.`;
   }
   const forIt = blamed.includes(longest.rank) || found.length === timeline.ranks_known;
   const rest = others.length === 1 ? `rank ${others[0]!.rank} works` : `the other ${count(others.length)} work`;
   const lag = causes(timeline, longest, others, waits);
-  return `In these steps rank ${longest.rank} works ${duration(longest.work)}; ${rest} ${duration(works)} and ${others.length === 1 ? "waits" : "wait"} ${duration(waits)} ${forIt ? "for it" : "longer than it"}.${lag}`;
+  return `${inSteps(timeline, true)} rank ${longest.rank} works ${duration(longest.work)}; ${rest} ${duration(works)} and ${others.length === 1 ? "waits" : "wait"} ${duration(waits)} ${forIt ? "for it" : "longer than it"}.${lag}`;
 }
 
 /** " It takes longer in backward (+40 ms) and forward (+20 ms)." */
@@ -69,7 +84,8 @@ function causes(timeline: SectionTimeline, slow: Measured, others: readonly Meas
 }
 
 /** The section that takes longest compared with the other ranks; where waiting was not measured. */
-function sectionWords({ ranks, sections }: SectionTimeline): string {
+function sectionWords(timeline: SectionTimeline): string {
+  const { ranks, sections } = timeline;
   const unmeasured = "how long ranks wait for others was not measured";
   const mean = (lane: SectionTimeline["ranks"][number], section: number) =>
     lane.steps.reduce((sum, step) => sum + step.spans.reduce((all, [each, , , seconds]) => all + (each === section ? seconds : 0), 0), 0) / Math.max(1, lane.steps.length);
@@ -80,6 +96,6 @@ function sectionWords({ ranks, sections }: SectionTimeline): string {
     const usual = median(values.filter((each) => each !== most).map((each) => each.seconds));
     return most.seconds - usual >= NOTABLE * step && most.seconds >= LONGER * usual ? [{ name, ...most, usual }] : [];
   }).sort((a, b) => b.seconds - b.usual - (a.seconds - a.usual))[0];
-  if (ranks.length < 2 || found === undefined) return `${ranks.length < 2 ? "One rank is shown" : "In these steps no section takes much longer on one of these ranks than on the others"}; ${unmeasured}.`;
-  return `In these steps rank ${found.rank} takes ${duration(found.seconds)} for ${found.name}, the others ${duration(found.usual)}; ${unmeasured}.`;
+  if (ranks.length < 2 || found === undefined) return `${ranks.length < 2 ? "One rank is shown" : `${inSteps(timeline, false)} no section takes much longer on one of these ranks than on the others`}; ${unmeasured}.`;
+  return `${inSteps(timeline, false)} rank ${found.rank} takes ${duration(found.seconds)} for ${found.name}, the others ${duration(found.usual)}; ${unmeasured}.`;
 }

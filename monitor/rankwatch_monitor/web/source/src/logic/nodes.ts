@@ -1,7 +1,7 @@
 // Ranks grouped by node, in the order of the nodes' first ranks, or by a parallel coordinate.
 
 import type { Dimension } from "../api/types";
-import { DIMENSIONS } from "./route";
+import { DIMENSIONS, groupName } from "./route";
 
 export interface NodeGroup {
   host: string;
@@ -28,7 +28,7 @@ export function byCoordinate(worldSize: number, dimension: string, coordinates: 
   for (let rank = 0; rank < worldSize; rank++) {
     const at = coordinates[rank] ?? NOWHERE;
     let group = groups.get(at);
-    if (!group) groups.set(at, (group = { host: at === NOWHERE ? `no ${dimension} rank` : `${dimension} ${at}`, ranks: [] }));
+    if (!group) groups.set(at, (group = { host: at === NOWHERE ? `no ${groupName(dimension)}` : groupName(dimension, at), ranks: [] }));
     group.ranks.push(rank);
   }
   return [...groups].sort(([a], [b]) => a - b).map(([, group]) => group);

@@ -11,6 +11,11 @@ export type Tab = (typeof TABS)[number];
 /** What the grid is grouped by: the nodes, or a coordinate of the parallel layout. */
 export type Grouping = "node" | Dimension;
 export const DIMENSIONS: readonly Dimension[] = ["data", "tensor", "pipeline", "expert"];
+/** The name of a group, or of all groups of a dimension: "pipeline stage 1", "tensor rank 5", "tensor rank". */
+export function groupName(dimension: string, number: number | "" = ""): string {
+  return `${dimension} ${dimension === "pipeline" ? "stage" : "rank"} ${number}`.trimEnd();
+}
+
 const GROUPINGS: readonly string[] = ["node", ...DIMENSIONS];
 
 /** The selection within a job; what an address does not name stays unchanged. */

@@ -1,7 +1,7 @@
 // Texts about performance: findings, costs, scores.
 
-import type { Finding, Performance, Straggler } from "../api/types";
-import { times } from "./kernels";
+import type { Finding, Kernel, Performance, Straggler } from "../api/types";
+import { isUneven, times } from "./kernels";
 import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
@@ -64,7 +64,7 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
 }
 
 /**
- * A slow rank's own time in a step, divided by the median of its peers': they wait for the rest of it. From the score where lateness is not known; null: neither is.
+ * How many times as long a step takes as it would if no rank waited for this one; where lateness is not known, how many times as long its kernels take. Null: neither is.
  */
 export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
   if (share !== null && share > 0 && share < 1) return 1 / (1 - share);
@@ -85,6 +85,16 @@ export function slowIn(cause: string): string {
 const CAUSES: Record<string, string> = {
   data: "input", host: "host-side work", compute: "computation", communication: "communication", unexplained: "unknown",
 };
+
+/** That nothing is wrong with the kernels, or none is why a rank is slow, in one sentence; empty: something is. */
+export function calmWords(kernels: readonly Kernel[], slow: Pick<Straggler, "rank" | "cause"> | null): string {
+  const compared = kernels.some(({ ranks }) => ranks > 1);
+  if (slow !== null && compared && slow.cause !== "compute" && !kernels.some((each) => isUneven(each) && each.slowest_rank === slow.rank)) {
+    return `The kernels of rank ${slow.rank} are as fast as those of its peers: the cause is ${slow.cause === "unexplained" ? "elsewhere" : `its ${slowIn(slow.cause)}`}.`;
+  }
+  if (kernels.some((each) => isUneven(each) || each.slower_since !== null)) return "";
+  return compared ? "No kernel takes longer than before, and no rank is much slower in one than the others." : "No kernel takes longer than before.";
+}
 
 /** A score has two decimals everywhere. */
 export function score(value: number | null | undefined): string {

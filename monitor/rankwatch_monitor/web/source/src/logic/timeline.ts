@@ -1,8 +1,8 @@
 // Layout of the section timeline: one lane per rank, one column per step, nested sections below each other; its zoom; and the time in
 // collectives.
 
-import type { JobSummary, RankLane, RankStep, SectionTimeline } from "../api/types";
-import { plural, runs } from "./text";
+import type { RankLane, RankStep, SectionTimeline } from "../api/types";
+import { runs } from "./text";
 
 /** CSS pixels. */
 export const ROW = 17;
@@ -18,26 +18,9 @@ const ROUNDING = 2e-6;
 /** Seconds that are shown as 0. */
 const NOTHING = 0.0005;
 
-/** Why there is nothing to draw, and what to do to have it. */
-export interface Absence {
-  why: string;
-  ways: string[];
-}
-
-/** `profiled`: only steps with known waiting were asked for. */
-export function absence(timeline: Pick<SectionTimeline, "sampled" | "no_waits" | "ranks_known">, profiled: boolean, job: Pick<JobSummary, "ended_at" | "instrumented" | "iteration"> | null): Absence {
-  if (profiled && timeline.sampled.length > 0) return { why: `No step with known waiting is kept: ${timeline.no_waits}.`, ways: [] };
-  if (timeline.ranks_known > 0) return { why: `These ranks have sent no sections; ${plural(timeline.ranks_known, "other has", "others have")}. Choose other ranks above.`, ways: [] };
-  if (job !== null && job.ended_at !== null) return { why: "No sections are kept of this job: they are in the memory of the monitor that watched it, and its record has none.", ways: [] };
-  const why = job?.instrumented === false ? "No rank has called rankwatch.init(), so no sections have arrived." : job?.iteration == null ? "No sections have arrived: no rank has completed a step yet." : "Steps have completed, and no rank has sent their sections.";
-  return {
-    why: `${why} A lane appears here for each rank once they do:`,
-    ways: [
-      "The training loop enters rankwatch.step() for each step, and sections such as data, forward and backward within it; rankwatch run --auto does that for common loops.",
-      "RANKWATCH_SPAN_STRIDE is not 0: every 10th step is sent by default.",
-      "What stands between ranks and monitor, such as a collector, passes traces (POST /v1/traces) too.",
-    ],
-  };
+/** Why there is nothing to draw, then what to check. `profiled`: only steps with known waiting were asked for. */
+export function absence({ sampled, no_waits, no_sections }: Pick<SectionTimeline, "sampled" | "no_waits" | "no_sections">, profiled: boolean): string[] {
+  return profiled && sampled.length > 0 ? [`No step with known waiting is kept: ${no_waits}.`] : no_sections;
 }
 
 export interface Placed {
@@ -68,12 +51,14 @@ export interface Column {
   measured: number;
 }
 
-/** A stretch in collectives, on the row of the innermost section that was open. */
+/** Waiting in collectives, or the transfer, on the row of the innermost section that was open. */
 export interface Wait {
   lane: number;
   x: number;
   y: number;
   width: number;
+  /** It is the transfer, not waiting for others. */
+  transfer: boolean;
 }
 
 export interface Lanes {
@@ -122,6 +107,7 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
       if (!spans) placed.missing.push({ lane, step });
       else if (waits === null && column.measured > 0) placed.unmeasured.push({ lane, step });
       const stretches = inSections(waits ?? [], spans ?? []);
+      const parted = divided(waits ?? [], leastWaited(timeline, column.iteration));
       for (const [section, depth, start, seconds] of spans ?? []) {
         const inside = stretches.filter(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING);
         placed.spans.push({
@@ -134,17 +120,34 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
           clear: inside.length === 0 || seconds <= 0 ? 1 : Math.max(0, (inside[0]![0] - start) / seconds),
         });
       }
-      for (const [from, to, depth] of stretches) {
-        // Outside of what a step consists of there is room on the row below the rule.
-        placed.waits.push({ lane, x: column.x + from * scale, y: top + down(first === RULE ? Math.max(1, depth) : depth), width: (to - from) * scale });
+      for (const transfer of [false, true]) {
+        for (const [from, to, depth] of inSections(parted[Number(transfer)]!, spans ?? [])) {
+          // Outside of what a step consists of there is room on the row below the rule.
+          placed.waits.push({ lane, x: column.x + from * scale, y: top + down(first === RULE ? Math.max(1, depth) : depth), width: (to - from) * scale, transfer });
+        }
       }
     });
   });
   return placed;
 }
 
+type Waits = NonNullable<RankStep["waits"]>;
+
+/** Seconds in collectives of the rank that waits least in a step, which is the transfer: it arrives last. 0: not known of two ranks. */
+export function leastWaited({ ranks }: SectionTimeline, iteration: number): number {
+  const known = ranks.flatMap((lane) => waited(stepOf(lane, iteration)) ?? []);
+  return known.length > 1 ? Math.min(...known) : 0;
+}
+
+/** Stretches in collectives as waiting for others and, at their ends, the transfer, which takes so many seconds in all. */
+export function divided(waits: Waits, transfer: number): [waiting: Waits, transfer: Waits] {
+  const whole = waits.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const share = whole > 0 ? Math.min(1, transfer / whole) : 0;
+  return [waits.map(([start, seconds]) => [start, seconds * (1 - share)]), waits.map(([start, seconds]) => [start + seconds * (1 - share), seconds * share])];
+}
+
 /** The waits in seconds from and to, cut where sections begin and end, with the depth of the innermost one: 0 outside of all. */
-export function inSections(waits: NonNullable<RankStep["waits"]>, spans: RankStep["spans"]): [from: number, to: number, depth: number][] {
+export function inSections(waits: Waits, spans: RankStep["spans"]): [from: number, to: number, depth: number][] {
   const edges = spans.flatMap(([, , start, seconds]) => [start, start + seconds]);
   return waits.flatMap(([start, seconds]) => {
     const cuts = [start, ...edges.filter((edge) => edge > start && edge < start + seconds).sort((a, b) => a - b), start + seconds];

@@ -74,7 +74,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small>
         </h2>
         {samples.value === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
-        {samples.value !== null && steps.time.length > 0 && <Plot name="Step time" {...steps} format={duration} height={HEIGHT} {...axis} />}
+        {samples.value !== null && steps.time.length > 0 && <Plot name="Step time" {...steps} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
         {why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
       </section>
       {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}

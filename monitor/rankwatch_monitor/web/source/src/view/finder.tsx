@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { find, type Found, type Places } from "../logic/finder";
-import { groupAddress, nodeAddress, rankAddress } from "../logic/route";
+import { groupAddress, groupName, nodeAddress, rankAddress } from "../logic/route";
 import { plural } from "../logic/text";
 import { only, selected } from "./selection";
 
@@ -47,5 +47,5 @@ function address(job: string, each: Found): string {
 function words(each: Found): string {
   if (each.kind === "rank") return `rank ${each.rank}${each.note && ` on ${each.note}`}`;
   if (each.kind === "state") return `${each.state}: ${plural(each.ranks, "rank")}`;
-  return `${each.kind === "node" ? `node ${each.host}` : `group ${each.dimension} ${each.number}`}: ${plural(each.ranks, "rank")}`;
+  return `${each.kind === "node" ? `node ${each.host}` : groupName(each.dimension, each.number)}: ${plural(each.ranks, "rank")}`;
 }

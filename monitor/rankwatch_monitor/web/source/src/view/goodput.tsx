@@ -12,13 +12,14 @@ import { Facts } from "./facts";
 
 const FEW = 12;
 
-export function GoodputSection({ job, goodput, incidents, spent }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[]; spent: Spent | null }) {
+/** `past`: above is an incident that is over. */
+export function GoodputSection({ job, goodput, incidents, spent, past }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[]; spent: Spent | null; past: boolean }) {
   if (goodput === null || spent === null) return null;
   const { apart } = spent;
   return (
     <section class="goodput">
       <h2>
-        Goodput <small>{COUNTED}</small>
+        Goodput <small>{past && "as of now; "}{COUNTED}</small>
       </h2>
       <Facts
         kind="facts"

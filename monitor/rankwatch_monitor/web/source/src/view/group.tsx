@@ -6,9 +6,9 @@ import { asOf, now, stale } from "../api/connection";
 import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
 import { labelOf, troubleAge } from "../logic/fleet";
-import { groupAddress, incidentAddress, jobAddress, rankAddress } from "../logic/route";
+import { groupAddress, groupName, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { asOfNow, isTrouble } from "../logic/severity";
-import { clock, count, duration, plural, runs, zoned } from "../logic/text";
+import { capital, clock, count, duration, plural, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
 import { JobMark, RankMark } from "./marks";
 import { NextAction } from "./nextlink";
@@ -25,16 +25,16 @@ const FOLDED = 4;
 export function GroupPage({ job, dimension, number }: { job: string; dimension: Dimension; number: number }) {
   const watch = useMemo(() => watchPlace<GroupDetail>(`/jobs/${encodeURIComponent(job)}/groups/${dimension}/${number}`), [job, dimension, number]);
   useEffect(() => () => watch.close(), [watch]);
-  useEffect(() => showInTab(null, `${dimension} ${number} of ${job}`), [job, dimension, number]);
+  useEffect(() => showInTab(null, `${groupName(dimension, number)} of ${job}`), [job, dimension, number]);
   const group = watch.answer.value;
   if (watch.unknown.value !== null) return <NoGroup job={job} dimension={dimension} number={number} detail={watch.unknown.value.message} />;
-  if (group === null) return <p class="loading">Loading group {dimension} {number}.</p>;
+  if (group === null) return <p class="loading">Loading {groupName(dimension, number)}.</p>;
   const { collectives, incident, label, standing, todo } = group;
   const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
   const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
     <article class="place group" data-role={standing.role} data-state={label.state} data-label={labelOf(label)}>
-      <h1>Ranks with {dimension} coordinate {number} of <a href={jobAddress(job)}>{group.name}{group.name !== job && <> <span class="code">{job}</span></>}</a></h1>
+      <h1>{capital(groupName(dimension, number))} of <a href={jobAddress(job)}>{group.name}{group.name !== job && <> <span class="code">{job}</span></>}</a></h1>
       <Neighbours group={group} />
       <p class="job-state">
         <JobMark state={label.state} label={labelOf(label)} />
@@ -43,7 +43,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(standing.text, asOf.value)}</p>
       <section class="todo" aria-label="Where to go">
         {standing.role === "waits" && standing.rank !== null && (
-          <p>It waits for <a href={rankAddress(job, standing.rank)}>rank {standing.rank}</a>{standing.number !== null && <> of <a href={groupAddress(job, dimension, standing.number)}>{dimension} {standing.number}</a></>}</p>
+          <p>It waits for <a href={rankAddress(job, standing.rank)}>rank {standing.rank}</a>{standing.number !== null && <> of <a href={groupAddress(job, dimension, standing.number)}>{groupName(dimension, standing.number)}</a></>}</p>
         )}
         {todo != null && <p><NextAction job={job} todo={todo} why={standing.text} /></p>}
         {incident && <p class="also"><a href={incidentAddress(job, incident.id)}>The incident</a>, with stacks and timeline</p>}
@@ -54,7 +54,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <Beside group={group} />
       <section>
         <h2>Ranks in detail <small>worst first</small></h2>
-        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${dimension} ${number}`} without="groups" above={standing.text} />
+        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${groupName(dimension, number)}`} without="groups" above={standing.text} />
         {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
       </section>
       <Collectives rows={collectives.rows} />
@@ -98,10 +98,10 @@ function NoGroup({ job, dimension, number, detail }: { job: string; dimension: D
   }, [job]);
   const shown = known.slice(0, LINKS);
   return (
-    <NoPlace title={`There is no group ${dimension} ${number}.`} detail={detail}>
+    <NoPlace title={`There is no ${groupName(dimension, number)}.`} detail={detail}>
       {shown.length > 0 && (
         <p>
-          Its groups: {shown.map(([name, each]) => <span key={`${name} ${each}`}><a href={groupAddress(job, name, each)}>{name} {each}</a> </span>)}
+          Its groups: {shown.map(([name, each]) => <span key={`${name} ${each}`}><a href={groupAddress(job, name, each)}>{groupName(name, each)}</a> </span>)}
           {known.length > shown.length && `and ${count(known.length - shown.length)} more`}
         </p>
       )}
@@ -121,7 +121,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
       <h2>
         Against the other groups{" "}
         <small>
-          by {dimension} rank, each with the state of its worst rank{worked && "; the bar is the own work of its slowest rank within a step, the rest is waiting"}
+          by {groupName(dimension)}, each with the state of its worst rank{worked && "; the bar is the own work of its slowest rank in its last profiled step, the rest is in collectives"}
           {beside.length < numbers.length && `; ${count(beside.length)} of ${count(numbers.length)}`}
         </small>
       </h2>
@@ -129,7 +129,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
         {apart.map((each) => (
           <li key={each.number} class={isTrouble(each.state) ? "troubled" : undefined} data-slow={each.slow > 0 || undefined}>
             <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
-              <RankMark state={each.slow > 0 && each.state === "running" ? "slow" : each.state} /> {dimension} {each.number} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
+              <RankMark state={each.slow > 0 && each.state === "running" ? "slow" : each.state} /> {groupName(dimension, each.number)} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
               {each.work !== null && each.step !== null && (
                 <span class="work"><i style={{ width: `${Math.min(100, (100 * each.work) / each.step)}%` }} /><small>works {duration(each.work)} of {duration(each.step)}</small></span>
               )}
@@ -137,7 +137,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
           </li>
         ))}
       </ul>
-      {apart !== beside && <p class="more"><RankMark state={same[0]!.state} /> {dimension} {runs(same.map((each) => each.number))}: {same[0]!.state}</p>}
+      {apart !== beside && <p class="more"><RankMark state={same[0]!.state} /> {same[0]!.state}: {groupName(dimension)} {same.map((each) => <a key={each.number} href={groupAddress(job, dimension, each.number)}>{each.number}</a>)}</p>}
     </section>
   );
 }
@@ -156,9 +156,9 @@ function Neighbours({ group: { job, dimension, number, numbers } }: { group: Gro
   return (
     <nav class="links" aria-label="Groups beside this one">
       {["Previous", "Next"].map((word, i) => beside[i] !== undefined && (
-        <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word} group: {dimension} {beside[i]}</a>
+        <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word}: {groupName(dimension, beside[i])}</a>
       ))}
-      <small>{numbers.length === 0 ? `Each rank has a ${dimension} rank of its own` : `${plural(numbers.length, "group")} by ${dimension} rank`}</small>
+      <small>{numbers.length === 0 ? `Each rank has a ${groupName(dimension)} of its own` : `${plural(numbers.length, "group")} by ${groupName(dimension)}`}</small>
     </nav>
   );
 }

@@ -16,7 +16,7 @@ import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
 import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, clock, count, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
+import { ago, capital, clock, count, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -82,10 +82,10 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
   const stragglers = performance !== null && !led && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
   // Without incidents it is a bar, which a column has room for.
-  const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} />;
+  const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state}>
-      <Head job={job} incident={incident} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
+      <Head job={job} incident={incident} past={past} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -116,7 +116,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="left">
             {renewing ? (
               <>
-                <RanksThen incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
                 <RateChart job={job} incidents={incidents} />
                 <details class="next-attempt">
                   <summary>No rank of attempt {job.attempt} has reported yet</summary>
@@ -126,7 +126,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               </>
             ) : past ? (
               <>
-                <RanksThen incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
                 <PastRateChart job={job} incident={incident} incidents={incidents} />
               </>
             ) : (
@@ -156,8 +156,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
 }
 
-/** `uncounted`: what goodput does not show of this job. */
-function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: Incident | null; ratio: number | null; uncounted: string }) {
+/** `past`: below is an incident that is over; `uncounted`: what goodput does not show of this job. */
+function Head({ job, incident, past, ratio, uncounted }: { job: JobSummary; incident: Incident | null; past: boolean; ratio: number | null; uncounted: string }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -170,7 +170,7 @@ function Head({ job, incident, ratio, uncounted }: { job: JobSummary; incident: 
         <JobMark state={job.state} label={labelOf(job)} />
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
-        {since !== undefined && <span class="tag">last known</span>}
+        {since !== undefined ? <span class="tag">last known</span> : past && !over && <span class="tag">as of now</span>}
         {job.observe_only && <span class="tag">observe only</span>}
         {!job.instrumented && job.state === "running" && <span class="tag">not instrumented</span>}
       </div>
@@ -214,7 +214,7 @@ function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, 
 
 /** How long nothing was received of a lost job: the only clock of its silence. */
 function silence({ last_heard: at, reason }: JobSummary): string {
-  if (at == null) return reason.charAt(0).toUpperCase() + reason.slice(1);
+  if (at == null) return capital(reason);
   return `Nothing was received from any rank or launcher for ${wholeDuration(asOf.value - at)}`;
 }
 

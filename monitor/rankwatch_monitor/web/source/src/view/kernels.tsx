@@ -5,9 +5,9 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, shareOfStep, slowerFirst, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
-import { score, slowIn } from "../logic/stragglers";
+import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
 import { copyText } from "./clipboard";
 import { NodeLink } from "./placelinks";
@@ -25,6 +25,8 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
   if (table === null) return <p class="note">Loading the kernels.</p>;
   const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
   const changed = table.kernels.some(hasChanged);
+  const calm = calmWords(table.kernels, slow);
+  const one = slowestInAll(table.kernels);
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
@@ -32,13 +34,9 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
       </h2>
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
-          {slow !== null && <Acquitted table={table} slow={slow} />}
+          {calm !== "" && <p class="finding"><b>{calm}</b></p>}
           <Uneven table={table} slow={slow} />
-          <p class="finding">
-            {slower.length === 0 ? "Over the median of all ranks, no kernel takes longer than it did before." : (
-              <><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b> on the median rank, shown first.</>
-            )}
-          </p>
+          {slower.length > 0 && <p class="finding"><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b> on the median rank, shown first.</p>}
           <ul class="key" aria-label="Lines of the trends">
             <li><i aria-hidden="true" class="of-median" />median of all ranks</li>
             <li><i aria-hidden="true" class="of-slowest" />slowest rank</li>
@@ -51,14 +49,13 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
                   <th scope="col">Kernel</th>
                   <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
                   <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
-                  <th scope="col">Slowest rank <small>its median</small></th>
+                  <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median</small></th>
                   <th scope="col">Since {clock(table.since, asOf.value)} <small>from 0, one call</small></th>
                   {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
-                  <th scope="col" class="number">Relative <small>fastest / slowest rank; 1 is alike</small></th>
                 </tr>
               </thead>
               <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} />)}
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} one={one !== null} />)}
               </tbody>
             </table>
           </div>
@@ -73,19 +70,11 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
   );
 }
 
-/** That the kernels are not why a rank is slow, where they are not. */
-function Acquitted({ table, slow }: { table: Table; slow: Straggler }) {
-  const timed = table.kernels.some(({ ranks }) => ranks > 1);
-  if (!timed || slow.cause === "compute" || slowRanksOf(table.kernels).some(({ rank }) => rank === slow.rank)) return null;
-  return <p class="finding"><b>The kernels of rank {slow.rank} are as fast as those of its peers: the cause is {slow.cause === "unexplained" ? "elsewhere" : `its ${slowIn(slow.cause)}`}.</b></p>;
-}
-
 const NAMED = 2;
 
 /** Which ranks are slow in the kernels, in sentences; the costliest first. */
 function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
   const found = slowRanksOf(table.kernels);
-  if (found.length === 0) return table.kernels.some(({ ranks }) => ranks > 1) ? <p class="finding">No rank is much slower than the others in these kernels.</p> : null;
   const since = (each: SlowRank) => each.worst.uneven_since;
   return (
     <>
@@ -96,7 +85,7 @@ function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
             {(lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null))}.
             <small>
               {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
-              {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, since ${clock(since(each)!, asOf.value)}`}.
+              {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, ${seenFrom(since(each)!, asOf.value)}`}.
               {" "}It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
             </small>
           </p>
@@ -107,7 +96,8 @@ function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
   );
 }
 
-function Row({ job, kernel, table, changed }: { job: string; kernel: Kernel; table: Table; changed: boolean }) {
+/** `one`: one rank is the slowest in all kernels, and stands above. */
+function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel; table: Table; changed: boolean; one: boolean }) {
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
@@ -120,15 +110,15 @@ function Row({ job, kernel, table, changed }: { job: string; kernel: Kernel; tab
         {ofStep !== null && <small>{percent(kernel.share)} of kernel time</small>}
       </td>
       <td class="number" data-label="One call"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
-      <td class={uneven ? "uneven" : undefined} data-label="Slowest rank">
-        {kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
+      <td class={uneven ? "uneven" : undefined} data-label={one ? `Rank ${kernel.slowest_rank}` : "Slowest rank"}>
+        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
           <>
             {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
             <NodeLink host={kernel.slowest_host} />
             <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median`}</small>
           </>
         )}
-        {uneven && kernel.uneven_since != null && <small>since {clock(kernel.uneven_since, asOf.value)}</small>}
+        {!one && uneven && kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}
       </td>
       <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
       {changed && (
@@ -137,7 +127,6 @@ function Row({ job, kernel, table, changed }: { job: string; kernel: Kernel; tab
           {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
         </td>
       )}
-      <td class={uneven ? "number uneven" : "number"} data-label="Relative">{score(kernel.relative)}</td>
     </tr>
   );
 }

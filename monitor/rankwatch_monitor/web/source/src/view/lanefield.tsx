@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { SectionTimeline } from "../api/types";
 import { readableOn } from "../logic/glyphs";
 import { beside, type Lanes, pannedView, ROW, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
-import { sectionTone } from "../logic/parts";
+import { PARTS, sectionTone } from "../logic/parts";
 import { count, duration, fine } from "../logic/text";
 import { colour, repaint } from "./theme";
 
@@ -165,9 +165,9 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, span.height - 1);
   }
   const waiting = placed.waits.filter((wait) => wait.x < across && wait.x + wait.width > 0);
-  for (const tone of [colour("lane-waiting"), stripes(context, colour("lane-waiting-stripe"), scale)]) {
-    context.fillStyle = tone;
-    for (const wait of waiting) context.fillRect(wait.x, wait.y, Math.max(1, wait.width), ROW - 1);
+  for (const { x, y, width, transfer } of waiting) {
+    context.fillStyle = colour(transfer ? PARTS.communication : PARTS.waiting);
+    context.fillRect(x, y, Math.max(1, width), ROW - 1);
   }
   for (const { section, x, y, width, height, waits, clear } of seen) {
     if (height < ROW) continue;
@@ -212,25 +212,7 @@ function round(least: number): number {
   return power * ([1, 2, 5, 10].find((each) => each * power >= least) ?? 10);
 }
 
-/** Diagonal stripes, which let the colour below show between them. */
-function stripes(context: CanvasRenderingContext2D, ink: string, scale: number): CanvasPattern | string {
-  const tile = document.createElement("canvas");
-  const size = (tile.width = tile.height = Math.round(6 * scale));
-  const pen = tile.getContext("2d")!;
-  pen.strokeStyle = ink;
-  pen.lineWidth = 1.4 * scale;
-  pen.beginPath();
-  for (const shift of [-size, 0, size]) {
-    pen.moveTo(shift - scale, size + scale);
-    pen.lineTo(shift + size + scale, -scale);
-  }
-  pen.stroke();
-  const pattern = context.createPattern(tile, "repeat");
-  pattern?.setTransform(new DOMMatrix().scale(1 / scale));
-  return pattern ?? ink;
-}
-
-/** Draw the text, shortened to the width; nothing if too little would remain. `ground`: behind it; stripes stay visible below. */
+/** Draw the text, shortened to the width; nothing if too little would remain. `ground`: behind it. */
 function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, width: number, ink: string, ground?: string): void {
   if (width < 2 * INSET + 8) return;
   const room = width - 2 * INSET;

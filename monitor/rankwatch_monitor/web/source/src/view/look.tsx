@@ -4,7 +4,8 @@ import type { Grid } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look } from "../logic/levels";
 import { isShared } from "../logic/nodes";
 import { WORST_FIRST } from "../logic/severity";
-import type { Grouping } from "../logic/route";
+import { groupName, type Grouping } from "../logic/route";
+import { capital } from "../logic/text";
 import { grouping, look, only } from "./selection";
 
 /** What the grid draws: a code per rank, the meaning of the codes, and the order of the legend. */
@@ -53,7 +54,7 @@ export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string
   const shared = (name: string) => dimensions[name] !== undefined && isShared(dimensions[name]);
   const there = GROUPINGS.filter((name) => name === "node" || name === grouping.value || shared(name));
   if (there.length < 2) return null;
-  const choices = there.map((name) => [name, name === "node" ? "Node" : `${name[0]!.toUpperCase()}${name.slice(1)} rank`] as const);
+  const choices = there.map((name) => [name, capital(name === "node" ? name : groupName(name))] as const);
   return <Choice legend="Grouped by" name="group" choices={choices} chosen={grouping.value} choose={(name) => (grouping.value = name)} />;
 }
 

@@ -10,7 +10,7 @@ import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
 import { asOfNow } from "../logic/severity";
 import { took } from "../logic/phases";
-import { clock, count, plural, zoned } from "../logic/text";
+import { capital, clock, count, plural, zoned } from "../logic/text";
 import { ErrorText } from "./errortext";
 import { NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
@@ -41,7 +41,7 @@ export function NodePage({ host }: { host: string }) {
   );
 }
 
-const sentenceOf = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+const sentenceOf = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
 export function NoPlace({ title, detail, children }: { title: string; detail: string; children?: ComponentChildren }) {
   return (

@@ -24,12 +24,15 @@ interface Props {
   above?: string;
 }
 
-const ON_PHONE: readonly string[] = ["Node", "Time in it", "Others wait"];
+/** On a phone these are columns, and those are a line below the state. */
+const [ON_PHONE, BELOW]: [readonly string[], readonly string[]] = [["Node", "Time in it", "Others wait"], ["Section", "Heartbeat age", "Step"]];
 
 export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
   const [each, showEach] = useState(false);
   const lines = alike(ranks);
-  const columns = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1)).filter(({ head }) => !narrow.value || ON_PHONE.includes(head));
+  const all = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1));
+  const columns = all.filter(({ head }) => !narrow.value || ON_PHONE.includes(head));
+  const below = all.filter(({ head }) => narrow.value && BELOW.includes(head));
   return (
     <div class="scroll" role="region" aria-label={name} tabIndex={0}>
       <table>
@@ -46,7 +49,7 @@ export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
             return (
               <tr key={first.rank} data-rank-state={first.state} class={isTrouble(first.state) ? "troubled" : undefined} data-slow={first.straggler != null || undefined} data-alike={same.length > 1 ? same.length : undefined}>
                 <th scope="row" class="number">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
-                <td><State rank={first} above={above} same={same.length} open={() => showEach(true)} /></td>
+                <td><State rank={first} above={above} same={same.length} open={() => showEach(true)} />{below.length > 0 && <small class="why">{below.map(({ head, cell }, i) => <span key={head}>{i > 0 && " · "}{head.toLowerCase()} {cell(same)}</span>)}</small>}</td>
                 {columns.map(({ head, kind, cell }) => <td key={head} class={kind}>{cell(same)}</td>)}
               </tr>
             );

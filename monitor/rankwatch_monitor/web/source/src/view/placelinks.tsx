@@ -1,7 +1,7 @@
 // Links to the page of a node and of a parallel group.
 
 import type { Dimension } from "../api/types";
-import { DIMENSIONS, groupAddress, nodeAddress } from "../logic/route";
+import { DIMENSIONS, groupAddress, groupName, nodeAddress } from "../logic/route";
 
 /** `text`: shown instead of the name. */
 export function NodeLink({ host, text = host }: { host: string | undefined; text?: string | undefined }) {
@@ -15,7 +15,7 @@ export function GroupLinks({ job, groups }: { job: string; groups: Partial<Recor
       {known.map((dimension, i) => (
         <span key={dimension}>
           {i > 0 && " · "}
-          <a href={groupAddress(job, dimension, groups[dimension]!)}>{dimension} {groups[dimension]}</a>
+          <a href={groupAddress(job, dimension, groups[dimension]!)}>{groupName(dimension, groups[dimension])}</a>
         </span>
       ))}
     </>

@@ -57,6 +57,8 @@ export interface Plotted {
   apart?: readonly number[];
   /** Index of the values that are shown without a cursor; by default the last. */
   rest?: number;
+  /** What the newest figures are of, where no point is chosen; absent: "now". */
+  latest?: string;
   /** Why nothing is known from one moment to another, in few words; absent: gaps are left blank. */
   unknown?: (from: number, to: number) => string;
   /** Another figure beside the values, of the place at the cursor. */
@@ -109,7 +111,7 @@ export function Plot(props: Plotted) {
   useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.mark, props.attempts, props.broken, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
-  const moment = at === null && live ? "now" : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
+  const moment = at === null && live ? (props.latest || "now") : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
   const move = (event: KeyboardEvent) => {
     if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];

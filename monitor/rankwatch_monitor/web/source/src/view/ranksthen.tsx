@@ -3,21 +3,25 @@
 import type { Incident, RankState } from "../api/types";
 import { asOf } from "../api/connection";
 import { blame } from "../logic/suspicion";
-import { classWords, ranksThen } from "../logic/incidents";
+import { classWords, hostsThen, ranksThen } from "../logic/incidents";
 import { clock, count, plural, runs } from "../logic/text";
+import type { JobWatch } from "../live/job";
 import { RankMark } from "./marks";
+import { Nodes } from "./placedranks";
 import { NodeLink } from "./placelinks";
 
 const FEW = 16;
 /** Kinds that add nothing to the state. */
 const AS_STATED: ReadonlySet<string> = new Set(["", "behind"]);
 
-export function RanksThen({ incident, worldSize }: { incident: Incident; worldSize: number }) {
+export function RanksThen({ watch, incident, worldSize }: { watch: JobWatch; incident: Incident; worldSize: number }) {
   const { culprits, waiting, others } = ranksThen(incident, worldSize);
+  const { byRank } = watch.reports.value;
+  const hosts = (ranks: readonly number[]) => hostsThen(ranks, culprits, (rank) => byRank[rank]?.host);
   const was = (state: RankState, ranks: readonly number[], words: string) => ranks.length > 0 && (
     <tr>
       <th scope="row">{runs(ranks)}</th>
-      <td />
+      <td><Nodes hosts={hosts(ranks)} /></td>
       <td><RankMark state={state} /> {words} <small>{plural(ranks.length, "rank")}</small></td>
     </tr>
   );

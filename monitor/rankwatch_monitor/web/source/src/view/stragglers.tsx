@@ -6,7 +6,7 @@ import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
-import { ago, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
+import { ago, capital, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
@@ -53,7 +53,7 @@ export function Scores({ performance }: { performance: Performance }) {
   return (
     <section class="scores" aria-labelledby="scores">
       <h2 id="scores">
-        GPU scores <small>1 is as fast as the reference; {ago(performance.at, asOf.value)}</small>
+        GPU scores <small>1 is as fast as the reference{performance.gpu_at !== null && `; reported ${ago(performance.gpu_at, asOf.value)}`}</small>
       </h2>
       <div class="pair">
         <Distribution performance={performance} />
@@ -89,7 +89,7 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
               <th scope="col">Node</th>
               <th scope="col">Slow in</th>
               {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
-              <th scope="col" class="number" title="Its own time in a step, without waiting, divided by the median of its peers'">Own time in a step</th>
+              <th scope="col" class="number" title="Time of a step, divided by what it would be if no rank waited for this one; where lateness is not known, time of its kernels against its peers'">Steps take</th>
               <th scope="col" class="number">Others wait</th>
               <th scope="col" class="number">Share of a step</th>
               <th scope="col" class="number">GPU score</th>
@@ -106,7 +106,7 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
                 <td><NodeLink host={each.host} /></td>
                 <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
                 {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
-                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>its peers' median</small>}</td>
+                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>as long</small>}</td>
                 <td class="number">{ofStep(each.lateness)}</td>
                 <td class="number">{wholePercent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
@@ -191,7 +191,7 @@ function Worst({ performance }: { performance: Performance }) {
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               <th scope="col" class="number">Others wait</th>
-              {known.map(([name, title]) => <th key={name} scope="col" class="number">{`${title[0]!.toUpperCase()}${title.slice(1)}`}</th>)}
+              {known.map(([name, title]) => <th key={name} scope="col" class="number">{capital(title)}</th>)}
             </tr>
           </thead>
           <tbody>

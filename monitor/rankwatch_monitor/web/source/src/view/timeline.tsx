@@ -1,18 +1,18 @@
 // The tab "Section timeline": sections of chosen ranks in their last sampled steps.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { type Absence, absence, lanes, type Lanes, led, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
-import { laneWords } from "../logic/lanewords";
-import { sectionTone } from "../logic/parts";
+import { absence, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
+import { basisWords, laneWords } from "../logic/lanewords";
+import { PARTS, sectionTone } from "../logic/parts";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
 import { selected } from "./selection";
-import { colour, repaint } from "./theme";
 
 const EVERY_MS = 3000;
 const SHOWN_RANKS = 8;
@@ -70,42 +70,49 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           one lane per rank; each step starts with the rank's own first section{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
         </small>
       </h2>
-      <form class="choose" onSubmit={choose}>
+      {timeline?.ranks_known !== 0 && <form class="choose" onSubmit={choose}>
         <label>
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
         </label>
         <button type="submit">Show</button>
         {chosen !== null && <button type="button" class="quiet" onClick={() => (restart(), setChosen(null))}>Suggested ranks</button>}
-        <label>
-          Steps{" "}
-          <select value={last} onChange={(event) => (restart(), setLast(Number(event.currentTarget.value)))}>
-            {STEPS.map((each) => <option key={each} value={each}>{each}</option>)}
-          </select>
-        </label>
-        <span class="turn">
-          <button type="button" disabled={newest <= 0} onClick={() => go(-last)}>Earlier</button>
-          <button type="button" disabled={newest >= sampled.length - 1} onClick={() => go(last)}>Later</button>
-          <button type="button" class="quiet" disabled={until === null} onClick={() => (restart(), setUntil(null))}>Newest</button>
-        </span>
+        {sampled.length > 0 && (
+          <>
+            <label>
+              Steps{" "}
+              <select value={Math.min(last, sampled.length)} onChange={(event) => (restart(), setLast(Number(event.currentTarget.value)))}>
+                {[...new Set(STEPS.map((each) => Math.min(each, sampled.length)))].map((each) => <option key={each} value={each}>{each}</option>)}
+              </select>
+            </label>
+            <span class="turn">
+              <button type="button" disabled={newest <= 0} onClick={() => go(-last)}>Earlier</button>
+              <button type="button" disabled={newest >= sampled.length - 1} onClick={() => go(last)}>Later</button>
+              <button type="button" class="quiet" disabled={until === null} onClick={() => (restart(), setUntil(null))}>Newest</button>
+            </span>
+          </>
+        )}
         {timeline !== null && (timeline.profiled.length > 0 || profiled) && (
           <label>
             <input type="checkbox" checked={profiled} onChange={() => (restart(), setUntil(null), setAsked(!profiled))} /> Only steps with known waiting ({count(timeline.profiled.length)})
           </label>
         )}
-        <span class="turn" role="toolbar" aria-label="Part of the steps shown">
+        {sampled.length > 0 && <span class="turn" role="toolbar" aria-label="Part of the steps shown">
           <Step name="Move left" onClick={() => show(pannedView(view, -0.5))}>‹</Step>
           <Step name="Move right" onClick={() => show(pannedView(view, 0.5))}>›</Step>
           <Step name="Zoom in" onClick={() => show(zoomedView(view, 0.5))}>+</Step>
           <Step name="Zoom out" onClick={() => show(zoomedView(view, 2))}>−</Step>
           {view[1] - view[0] < 1 && <button type="button" onClick={() => setView(WHOLE)}>Whole steps</button>}
-        </span>
-      </form>
+        </span>}
+      </form>}
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
-      {timeline !== null && sampled.length === 0 && <Absent {...absence(timeline, profiled, watch.job.value)} />}
+      {timeline !== null && sampled.length === 0 && <Absent reasons={absence(timeline, profiled)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
-          <p class="finding">{laneWords(timeline, first)}</p>
+          <p class="finding">
+            {laneWords(timeline, first)}{" "}
+            <small>{basisWords(timeline, watch.job.value?.world_size ?? 0, watch.performance.value?.stragglers ?? [])}</small>
+          </p>
           <Key timeline={timeline} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
@@ -141,35 +148,31 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written(withPeers(wanted, size, SHOWN_RANKS, (rank) => byRank[rank]?.host));
 }
 
-function Absent({ why, ways }: Absence) {
+function Absent({ reasons: [why, ...checks] }: { reasons: readonly string[] }) {
   return (
     <div class="absent">
       <p>{why}</p>
-      {ways.length > 0 && <ul>{ways.map((way) => <li key={way}>{way}</li>)}</ul>}
-      {ways.length > 0 && <p><a href="/manual/adopt.html">How steps and sections get into a script</a></p>}
+      {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each}</li>)}</ul>}
+      {checks.length > 0 && <p><a href="/manual/adopt.html">How steps and sections get into a script</a></p>}
     </div>
   );
 }
 
+function Part({ of, children }: { of: string; children: ComponentChildren }) {
+  return <li><i class="area" aria-hidden="true" style={{ color: `var(--${of})` }} />{children}</li>;
+}
+
 function Key({ timeline }: { timeline: SectionTimeline }) {
-  void repaint.value;
+  const measured = timeline.ranks.filter((lane) => measuredSteps(lane).length > 0).length;
   const used = new Set(timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([section]) => section))));
   return (
     <ul class="key">
       {[...used].sort((a, b) => a - b).slice(0, 16).map((section) => (
-        <li key={section}>
-          <i class="area" aria-hidden="true" style={{ color: colour(sectionTone(timeline.sections[section]!, section)) }} />
-          <span class="code">{timeline.sections[section]}</span>
-        </li>
+        <Part key={section} of={sectionTone(timeline.sections[section]!, section)}><span class="code">{timeline.sections[section]}</span></Part>
       ))}
-      {timeline.ranks.some((lane) => lane.steps.some((step) => step.waits !== null)) ? (
-        <li>
-          <i class="area waiting" aria-hidden="true" />
-          in collectives, nothing computed: waiting for others, and the transfer
-        </li>
-      ) : (
-        <li><small>Waiting for others is not drawn in these steps: {timeline.no_waits}.</small></li>
-      )}
+      {measured === 0 && <li><small>Waiting for others is not drawn in these steps: {timeline.no_waits}.</small></li>}
+      {measured > 0 && <Part of={PARTS.waiting}>{measured === 1 ? "in collectives: waiting for others, and the transfer" : "waiting for others in collectives"}</Part>}
+      {measured > 1 && <Part of={PARTS.communication}>transfer: time in collectives of the rank that waits least</Part>}
     </ul>
   );
 }
@@ -215,8 +218,8 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               <th scope="col" class="lane-host">Node</th>
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
               {Number.isFinite(least) && <th scope="col" class="number" title="While nothing was computed; of the steps in which it was measured. Beside it: how much longer than the rank that waits least">In collectives</th>}
+              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
             </tr>
           </thead>
           <tbody>
@@ -225,6 +228,12 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 <th scope="row" class="number">{lane.rank}</th>
                 <td class="lane-host">{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
                 {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+                {Number.isFinite(least) && (
+                  <td class="number">
+                    {duration(waits[i])}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                  </td>
+                )}
                 {seconds[i]!.map((each, j) => {
                   const more = longer[i]![j]!;
                   return (
@@ -234,12 +243,6 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                     </td>
                   );
                 })}
-                {Number.isFinite(least) && (
-                  <td class="number">
-                    {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
-                  </td>
-                )}
               </tr>
             ))}
           </tbody>

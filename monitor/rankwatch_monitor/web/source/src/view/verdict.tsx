@@ -9,7 +9,7 @@ import type { Windows } from "../live/slow_poll";
 import { downtime, downtimeText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, clock, count, duration, gpuTime, limitText, plural, withoutRepeated, words } from "../logic/text";
+import { ago, capital, clock, count, duration, gpuTime, limitText, plural, withoutRepeated, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
@@ -87,7 +87,7 @@ function addition(incident: Incident): string {
 
 const plain = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
 
-const asSentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+const asSentence = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
 function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact[] {
   const { culprits, timeline } = incident;
