@@ -262,14 +262,16 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     if new:
         slowness_R = _slowness(job, window)
         new.sort(key=lambda rank: -slowness_R[rank])
-    named = new[: max(0, NAMED - len(known))]
+    named, found = new[: max(0, NAMED - len(known))], list[Straggler]()
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slow_TR)
         seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score)
         performance.add_straggler(straggler)
+        found.append(straggler)
         effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
+    performance.charge_since_found(found, window)
     more = len(new) - min(len(named), LOGGED)
     if more and (len(named) > LOGGED or not performance.unnamed):
         effects.append(Slowed(None, f"{more} more ranks are slow too; 'rankwatch report --scores' names the slowest."))
