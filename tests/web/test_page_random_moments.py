@@ -47,12 +47,13 @@ ONWARD: Final = 12.0
 TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?)+$")
 OF_INCIDENTS: Final = {Bucket.HANG, Bucket.HANDLING, Bucket.RESTART}
 BUCKETS: Final = {
-    "new steps": Bucket.PRODUCTIVE,
+    "kept steps": Bucket.PRODUCTIVE,
+    "waiting": Bucket.WAITING,
     "evaluation": Bucket.EVALUATION,
     "checkpoints": Bucket.CHECKPOINTING,
     "start-up": Bucket.STARTUP,
     "shutdown": Bucket.SHUTDOWN,
-    "recomputed steps": Bucket.RECOMPUTED,
+    "lost steps": Bucket.LOST_STEPS,
     "stalled": Bucket.STALLED,
     "between runs": Bucket.DOWN,
     "not monitored": Bucket.UNSEEN,

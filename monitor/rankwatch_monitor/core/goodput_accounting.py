@@ -311,16 +311,13 @@ def spent(job: Job) -> dict[Bucket, float]:
 
 
 def ratio(job: Job) -> float | None:
-    """Effective-time ratio: the fraction of the job's life spent on steps that were kept; None before the first step."""
+    """Effective-time ratio: the fraction of a job's life spent on steps that were kept; None before the first step."""
     return _ratio(spent(job)) if job.ledger.furthest >= 0 else None
 
 
 def ratio_without_waiting(job: Job) -> float | None:
-    """The same without the time in which ranks waited for a slow one; None if that is not known to have happened."""
-    seconds = spent(job)
-    if not seconds[Bucket.WAITING]:
-        return None
-    return _share(seconds, Bucket.PRODUCTIVE)
+    """The same without the time in which ranks waited for a slow one."""
+    return _share(spent(job), Bucket.PRODUCTIVE) if job.ledger.furthest >= 0 else None
 
 
 def lost_steps(job: Job) -> int:

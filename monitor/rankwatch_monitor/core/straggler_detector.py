@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
@@ -343,7 +344,7 @@ def _recovered(job: Job, rank: int, limit: float) -> str:
 
 def _end(job: Job, straggler: Straggler, at: float, why: str, effects: list[Effect]) -> None:
     job.performance.end_straggler(straggler, at)
-    cost = f", which cost {straggler.cost_gpu_hours:.2f} GPU-hours" if straggler.cost_gpu_hours >= 0.005 else ""
+    cost = f", which cost {gpu_time(3600.0 * straggler.cost_gpu_hours)}" if straggler.cost_gpu_hours >= 0.005 else ""
     effects.append(Slowed(straggler, f"Rank {straggler.rank} is no straggler any more: {why}{cost}."))
 
 

@@ -77,7 +77,7 @@ def test_one_incident_is_found_by_any_clear_part_of_its_id_and_shows_its_stacks(
     assert lines[blamed + 1] == "    compute  train.py:30"
     assert "TIMELINE" in lines
     assert any("to the first new step" in line for line in lines)
-    assert any(f", without {known['steps_lost']} repeated steps" in line for line in lines)
+    assert any(f" for {known['steps_lost']} lost steps" in line for line in lines)
 
 
 def test_json(monitor: RunningMonitor, api: Api, restarted: str, capsys: pytest.CaptureFixture[str]) -> None:

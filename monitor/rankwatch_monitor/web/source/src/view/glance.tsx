@@ -6,7 +6,7 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { mainValue, nonFinite, SHORTEST_SHARE, withLatest, withTrendGaps } from "../logic/charts";
+import { mainValue, nonFinite, SHORTEST_SHARE, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
 import { isYoung } from "../logic/goodput";
 import { outages, withOutages } from "../logic/outages";
 import { over } from "../logic/phases";
@@ -86,7 +86,7 @@ export function Glance({ job, incidents, ratio }: Course & { ratio: number | nul
       {goodput !== null && hasGoodput && (
         <div>
           <h2>Goodput <small>{young ? "of the run so far" : "of the hour before"}</small></h2>
-          <Plot name="Goodput" time={goodput.time} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: young ? "whole run" : "last hour", tone: "series-5", values: goodput.values }]} {...shared} />
+          <Plot name="Goodput" time={goodput.time} format={percent} fit least={SHORTEST_SHARE} top={1} lines={[{ name: young ? "whole run" : "last hour", tone: "series-5", values: goodput.values }, ...(young ? withoutWaiting(job, goodput.time, trends!) : [])]} {...shared} />
         </div>
       )}
     </section>
