@@ -496,7 +496,8 @@ def compare_buckets(shown: list[tuple[str, str]], job: Job, *, going_on: bool) -
     spent = {bucket: s for bucket, s in goodput_accounting.spent(job).items() if s >= 0.05}
     found: dict[Bucket, float] = {}
     for name, text in shown:
-        found[BUCKETS[name]] = found.get(BUCKETS[name], 0.0) + seconds(text)
+        bucket = BUCKETS["waiting" if name.startswith("waiting for ") else name]
+        found[bucket] = found.get(bucket, 0.0) + seconds(text)
     same("names of buckets", len({name for name, _ in shown}), len(shown))
     ahead = {bucket: found.get(bucket, 0.0) - spent.get(bucket, 0.0) for bucket in found.keys() | spent.keys()}
     late = [bucket for bucket, s in ahead.items() if s > 1.0]
