@@ -11,7 +11,7 @@ from rankwatch.contract.enums import Cause, StragglerVerdict
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
