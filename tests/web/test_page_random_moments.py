@@ -282,7 +282,8 @@ def ratio(job: Job, onward: float = 0.0) -> float | None:
     if job.ledger.furthest < 0:
         return None
     seconds = goodput_accounting.spent(job)
-    return seconds[Bucket.PRODUCTIVE] / max(sum(seconds.values()) + onward, seconds[Bucket.PRODUCTIVE])
+    kept = seconds[Bucket.PRODUCTIVE] + seconds[Bucket.WAITING]
+    return kept / max(sum(seconds.values()) + onward, kept)
 
 
 def seconds(text: str) -> float:
