@@ -157,15 +157,17 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   ranks saved in a section `checkpointing`: after which `step`, and when (`at`); null: none is known. A lost job also
   has the time of the last report, `last_heard`. Its `todo` is the next action of a person in a few words, with the
   order that carries it out or the host that it is about; null: there is none, or Rankwatch acts by itself. What
-  happens by itself then, and when it is due (`until`), is `awaited`. `uncounted_share` is the share of each step that
-  slow ranks cost, which goodput does not count, and `iteration_before` the furthest step of the attempt before an open
-  incident, while the new attempt has completed none.
+  happens by itself then, and when it is due (`until`), is `awaited`. `goodput_without_waiting` is goodput without
+  the waiting for slow ranks (null: there was none). Of a job that stands, `steps_lost` are the steps that were thrown
+  away and not done again, `steps_at_risk` those after its last checkpoint; `goodput_notes` has both in words.
+  `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
+  none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, after which step, and its whole cost), a failed or lost one what to do (`next_step`;
-  step by step, with commands: `next_steps`), and a job with an open incident the hosts of which nothing is received,
-  although their silence is not certain yet (`quiet_host`): with a command that shows whether one is up, and whether a
-  restart without them can be ordered. Where other jobs are heard from them (`other_jobs`), they are up, and the
-  command shows what became of the job's processes there.
+  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for lost steps), a failed or
+  lost one what to do (`next_step`; step by step, with commands: `next_steps`), and a job with an open incident the
+  hosts of which nothing is received, although their silence is not certain yet (`quiet_host`): with a command that
+  shows whether one is up, and whether a restart without them can be ordered. Where other jobs are heard from them
+  (`other_jobs`), they are up, and the command shows what became of the job's processes there.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

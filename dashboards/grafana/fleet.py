@@ -148,7 +148,7 @@ def _course() -> Row:
     )
     goodput = lines(
         "Goodput",
-        "Part of each job's whole life that went into new steps.",
+        "Part of each job's whole life that went into steps that were kept.",
         [query(f"max by (job) ({of_fleet(names.GOODPUT)})", "{{job}}")],
         unit="percentunit",
         high=1,

@@ -89,7 +89,7 @@ def _state() -> Row:
                 3,
                 stat(
                     "Goodput",
-                    "Part of the job's life that went into new steps.",
+                    "Part of the job's life that went into steps that were kept.",
                     query(f"max({of_job(names.GOODPUT)})", now=True),
                     unit="percentunit",
                     decimals=1,
@@ -233,9 +233,11 @@ def _goodput() -> Row:
     )
     ratio = lines(
         "Goodput",
-        "Part of the time that went into new steps: of the whole life, and of the last hour (a recording rule).",
+        "Part of the time that went into steps that were kept: of the whole life, also without waiting for slow ranks, "
+        "and of the last hour (a recording rule).",
         [
             query(f"max by (job) ({of_job(names.GOODPUT)})", "whole life"),
+            query(f"max by (job) ({of_job(names.GOODPUT_WITHOUT_WAITING)})", "without waiting"),
             query(
                 f'max by (job) ({LAST_HOUR}{{instance=~"$instance",job="$job"}})',
                 "last hour",

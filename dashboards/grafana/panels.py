@@ -40,11 +40,12 @@ RANK_STATES: Final = {
 }
 BUCKETS: Final = {
     "productive": "#3f89ac",
+    "waiting": "#cabd82",
     "evaluation": "#4fa39b",
     "checkpointing": "#86ad55",
     "startup": "#9fb4c2",
     "shutdown": "#b9bdb8",
-    "recomputed": "#c96a86",
+    "lost_steps": "#c96a86",
     "stalled": "#cabd82",
     "hang": "#d6410b",
     "handling": "#c99a1e",

@@ -48,7 +48,7 @@ def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
     assert spent["handling"] == pytest.approx(line["restarted"] - line["detected"], abs=0.1)
     assert spent["restart"] == pytest.approx(line["first_step"] - line["restarted"], abs=0.1)
     assert spent["startup"] > 0
-    assert spent["recomputed"] > 0
+    assert spent["lost_steps"] > 0
     assert spent["productive"] > 0
     assert spent["unseen"] == spent["down"] == spent["stalled"] == 0
     assert 0 < shown["ratio"] < 1

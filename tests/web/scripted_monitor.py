@@ -148,8 +148,8 @@ class Script:
         entries = [
             {
                 "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "detect_s": 10.2,
-                "decide_s": 0.02, "capture_s": 1.1, "restart_s": 4.0, "first_step_s": 6.5, "total_s": 21.8,
-                "lost_s": 21.8, "steps_lost": 3, "outcome": each["outcome"],
+                "decide_s": 0.02, "capture_s": 1.1, "restart_s": 4.0, "first_step_s": 6.5, "total_s": 24.8,
+                "lost_steps_s": 3.0, "lost_s": 24.8, "steps_lost": 3, "outcome": each["outcome"],
             }
             for each in self.incidents[job_id]
         ]  # fmt: skip
@@ -189,7 +189,13 @@ class Script:
         [incident] = self.incidents[job_id]
         timeline, now = incident["timeline"], time.time()
         timeline |= {"captured": timeline["decided"] + 1, "restarted": timeline["decided"] + 4, "first_step": now}
-        incident |= {"closed_at": now, "phase": "closed", "steps_lost": 3, "outcome": "Restarted as attempt 2."}
+        incident |= {
+            "closed_at": now,
+            "phase": "closed",
+            "steps_lost": 3,
+            "lost_steps_s": 3.0,
+            "outcome": "Restarted as attempt 2.",
+        }
         self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0, "attempt": 2, "restarts": 1}
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
 

@@ -29,7 +29,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     for job in jobs:
         summary = job_view.summary(job, now)
         script.jobs[job.id], script.ranks[job.id] = summary, ["running"] * len(job.columns)
-        incidents = [headline.shown(each) for each in reversed(job.incidents)]
+        incidents = [headline.shown(job, each) for each in reversed(job.incidents)]
         below = f"/jobs/{job.id}"
         answers[below] = {
             **summary,
@@ -42,7 +42,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         answers[f"{below}/incidents"] = {"incidents": incidents}
         for each in job.incidents:
             answers[f"{below}/incidents/{each.id}"] = {
-                **headline.shown(each),
+                **headline.shown(job, each),
                 "stack_groups": job_view.stack_groups(each),
                 "stack_errors": [],
                 **rank_logs.shown(job, each),

@@ -84,7 +84,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
 
     script.heal("j")
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
-    expect(page.locator(".answers")).to_contain_text("without 3 repeated steps")
+    expect(page.locator(".answers")).to_contain_text(thin("of it 3.0 s for 3 lost steps"))
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
@@ -182,15 +182,17 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
 ) -> None:
     script.add("j", ["running"] * 4)
     script.hang("j", 2, REASON)
-    script.account("j", 0.912, productive=6566.0, recomputed=72.0, hang=43.6, startup=518.0, down=0.0)
+    script.account("j", 0.912, productive=6566.0, lost_steps=72.0, hang=43.6, startup=518.0, down=0.0)
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.locator(".goodput")
     expect(section.locator(".facts")).to_contain_text(thin("91.2 %"))
     expect(section.locator(".facts")).to_contain_text(thin("Last hour97.1 %"))
-    expect(section.get_by_role("img")).to_have_attribute("aria-label", re.compile("new steps 91.2.%; start-up 7.2.%; "))
+    expect(section.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("kept steps 91.2.%; start-up 7.2.%; ")
+    )
     legend = section.get_by_role("list", name="Time by purpose").get_by_role("listitem")
     expect(legend).to_have_count(4)
-    expect(legend.first).to_contain_text(thin("new steps 1 h 49 min"))
+    expect(legend.first).to_contain_text(thin("kept steps 1 h 49 min"))
     figures = [
         "section over its limit",
         "10.2 s",
@@ -198,7 +200,7 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
         "1.1 s",
         "4.0 s",
         "6.5 s",
-        "21.8 swithout 3 repeated steps",
+        "24.8 s3.0 s of it lost steps",
         "3",
         "open",
     ]

@@ -47,12 +47,13 @@ ONWARD: Final = 12.0
 TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?)+$")
 OF_INCIDENTS: Final = {Bucket.HANG, Bucket.HANDLING, Bucket.RESTART}
 BUCKETS: Final = {
-    "new steps": Bucket.PRODUCTIVE,
+    "kept steps": Bucket.PRODUCTIVE,
+    "waiting": Bucket.WAITING,
     "evaluation": Bucket.EVALUATION,
     "checkpoints": Bucket.CHECKPOINTING,
     "start-up": Bucket.STARTUP,
     "shutdown": Bucket.SHUTDOWN,
-    "recomputed steps": Bucket.RECOMPUTED,
+    "lost steps": Bucket.LOST_STEPS,
     "stalled": Bucket.STALLED,
     "between runs": Bucket.DOWN,
     "not monitored": Bucket.UNSEEN,
@@ -281,7 +282,8 @@ def ratio(job: Job, onward: float = 0.0) -> float | None:
     if job.ledger.furthest < 0:
         return None
     seconds = goodput_accounting.spent(job)
-    return seconds[Bucket.PRODUCTIVE] / max(sum(seconds.values()) + onward, seconds[Bucket.PRODUCTIVE])
+    kept = seconds[Bucket.PRODUCTIVE] + seconds[Bucket.WAITING]
+    return kept / max(sum(seconds.values()) + onward, kept)
 
 
 def seconds(text: str) -> float:
@@ -501,7 +503,8 @@ def compare_buckets(shown: list[tuple[str, str]], job: Job, *, going_on: bool) -
     spent = {bucket: s for bucket, s in goodput_accounting.spent(job).items() if s >= 0.05}
     found: dict[Bucket, float] = {}
     for name, text in shown:
-        found[BUCKETS[name]] = found.get(BUCKETS[name], 0.0) + seconds(text)
+        bucket = BUCKETS["waiting" if name.startswith("waiting for ") else name]
+        found[bucket] = found.get(bucket, 0.0) + seconds(text)
     same("names of buckets", len({name for name, _ in shown}), len(shown))
     ahead = {bucket: found.get(bucket, 0.0) - spent.get(bucket, 0.0) for bucket in found.keys() | spent.keys()}
     late = [bucket for bucket, s in ahead.items() if s > 1.0]

@@ -9,10 +9,12 @@ from playwright.sync_api import Page, expect
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
 from web.scene_monitor import serving_scenes
-from web.slow_scenes import account
+from web.slow_scenes import HOT, account, throttled
 
 SPACE = "[\u2009\u202f ]"
 ERROR = "RuntimeError: CUDA error: device-side assert triggered"
@@ -68,7 +70,10 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
             ]
         )
         expect(steps.get_by_role("button", name="Copy nvidia-smi")).to_have_count(0)
-        cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes, the last one ")
+        assert again["lost_steps_s"] > 0
+        assert again["lost_steps_s"] == pytest.approx(goodput_accounting.spent(scene.job)[Bucket.LOST_STEPS])
+        part = rf"of it {again['lost_steps_s']:.1f}{SPACE}s for lost steps"
+        cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes, the last one .* · {part}")
         expect(page.locator(".answers")).to_contain_text(cost)
         expect(page.locator(".buckets")).not_to_contain_text("handling incidents")
         rows = page.get_by_role("region", name="Time by incident").locator("tbody tr")
@@ -79,6 +84,48 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
             assert float(re.sub(SPACE + "s", "", cells[0])) == pytest.approx(
                 float(re.sub(SPACE + "s", "", bar)), abs=0.15
             )
+
+
+def test_steps_that_are_never_done_again_are_no_goodput(page: Page) -> None:
+    scene = lived(Scene(8, hosts=2, max_restarts=1, checkpoint=50, saves=True), 92).die(1, exit_code=1, message=ERROR)
+    lived(scene, 1).event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    lived(scene, 15).die(1, exit_code=1, message=ERROR)
+    lived(scene, 2).finish(ProcessEventKind.FAILED, f"rank 1 on host-0 exited with code 1: {ERROR}; none is left")
+    lived(scene, 5)
+    lost, at_risk = goodput_accounting.lost_steps(scene.job), goodput_accounting.steps_at_risk(scene.job)
+    assert at_risk is not None
+    assert lost > 20
+    seconds = goodput_accounting.spent(scene.job)[Bucket.LOST_STEPS]
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.get_by_role("region", name="What to do now")).to_contain_text(
+            f"up to {lost + at_risk} steps are lost"
+        )
+        ratio = goodput_accounting.ratio(scene.job)
+        assert ratio is not None
+        expect(page.locator(".head .facts")).to_contain_text(
+            re.compile(rf"Goodput{100 * ratio:.1f}{SPACE}%up to {at_risk} steps at risk")
+        )
+        expect(page.locator(".buckets")).to_contain_text(re.compile(rf"lost steps {seconds:.1f}{SPACE}s"))
+
+
+def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
+    job = throttled("throttled", 600)
+    busy = goodput_accounting.ratio_without_waiting(job)
+    assert busy is not None
+    share = rf"{100 * busy:.1f}{SPACE}%"
+    with serving_scenes(job, now=job.created_at + 600) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/throttled")
+        expect(page.locator(".head .facts")).to_contain_text(
+            re.compile(rf"Goodput9\d\.\d{SPACE}%{share} without waiting for rank {HOT}")
+        )
+        waiting = page.locator(".buckets li[data-bucket=waiting]")
+        expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min"))
+        expect(page.locator(".goodput")).not_to_contain_text("not counted")
+        expect(page.locator(".course")).to_contain_text(re.compile(f"without waiting for slow ranks{SPACE}*{share}"))
+        page.goto(f"{monitor.url}/#/")
+        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} without waiting"))
 
 
 def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
@@ -93,6 +140,15 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job/incidents/{incident.id}")
         expect(page.locator(".answers")).to_contain_text(re.compile(r"From\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
+        row = job_view.incident_durations(scene.job, incident)
+        part = rf"of it {row['lost_steps_s']:.1f}{SPACE}s for {incident.steps_lost} lost steps"
+        cost = rf"{row['total_s']:.1f}{SPACE}s"
+        expect(page.locator(".answers")).to_contain_text(re.compile(f"Cost{cost}{part}"))
+        total = page.get_by_role("region", name="Time by incident").locator("td.force")
+        expect(total).to_have_text(re.compile(rf"^{cost}{row['lost_steps_s']:.1f}{SPACE}s of it lost steps$"))
+        below = "part => getComputedStyle(part).display"
+        assert total.locator("small").evaluate(below) == "block"
+        expect(page.locator(".ledger")).to_contain_text(re.compile(f"restart · {cost} · "))
         chart = page.get_by_role("img", name=re.compile("^Speed then"))
         expect(chart).to_have_attribute("aria-label", re.compile(rf"\d\d:\d\d:\d\d speed 0\.00{SPACE}steps/s"))
         expect(page.locator(".course .key").first).not_to_contain_text("now")

@@ -8,12 +8,15 @@ How this works
 ====================================  =================================================================================
 event                                 bucket of the pending time until then
 ====================================  =================================================================================
-a step is completed                   productive or, up to the furthest step ever completed, recomputed; except
-                                      checkpoints, evaluation, and stalled time
+a step is completed                   productive, or waiting for a slow rank; except checkpoints, evaluation, and
+                                      stalled time
 the first step of an attempt          startup, or a restart
-an attempt begins                     hang and handling by the incident's timeline; recomputed for the interrupted step
+an attempt begins                     hang and handling by the incident's timeline; lost for the interrupted step
 the run ends                          the same, else shutdown
 ====================================  =================================================================================
+
+One event changes settled time: an attempt that resumes before the last step throws the steps after its first one away,
+so that their time is no longer productive but lost. They are new steps when they are done again.
 
 The buckets sum to the time accounted for by construction: a span is only ever split, joined or relabeled. Incidents are
 laid over pending time when it is shown or settled (:func:`overlaid`), so a hang counts from its beginning, not from its
@@ -32,7 +35,7 @@ from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
-from rankwatch_monitor.core.goodput.ledger import CompletedStep, Ledger, into_minutes
+from rankwatch_monitor.core.goodput.ledger import KEPT, CompletedStep, Ledger, into_minutes
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import UNKNOWN, RankColumns
@@ -66,6 +69,7 @@ def account(job: Job, now: float) -> None:
     ledger.accounted_at, ledger.evaluated = max(now, ledger.accounted_at), key
     if job.attempt_since != ledger.attempt_since:
         _settle_attempt(job, ledger, now, away=away)
+    ledger.waited += job.performance.take_waited()
     ledger.had_ranks |= job.instrumented or bool(np.any(job.columns.process_R != UNKNOWN))
     end = _end(job)
     if end is not None:
@@ -139,11 +143,9 @@ def _settle_startup(job: Job, ledger: Ledger, begun: CompletedStep) -> None:
     at = min(max(begun.at, ledger.settled_until), ledger.until)
     done, rest = intervals.split(ledger.pending, at)
     ledger.settle(overlaid(done, job.incidents, went_on=True))
-    # The first step belongs to the startup; later steps show what is recomputed.
+    ledger.resume(begun.at, begun.iteration)  # which belongs to the startup
     ledger.pending = intervals.relabel(rest, intervals.replacing({ledger.waiting_for: Bucket.PRODUCTIVE}))
     ledger.last_step = CompletedStep(at, begun.iteration)
-    if ledger.furthest < 0:
-        ledger.furthest = begun.iteration
 
 
 def _settle_steps(job: Job, ledger: Ledger, iteration: int, last: CompletedStep) -> None:
@@ -160,10 +162,10 @@ def _settle_steps(job: Job, ledger: Ledger, iteration: int, last: CompletedStep)
     if labeled == done and not hidden and busy > 0:
         sample = busy / gained
         ledger.step_seconds += (sample - ledger.step_seconds) * (SMOOTHING if ledger.step_seconds else 1.0)
-    again = min(max(min(iteration, ledger.furthest) - last.iteration, 0), gained)
-    seconds = intervals.total(labeled, Bucket.PRODUCTIVE) * again / gained
-    ledger.settle(intervals.fill(labeled, Bucket.PRODUCTIVE, seconds, Bucket.RECOMPUTED))
-    ledger.furthest = max(ledger.furthest, iteration)
+    waited = min(ledger.waited, intervals.total(labeled, Bucket.PRODUCTIVE))
+    ledger.waited -= waited
+    ledger.settle(intervals.fill(labeled, Bucket.PRODUCTIVE, waited, Bucket.WAITING))
+    ledger.mark(iteration)
     ledger.last_step = CompletedStep(at, iteration)
 
 
@@ -184,6 +186,7 @@ def _settle_attempt(job: Job, ledger: Ledger, now: float, *, away: bool) -> None
         ledger.first_attempt = False
     ledger.attempt, ledger.attempt_since = job.attempt, job.attempt_since
     ledger.last_step, ledger.had_ranks, ledger.ended, ledger.lost = None, False, False, False
+    ledger.waited = 0.0
     ledger.pending = intervals.relabel(rest, lambda _: ledger.waiting_for)
 
 
@@ -207,8 +210,8 @@ def _settle_run(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
 
 
 def _with_interrupted_step(done: list[Span], step_seconds: float, rest: Bucket) -> list[Span]:
-    """The same time with the interrupted step as recomputed; what lasted longer than a step was no step."""
-    done = intervals.fill(done, Bucket.PRODUCTIVE, step_seconds, Bucket.RECOMPUTED)
+    """The same time with the interrupted step as lost; what lasted longer than a step was no step."""
+    done = intervals.fill(done, Bucket.PRODUCTIVE, step_seconds, Bucket.LOST_STEPS)
     return intervals.relabel(done, intervals.replacing({Bucket.PRODUCTIVE: rest}))
 
 
@@ -308,8 +311,26 @@ def spent(job: Job) -> dict[Bucket, float]:
 
 
 def ratio(job: Job) -> float | None:
-    """Effective-time ratio: the fraction of the job's life spent on new steps; None before the first step."""
+    """Effective-time ratio: the fraction of a job's life spent on steps that were kept; None before the first step."""
     return _ratio(spent(job)) if job.ledger.furthest >= 0 else None
+
+
+def ratio_without_waiting(job: Job) -> float | None:
+    """The same without the time in which ranks waited for a slow one."""
+    return _share(spent(job), Bucket.PRODUCTIVE) if job.ledger.furthest >= 0 else None
+
+
+def lost_steps(job: Job) -> int:
+    """Steps that were completed, and that the newest attempt has not done again."""
+    return job.ledger.furthest - job.ledger.reached
+
+
+def steps_at_risk(job: Job) -> int | None:
+    """Steps that are kept so far, and after the last checkpoint, thus lost by a restart; None: none is known."""
+    checkpoint = job.ledger.checkpoint
+    if checkpoint is None or checkpoint.iteration < 0:
+        return None
+    return max(0, job.ledger.reached - checkpoint.iteration)
 
 
 def last_hour(job: Job) -> tuple[float, float | None]:
@@ -326,12 +347,13 @@ def last_hour(job: Job) -> tuple[float, float | None]:
 
 
 def _pending(job: Job) -> list[Span]:
-    ledger = job.ledger
-    shown = overlaid(ledger.pending, job.incidents)
-    again = ledger.last_step is not None and ledger.last_step.iteration < ledger.furthest
-    return intervals.relabel(shown, intervals.replacing({Bucket.PRODUCTIVE: Bucket.RECOMPUTED})) if again else shown
+    return overlaid(job.ledger.pending, job.incidents)
 
 
 def _ratio(seconds: Mapping[Bucket, float]) -> float | None:
+    return _share(seconds, *KEPT)
+
+
+def _share(seconds: Mapping[Bucket, float], *buckets: Bucket) -> float | None:
     lived = sum(seconds.values())
-    return seconds[Bucket.PRODUCTIVE] / lived if lived > 0 else None
+    return sum(seconds[bucket] for bucket in buckets) / lived if lived > 0 else None

@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
@@ -262,14 +263,16 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     if new:
         slowness_R = _slowness(job, window)
         new.sort(key=lambda rank: -slowness_R[rank])
-    named = new[: max(0, NAMED - len(known))]
+    named, found = new[: max(0, NAMED - len(known))], list[Straggler]()
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slow_TR)
         seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score)
         performance.add_straggler(straggler)
+        found.append(straggler)
         effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
+    performance.charge_since_found(found, window)
     more = len(new) - min(len(named), LOGGED)
     if more and (len(named) > LOGGED or not performance.unnamed):
         effects.append(Slowed(None, f"{more} more ranks are slow too; 'rankwatch report --scores' names the slowest."))
@@ -341,7 +344,7 @@ def _recovered(job: Job, rank: int, limit: float) -> str:
 
 def _end(job: Job, straggler: Straggler, at: float, why: str, effects: list[Effect]) -> None:
     job.performance.end_straggler(straggler, at)
-    cost = f", which cost {straggler.cost_gpu_hours:.2f} GPU-hours" if straggler.cost_gpu_hours >= 0.005 else ""
+    cost = f", which cost {gpu_time(3600.0 * straggler.cost_gpu_hours)}" if straggler.cost_gpu_hours >= 0.005 else ""
     effects.append(Slowed(straggler, f"Rank {straggler.rank} is no straggler any more: {why}{cost}."))
 
 

@@ -109,7 +109,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:
-        return {"incidents": [headline.shown(incident) for incident in reversed(monitor.job(job_id).incidents)]}
+        job = monitor.job(job_id)
+        return {"incidents": [headline.shown(job, incident) for incident in reversed(job.incidents)]}
 
     @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
     async def one_incident(request: Request, job_id: str, incident_id: str) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         seen = (job for job in monitor.jobs.values() if grant.covers(job.id))
         crashes = crash_history(seen, monitor.job(job_id), incident)
         return {
-            **headline.shown(incident),
+            **headline.shown(monitor.job(job_id), incident),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": [
                 {"rank": rank, "error": failure.error, "process_state": failure.process_state}

@@ -135,7 +135,7 @@ def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
         },
     }
     events = [("job", "job", job_view.summary(job, now, activity)), ("grid", "grid", grid)]
-    events += [(incident.id, "incident", headline.shown(incident)) for incident in job.incidents[-20:]]
+    events += [(incident.id, "incident", headline.shown(job, incident)) for incident in job.incidents[-20:]]
     if (performance := rankings.live_view(job, now)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
         events.append(("performance", "performance", {**performance, "grid": bytes_by_name}))

@@ -128,7 +128,7 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
-        incidents=tuple(headline.shown(i) | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
+        incidents=tuple(headline.shown(job, i) | job_view.incident_durations(job, i) for i in job.incidents[-KEPT:]),
         steps_per_second=summary["iterations_per_second"],
         headline=summary["headline"],
         on_cpu=performance.sources.keys() - {NO_SOURCE} == {KINETO_CPU},

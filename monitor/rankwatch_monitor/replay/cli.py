@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
@@ -150,7 +151,7 @@ def verdict_lines(judged: Summary) -> list[str]:
     """The verdict on slow steps in a few lines, the costliest straggler first."""
     if not judged.windows:
         return [f"  {judged.reason or 'no windows of steps: nothing is known of stragglers'}"]
-    cost = f", {judged.cost_gpu_hours:.2f} GPU-hours lost to stragglers" if judged.cost_gpu_hours else ""
+    cost = f", {gpu_time(3600.0 * judged.cost_gpu_hours)} lost to stragglers" if judged.cost_gpu_hours else ""
     lines = [f"  verdict over {sum(judged.windows.values())} windows: {judged.verdict}{cost}"]
     if not judged.stragglers:
         return lines + ([f"  {judged.reason}"] if judged.reason else [])

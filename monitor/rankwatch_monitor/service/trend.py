@@ -14,7 +14,7 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import goodput_note, job_view, rankings
 
 INTERVAL: Final = 15.0
 """Seconds between two points."""
@@ -22,6 +22,7 @@ SHOWN: Final = 1500
 """Points in one response; neighbouring points are merged where there are more."""
 ATTEMPTS: Final = 100
 """Attempts that are named in one response, the newest."""
+COURSES: Final = ("goodput", "goodput_without_waiting", "goodput_window", "speed")
 STATISTICS: Final = ("min", "median", "max", "rank")
 """Of a score over the ranks; ``rank`` is the one with the minimum."""
 _SCORES: Final = tuple(rankings.GPU_SCORES)
@@ -41,7 +42,8 @@ def _values(job: Job) -> dict[str, float]:
     window = None if ratio is None else goodput_accounting.last_hour(job)[1]
     # An attempt may end before its speed is known well enough to be shown as that of now.
     speed = job.pace.between_samples if job.steps_per_second is None else job.steps_per_second
-    values = {"goodput": ratio, "goodput_window": window, "speed": speed}
+    without = None if ratio is None else goodput_note.without_waiting(job)
+    values = {"goodput": ratio, "goodput_without_waiting": without, "goodput_window": window, "speed": speed}
     for name, score_R in by_name.items():
         if (statistics := rankings.min_median_max(score_R)) is not None:
             statistics["rank"] = rankings.lowest(score_R, 1)[0]
@@ -70,7 +72,7 @@ def to_json(
         "at": [round(point.at, 1) for point in points],
         "attempt": [point.attempt for point in points],
         "iteration": [None if point.iteration < 0 else point.iteration for point in points],
-        **{name: _column(points, name) for name in ("goodput", "goodput_window", "speed")},
+        **{name: _column(points, name) for name in COURSES},
         "scores": {
             name: {statistic: _column(points, f"{name}.{statistic}") for statistic in STATISTICS}
             for name in _SCORES

@@ -46,9 +46,19 @@ def percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def without_repeated(steps: int | None) -> str:
-    """``, without 34 repeated steps``: what the cost of an incident leaves out; empty: nothing, or it is not known."""
-    return f", without {count(steps, 'repeated step')}" if steps else ""
+def of_it_lost(seconds: float | None, steps: int | None) -> str:
+    """``, of it 7.5 s for 8 lost steps``: the part of a cost that went into them; empty: none, or unknown."""
+    if not seconds:
+        return ""
+    return f", of it {duration(seconds)} for {count(steps, 'lost step') if steps else 'lost steps'}"
+
+
+def gpu_time(seconds: float) -> str:
+    """What ranks cost, one GPU each: ``3.6 GPU-minutes``, from an hour on ``1.25 GPU-hours``. The page has the same."""
+    if seconds < 3597:
+        return f"{seconds / 60:.1f} GPU-minutes"
+    hours = seconds / 3600
+    return f"{hours:,.{0 if hours >= 99.95 else 1 if hours >= 9.995 else 2}f} GPU-hours"
 
 
 def pace(steps_per_second: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import count, duration, log_lines, printable, ranks, spaced, when, without_repeated
+from rankwatch.cli.formatting import count, duration, log_lines, of_it_lost, printable, ranks, spaced, when
 from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
@@ -138,7 +138,8 @@ def _timeline(incident: Json, terminal: Terminal) -> list[str]:
             passed += took[name]
             lines.append(f"  {'+ ' + duration(passed):>23}  {duration(took[name])} {words}")
     if took.get("total_s") is not None:
-        lines.append(f"  {'':>23}  {duration(took['total_s'])} in all{without_repeated(incident['steps_lost'])}")
+        lost = of_it_lost(took.get("lost_steps_s"), incident["steps_lost"])
+        lines.append(f"  {'':>23}  {duration(took['total_s'])} in all{lost}")
     else:
         # The monitor counts, so that page and command line state the same whatever this machine's clock shows.
         lost = took["lost_s"] if "lost_s" in took else max(0.0, time.time() - since)

@@ -12,7 +12,7 @@ from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
-from rankwatch_monitor.core.goodput.ledger import Ledger
+from rankwatch_monitor.core.goodput.ledger import KEPT, Ledger
 
 STARTUP = 1.5
 """Seconds until the first step in every scene: it is completed half a second before the second tick."""
@@ -24,12 +24,13 @@ class Accounted(Scene):
     def judge(self) -> None:
         super().judge()
         ledger = self.job.ledger
-        settled, counted, until = dict(ledger.settled), dict(ledger.counted), ledger.until
+        settled, totals, counted = dict(ledger.settled), dict(ledger.totals), dict(ledger.counted)
+        until = ledger.until
         goodput_accounting.account(self.job, self.now)
         if ledger.until == until:
             return
-        assert all(ledger.settled[b] >= settled[b] for b in Bucket), "what is settled stays settled"
-        assert all(settled[b] >= ledger.counted[b] >= counted[b] for b in Bucket), "a counter never goes down"
+        assert all(ledger.settled[b] >= settled[b] for b in Bucket if b not in KEPT), "what is settled stays settled"
+        assert all(totals[b] >= ledger.counted[b] >= counted[b] for b in Bucket), "a counter never goes down"
         self.check()
 
     def check(self) -> None:
@@ -37,6 +38,8 @@ class Accounted(Scene):
         assert min(spent.values()) >= 0.0
         assert ledger.settled_until <= ledger.until <= self.now
         assert sum(spent.values()) == pytest.approx(ledger.until - ledger.began, abs=1e-6)
+        assert sum(ledger.totals.values()) == pytest.approx(sum(ledger.settled.values()), abs=1e-6)
+        assert ledger.reached <= ledger.furthest
         for one, next_one in itertools.pairwise(ledger.pending):
             assert one.end == next_one.start, "no gap"
         ratio = goodput_accounting.ratio(self.job)

@@ -10,6 +10,7 @@ from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, re
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.goodput.intervals import Bucket
 
 # Steps ----------------------------------------------------------------------------------------------------------------
 
@@ -92,25 +93,84 @@ def test_the_silent_twin_of_a_hang_has_no_lost_time() -> None:
     assert set(Accounted().run(134).spent) == {"startup", "productive"}
 
 
-def test_steps_that_were_lost_are_recomputed() -> None:
+def test_steps_that_a_restart_threw_away_are_lost() -> None:
     scene = Accounted(checkpoint=50).run(92).hang(2)
     scene.until(lambda: scene.closings).run(200)
     lost = scene.incident.steps_lost
     assert lost is not None
     assert lost > 30
-    assert scene.spent["recomputed"] == pytest.approx(lost - 1 + 0.5, abs=1.0), "a step a second; the first is restart"
+    assert scene.spent["lost_steps"] == pytest.approx(lost - 1 + 0.5, abs=1.0), "a step a second; the first is restart"
     steps = scene.job.furthest_iteration
     assert scene.spent["productive"] == pytest.approx(steps, abs=2.0)
 
 
-def test_until_the_lost_steps_are_done_again_the_time_is_shown_as_recomputed() -> None:
+def test_steps_are_lost_as_soon_as_the_attempt_resumes_before_them_and_new_when_done_again() -> None:
     scene = Accounted(checkpoint=50).run(92).hang(2)
+    scene.until(lambda: scene.job.attempt == 2)
+    assert scene.spent["productive"] == pytest.approx(92.0 - STARTUP, abs=1.0), "nothing is lost yet"
     scene.until(lambda: scene.closings)
     before = scene.spent
+    assert before["productive"] == pytest.approx(scene.job.furthest_iteration, abs=1.0), "a step a second"
+    assert before["lost_steps"] == pytest.approx(scene.incident.steps_lost, abs=1.0)
     scene.busy = True
     scene.run(5)
-    assert scene.spent["productive"] == before["productive"]
-    assert scene.spent["recomputed"] == pytest.approx(before.get("recomputed", 0.0) + 5.0)
+    assert scene.spent["productive"] == pytest.approx(before["productive"] + 5.0)
+    assert scene.spent["lost_steps"] == before["lost_steps"]
+
+
+def test_steps_that_are_never_done_again_are_no_goodput() -> None:
+    scene = Accounted(checkpoint=50).run(92)
+    for _ in range(2):
+        scene.die(1, exit_code=1).run(2)
+        scene.restart()
+        scene.run(15)
+    scene.finish(ProcessEventKind.FAILED, "no restart is left")
+    kept = scene.job.furthest_iteration
+    assert kept is not None
+    assert kept < 70
+    assert scene.spent["productive"] == pytest.approx(kept, abs=1.0), "a step a second"
+    assert goodput_accounting.ratio(scene.job) == pytest.approx(kept / scene.lived, abs=0.01)
+    assert goodput_accounting.lost_steps(scene.job) == scene.job.incidents[0].furthest_iteration - kept
+    assert goodput_accounting.last_hour(scene.job)[1] == pytest.approx(goodput_accounting.ratio(scene.job))
+
+
+def test_each_incident_has_the_time_of_the_steps_that_its_restart_threw_away() -> None:
+    scene = Accounted(checkpoint=50).run(92)
+    for _ in range(2):
+        scene.die(1, exit_code=1).run(2)
+        scene.restart()
+        scene.run(15)
+    lost = [scene.job.ledger.lost_by(each.timeline.first_step) for each in scene.job.incidents]
+    # Of the lost steps, the first one is done again within the restart; a step takes a second.
+    assert lost == [pytest.approx(each.steps_lost - 1, abs=1.0) for each in scene.job.incidents]
+    assert lost[0] > lost[1] > 10.0
+    assert sum(lost) == pytest.approx(scene.spent["lost_steps"])
+    assert scene.job.ledger.lost_by(None) == 0.0
+
+
+def test_the_counters_take_lost_steps_over_as_they_are_done_again() -> None:
+    scene = Accounted(checkpoint=50).run(92).hang(2)
+    scene.until(lambda: scene.closings)
+    ledger = scene.job.ledger
+    assert ledger.totals[Bucket.PRODUCTIVE] > ledger.settled[Bucket.PRODUCTIVE] + 30
+    scene.run(60)
+    assert ledger.totals == pytest.approx(ledger.settled)
+
+
+def test_steps_after_the_last_checkpoint_are_at_risk() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(45)
+    assert goodput_accounting.steps_at_risk(scene.job) is None
+    scene.run(47)
+    scene.die(1, exit_code=1).run(2)
+    at_risk = goodput_accounting.steps_at_risk(scene.job)
+    assert at_risk is not None
+    scene.restart()
+    scene.run(1)
+    assert goodput_accounting.steps_at_risk(scene.job) == at_risk, "no step of the next attempt yet"
+    scene.run(2)
+    lost = scene.incident.steps_lost
+    assert lost is not None
+    assert at_risk - 1 <= lost <= at_risk
 
 
 def test_a_crash_costs_its_handling_and_its_restart() -> None:
@@ -129,7 +189,7 @@ def test_a_step_that_a_crash_cut_short_is_lost_and_what_lasted_longer_was_no_ste
     scene.restart()
     scene.run(30)
     assert scene.spent["handling"] == pytest.approx(29.0)
-    assert scene.spent["recomputed"] >= 1.0
+    assert scene.spent["lost_steps"] >= 1.0
     assert "hang" not in scene.spent
 
 

@@ -105,7 +105,7 @@ def test_an_incident_with_its_sentence_and_what_each_phase_took() -> None:
     assert incident["reason"] == scene.job.incidents[0].reason
     assert incident["detect_s"] > 0
     assert incident["total_s"] == pytest.approx(
-        sum(incident[f"{phase}_s"] for phase in ("detect", "decide", "capture", "restart", "first_step"))
+        sum(incident[f"{phase}_s"] for phase in ("detect", "decide", "capture", "restart", "first_step", "lost_steps"))
     )
     assert taken.restarts == 1
     assert taken.goodput is not None

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rankwatch.cli import incidents as module
+from rankwatch.cli.formatting import of_it_lost
 from rankwatch.cli.incidents import PHASES, incident_report, incidents, table
 from rankwatch.cli.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
@@ -77,7 +78,7 @@ def test_one_incident_is_found_by_any_clear_part_of_its_id_and_shows_its_stacks(
     assert lines[blamed + 1] == "    compute  train.py:30"
     assert "TIMELINE" in lines
     assert any("to the first new step" in line for line in lines)
-    assert any(f", without {known['steps_lost']} repeated steps" in line for line in lines)
+    assert any(f" in all{of_it_lost(known['lost_steps_s'], known['steps_lost'])}" in line for line in lines)
 
 
 def test_json(monitor: RunningMonitor, api: Api, restarted: str, capsys: pytest.CaptureFixture[str]) -> None:

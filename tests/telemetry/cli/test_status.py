@@ -160,7 +160,7 @@ def test_a_straggler_is_trouble_and_is_named_in_the_monitors_words(api: Api, job
     assert code == 3
     flat = " ".join(printed.split())
     assert f"STRAGGLERS 1 now {blamed['reason']}" in flat
-    assert "GPU-hours so far; action: log" in flat
+    assert "GPU-minutes so far; action: log" in flat
 
 
 def test_an_unknown_job_is_a_usage_error(

@@ -248,6 +248,7 @@ class Performance:
         self.finding = Finding()
         self.cost_gpu_hours = 0.0
         """Cost of all stragglers of the job so far."""
+        self._waited = 0.0
         self.verdicts: dict[StragglerVerdict, int] = {}
         """Windows of the job by verdict."""
         self.found: dict[Cause, int] = {}
@@ -722,7 +723,7 @@ class Performance:
         For a rank without a profiled step its last known lateness counts. Ranks cannot have waited for longer than the
         elapsed time, whatever the profiled step was like.
         """
-        ranks, largest = int(window.fresh_R.sum()), 0.0
+        ranks, longest = int(window.fresh_R.sum()), 0.0
         steps = self.steps_R[: len(window.fresh_R)][window.fresh_R]
         usual = float(np.median(steps[~np.isnan(steps)])) if not np.isnan(steps).all() else 0.0
         for straggler in self.open_stragglers:
@@ -732,8 +733,23 @@ class Performance:
             if window.elapsed is not None:
                 waited = min(waited, window.elapsed)
             straggler.cost_gpu_hours += waited * ranks / 3600.0
-            largest = max(largest, waited * ranks / 3600.0)
-        self.cost_gpu_hours += largest  # ranks that wait for two stragglers at once wait once
+            longest = max(longest, waited)
+        self.cost_gpu_hours += longest * ranks / 3600.0  # ranks that wait for two stragglers at once wait once
+        self._waited += longest
+
+    def charge_since_found(self, found: Sequence[Straggler], window: Window) -> None:
+        """Add what stragglers that were opened in this window have cost since their first slow one, by their share."""
+        ranks, waited = int(window.fresh_R.sum()), [(s.share or 0.0) * (s.seen - s.since) for s in found]
+        for straggler, seconds in zip(found, waited, strict=True):
+            straggler.cost_gpu_hours += seconds * ranks / 3600.0
+        if len(self.open_stragglers) == len(found):  # else the ranks' waiting for the earlier ones is charged already
+            self.cost_gpu_hours += max(waited, default=0.0) * ranks / 3600.0
+            self._waited += max(waited, default=0.0)
+
+    def take_waited(self) -> float:
+        """Seconds that the ranks have waited for stragglers since the last call."""
+        waited, self._waited = self._waited, 0.0
+        return waited
 
     def decide(self, straggler: Straggler, action: Action, reason: str) -> None:
         """Store what is done about a straggler, and why."""

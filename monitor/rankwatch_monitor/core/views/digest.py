@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import RESTARTS, Cause, JobState, VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
@@ -93,7 +94,7 @@ def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now:
         if faults
         else "",
         _count(restarts, "restart") if restarts else "",
-        f"jobs held up by incidents for {_duration(lost)}" if lost >= 1 else "",
+        f"{_duration(lost)} lost to incidents" if lost >= 1 else "",
         *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
     ]
     return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"
@@ -150,8 +151,8 @@ def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, 
     if not found:
         return []
     found.sort(key=lambda pair: -pair[1] * pair[0].world_size)
-    hours = sum(seconds * job.world_size for job, seconds in found) / 3600
-    text = f"Incidents held jobs up for {_duration(sum(seconds for _, seconds in found))}: {hours:,.1f} GPU-hours."
+    cost = gpu_time(sum(seconds * job.world_size for job, seconds in found))
+    text = f"Incidents cost jobs {_duration(sum(seconds for _, seconds in found))}: {cost}."
     links = [
         Link(f"{job.name}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id) for job, seconds in found
     ]
@@ -196,16 +197,16 @@ def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
     if not found:
         return []
     found.sort(key=lambda pair: -pair[1].cost_gpu_hours)
-    cost = sum(each.cost_gpu_hours for _, each in found)
+    cost = gpu_time(3600.0 * sum(each.cost_gpu_hours for _, each in found))
     still = sum(each.open for _, each in found)
     tail = f", {still:,} still slow" if still else ", none of which is still slow"
-    text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost:,.2f} GPU-hours."
+    text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost}."
     return [_line("stragglers", text, [Link(_straggler(job, each), job.id, at=each.since) for job, each in found])]
 
 
 def _straggler(job: Job, each: Straggler) -> str:
     where = f" on {each.host}" if each.host else ""
-    return f"{job.name}: rank {each.rank}{where}, {_SLOW_IN[each.cause]}, cost {each.cost_gpu_hours:.2f} GPU-hours"
+    return f"{job.name}: rank {each.rank}{where}, {_SLOW_IN[each.cause]}, cost {gpu_time(3600.0 * each.cost_gpu_hours)}"
 
 
 def _notes(jobs: Sequence[Job], since: float, started_at: float, *, stored: bool) -> list[dict[str, Any]]:

@@ -1,13 +1,15 @@
 """What an incident costs in time: one definition for API, page, command line, report, messages and digest. Pure.
 
-The cost of an incident runs from the beginning of its trouble, not from its detection,
+An incident costs the time that the job stood still, and the time of the steps that its restart threw away. The job
+stood still from the beginning of the trouble, not from its detection,
 
 *  until the first new step, where the ranks were restarted,
 *  else until it was closed,
 *  else until the job ended, or was last heard of where it is lost,
 *  else until now: its cost *so far*.
 
-The page computes the same from the fields of the API (``logic/phases.ts``).
+The first new step is part of it, so that of the lost steps those after it count. The page computes the same from the
+fields of the API (``logic/phases.ts``).
 """
 
 from __future__ import annotations
@@ -38,17 +40,33 @@ def known_until(job: Job, incident: Incident, now: float) -> float | None:
     return job.last_heard if liveness.lost(job, now) else None
 
 
+def held_up(incident: Incident) -> float | None:
+    """Seconds in which the job stood still; None: it is not over."""
+    end = over(incident)
+    return None if end is None else max(0.0, end - began(incident))
+
+
+def of_lost_steps(job: Job, incident: Incident) -> float | None:
+    """Seconds of the steps that its restart threw away; None: there was no restart with a new step."""
+    first_step = incident.timeline.first_step
+    return None if first_step is None else job.ledger.lost_by(first_step)
+
+
 def seconds(job: Job, incident: Incident, now: float) -> float:
     """What it has cost the job as of ``now`` (unix seconds)."""
+    return _stood_still(job, incident, now) + (of_lost_steps(job, incident) or 0.0)
+
+
+def _stood_still(job: Job, incident: Incident, now: float) -> float:
     until = known_until(job, incident, now)
     return max(0.0, (now if until is None else until) - began(incident))
 
 
 def of_job(job: Job, since: float, now: float) -> float:
-    """Seconds after ``since`` in which some confirmed fault held the job up; overlapping ones count once."""
+    """What confirmed faults have cost the job since then; time in which several held it up counts once."""
     faults = [each for each in job.incidents if each.confirmed and not each.elective]
-    spans = [(max(since, began(each)), began(each) + seconds(job, each, now)) for each in faults]
-    total, until = 0.0, since
+    spans = [(max(since, began(each)), began(each) + _stood_still(job, each, now)) for each in faults]
+    total, until = sum(of_lost_steps(job, each) or 0.0 for each in faults if (over(each) or now) >= since), since
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, until))
         until = max(until, end)

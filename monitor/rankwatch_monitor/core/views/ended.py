@@ -70,7 +70,9 @@ class Repeated(NamedTuple):
     seconds: float
     """From the detection of the first of these crashes to that of the last."""
     cost: float
-    """Seconds that they held the job up together."""
+    """Seconds that they cost the job together."""
+    lost_steps_s: float
+    """Of these, seconds of the steps that the restarts threw away."""
     step: int | None
     """The last step that any rank completed before the last crash."""
     same_step: SameStep | None
@@ -106,7 +108,8 @@ def repeated(job: Job) -> Repeated | None:
         return None
     cost = sum(downtime.seconds(job, each, job.ended.at) for each in alike)
     lasted = last.opened_at - alike[0].opened_at
-    return Repeated(rank, host, len(alike), lasted, cost, last.furthest_iteration, same_step(alike))
+    lost = sum(downtime.of_lost_steps(job, each) or 0.0 for each in alike)
+    return Repeated(rank, host, len(alike), lasted, cost, lost, last.furthest_iteration, same_step(alike))
 
 
 def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:

@@ -22,6 +22,8 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.awaited import under_way
 from rankwatch_monitor.core.views.host_commands import reach
 
@@ -91,10 +93,11 @@ class NextAction(NamedTuple):
         }
 
 
-def shown(incident: Incident) -> dict[str, Any]:
-    """The incident as API, stream and publishers show it: the record and what is derived from it here."""
+def shown(job: Job, incident: Incident) -> dict[str, Any]:
+    """The incident as API, stream and publishers show it: the record and what is derived from it."""
     return {
         **incident.to_json(),
+        "lost_steps_s": downtime.of_lost_steps(job, incident),
         "headline": headline(incident),
         "title": title(incident),
         "detail": detail(incident),

@@ -21,7 +21,7 @@ from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verd
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
-from rankwatch_monitor.core.views import downtime, ended, headline, rankings
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings
 from rankwatch_monitor.core.views.awaited import awaited
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
@@ -168,7 +168,10 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
-        "uncounted_share": _uncounted_share(job) if state is JobState.RUNNING else 0.0,
+        "goodput_without_waiting": None if (busy := _without_waiting(job)) is None else round(busy, 3),
+        "goodput_notes": [] if ratio is None else goodput_note.notes(job, state),
+        "steps_lost": goodput_note.steps_lost(job, state),
+        "steps_at_risk": goodput_note.steps_at_risk(job, state),
         "iteration": _iteration(job),
         "iteration_before": _iteration_before(job),
         "iterations_per_second": steps_per_second(job, now),
@@ -223,13 +226,6 @@ def _iteration_before(job: Job) -> int | None:
     """While an attempt after an incident has completed no step: the furthest step of the attempt before."""
     incident = job.open_incident
     return incident.furthest_iteration if incident is not None and job.furthest_iteration is None else None
-
-
-def _uncounted_share(job: Job) -> float:
-    """The share of each step that slow ranks or an imbalance cost, which goodput does not count; to a whole percent."""
-    performance = job.performance
-    shares = (each.share or 0.0 for each in performance.open_stragglers)
-    return round(max(performance.finding.share, *shares, 0.0), 2)
 
 
 def _checkpoint(job: Job) -> dict[str, Any] | None:
@@ -307,25 +303,34 @@ def goodput_ratio(job: Job) -> float | None:
     return None if too_early else known
 
 
+def _without_waiting(job: Job) -> float | None:
+    """The same without the waiting for slow ranks; None also if they did not wait."""
+    return None if goodput_ratio(job) is None else goodput_note.without_waiting(job)
+
+
 def goodput(job: Job, now: float) -> dict[str, Any]:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and what each incident took so far."""
     lasted, lately = goodput_accounting.last_hour(job)
     spent = goodput_accounting.spent(job)
     return {
         "ratio": goodput_accounting.ratio(job),
+        "ratio_without_waiting": goodput_note.without_waiting(job),
+        "waited_for": goodput_note.waited_for(job),
+        "notes": goodput_note.notes(job, job_state(job, now)[0]),
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
         "incidents": [
-            {**incident_durations(each), "lost_s": downtime.seconds(job, each, now)} for each in reversed(job.incidents)
+            {**incident_durations(job, each), "lost_s": downtime.seconds(job, each, now)}
+            for each in reversed(job.incidents)
         ],
     }
 
 
-def incident_durations(incident: Incident) -> dict[str, Any]:
-    """Seconds of each phase of an incident, None for phases not reached; and in all, None while it is not over."""
+def incident_durations(job: Job, incident: Incident) -> dict[str, Any]:
+    """Seconds of each phase of an incident and of the lost steps, None for those not reached; and in all."""
     line = incident.timeline
-    since = before = downtime.began(incident)
+    before = downtime.began(incident)
     phases: dict[str, float | None] = {}
     for name, at in (
         ("detect_s", line.detected),
@@ -336,13 +341,15 @@ def incident_durations(incident: Incident) -> dict[str, Any]:
     ):
         phases[name] = None if at is None else max(0.0, at - before)
         before = before if at is None else max(before, at)
-    end = downtime.over(incident)
+    lost = downtime.of_lost_steps(job, incident)
+    held_up = downtime.held_up(incident)
     return {
         "id": incident.id,
         "kind": str(incident.kind),
         "opened_at": incident.opened_at,
         **phases,
-        "total_s": None if end is None else max(0.0, end - since),
+        "lost_steps_s": lost,
+        "total_s": None if held_up is None else held_up + (lost or 0.0),
         "steps_lost": incident.steps_lost,
         "outcome": incident.outcome,
     }

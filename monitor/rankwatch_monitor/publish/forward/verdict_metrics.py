@@ -21,7 +21,7 @@ SERVICE: Final = "rankwatch-monitor"
 """``service.name`` of the metrics' resource."""
 STATE: Final = semconv.Metric("rankwatch.job.state", "gauge", "1", "1 for the state a job is in, 0 for the others")
 GOODPUT: Final = semconv.Metric(
-    "rankwatch.job.goodput", "gauge", "1", "part of a job's life that was spent on new steps"
+    "rankwatch.job.goodput", "gauge", "1", "part of a job's life that was spent on steps that were kept"
 )
 INCIDENTS: Final = semconv.Metric("rankwatch.job.incidents.open", "gauge", "{incident}", "incidents that are open")
 STRAGGLERS: Final = semconv.Metric("rankwatch.job.stragglers.open", "gauge", "{rank}", "ranks that are slow now")

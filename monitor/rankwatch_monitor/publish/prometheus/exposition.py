@@ -106,6 +106,8 @@ class _Snapshot(Collector):
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
         if (ratio := goodput_accounting.ratio(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
+        if (ratio := goodput_accounting.ratio_without_waiting(job)) is not None:
+            self._add(names.GOODPUT_WITHOUT_WAITING, ratio, job.id)
         for bucket, seconds in job.ledger.counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
         for name, logged in job.logged.latest.items():
@@ -132,7 +134,7 @@ class _Snapshot(Collector):
             outcome = "open" if latest.open else latest.outcome or "closed"
             what = (job.id, latest.id, latest.kind, *blamed, latest.reason, outcome)
             self._add(names.INCIDENT_OPENED, latest.opened_at, *what)
-            if (total := job_view.incident_durations(latest)["total_s"]) is not None:
+            if (total := job_view.incident_durations(job, latest)["total_s"]) is not None:
                 self._add(names.INCIDENT_SECONDS, total, job.id, latest.id)
         for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
             self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)

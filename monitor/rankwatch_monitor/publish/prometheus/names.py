@@ -60,13 +60,16 @@ JOB_RESTARTS_LEFT: Final = Family(
 )
 JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while the monitor takes no action")
 GOODPUT: Final = Family(
-    "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on new steps"
+    "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on steps that were kept"
+)
+GOODPUT_WITHOUT_WAITING: Final = Family(
+    "rankwatch_goodput_without_waiting_ratio", "gauge", ("job",), "the same without the time of waiting for slow ranks"
 )
 JOB_TIME: Final = Family(
     "rankwatch_job_time_seconds_total",
     "counter",
     ("job", "bucket"),
-    "a job's time by what it was spent on, counted once that is known for good",
+    "a job's time by what it was spent on, counted once that is known; lost steps as they are done again",
 )
 JOB_LOGGED: Final = Family(
     "rankwatch_job_logged_value", "gauge", ("job", "name"), "the last value of a name the training script logs"
@@ -95,7 +98,7 @@ INCIDENT_SECONDS: Final = Family(
     "rankwatch_incident_seconds",
     "gauge",
     ("job", "incident"),
-    "time from the beginning of the fault to the first new step, of each of the same incidents that is closed",
+    "what each of the same incidents that is closed cost: from the fault to the first new step, and the lost steps",
 )
 CULPRIT: Final = Family(
     "rankwatch_culprit",
@@ -261,6 +264,7 @@ FAMILIES: Final = (
     JOB_RESTARTS_LEFT,
     JOB_OBSERVE_ONLY,
     GOODPUT,
+    GOODPUT_WITHOUT_WAITING,
     JOB_TIME,
     JOB_LOGGED,
     JOB_LOGGED_NON_FINITE,

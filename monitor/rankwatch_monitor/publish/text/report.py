@@ -13,12 +13,13 @@ from rankwatch.cli.formatting import (
     count,
     duration,
     log_lines,
+    of_it_lost,
     pace,
     percent,
     printable,
     ranks,
+    spaced,
     when,
-    without_repeated,
     wrapped,
 )
 from rankwatch.contract.enums import NodeRole
@@ -26,7 +27,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, job_view, rank_logs
+from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
 
@@ -54,7 +55,7 @@ def text(job: Job, now: float, activity: HostActivity | None = None) -> str:
     parts = (
         _headline(job, now, activity),
         _launchers(job),
-        _goodput(job),
+        _goodput(job, now),
         _incidents(job, now),
         scores_report.stragglers(job, now),
         _limits(job),
@@ -102,7 +103,7 @@ def _launchers(job: Job) -> list[str]:
     return lines + ([f"  and {count(more, 'more node')}"] if more > 0 else [])
 
 
-def _goodput(job: Job) -> list[str]:
+def _goodput(job: Job, now: float) -> list[str]:
     spent = goodput_accounting.spent(job)
     lived = sum(spent.values())
     if not lived:
@@ -112,9 +113,14 @@ def _goodput(job: Job) -> list[str]:
         lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:
         last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
-        lines = [f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps{last}"]
+        beside = "".join(f"; {note}" for note in goodput_note.notes(job, job_view.job_state(job, now)[0]))
+        lines = wrapped(
+            f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept{last}{beside}", ""
+        )
     used = sorted(((seconds, bucket) for bucket, seconds in spent.items() if seconds > 0), reverse=True)
-    return lines + [f"  {bucket:<14}{duration(seconds):>14}{percent(seconds / lived):>9}" for seconds, bucket in used]
+    return lines + [
+        f"  {spaced(bucket):<14}{duration(seconds):>14}{percent(seconds / lived):>9}" for seconds, bucket in used
+    ]
 
 
 def _incidents(job: Job, now: float) -> list[str]:
@@ -144,16 +150,17 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     lines += wrapped(action_line(incident.to_json()), "    ")
     if incident.outcome:
         lines += wrapped(f"outcome: {incident.outcome}", "    ")
-    lines += wrapped(_took(incident), "    ")
+    lines += wrapped(_took(job, incident), "    ")
     return lines + _stacks(incident) + _logs(job, incident)
 
 
-def _took(incident: Incident) -> str:
-    row = job_view.incident_durations(incident)
+def _took(job: Job, incident: Incident) -> str:
+    row = job_view.incident_durations(job, incident)
     phases = [f"{duration(row[name])} {phase}" for name, phase in _PHASES if row[name] is not None]
     if row["total_s"] is not None:
-        phases.append(f"{duration(row['total_s'])} in all")
-    return f"took: {', '.join(phases)}{without_repeated(incident.steps_lost)}"
+        lost = of_it_lost(row["lost_steps_s"], incident.steps_lost)
+        phases.append(f"{duration(row['total_s'])} in all{lost}")
+    return f"took: {', '.join(phases)}"
 
 
 def _stacks(incident: Incident) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.cli.formatting import count, duration, printable, ranks, when, wrapped
+from rankwatch.cli.formatting import count, duration, gpu_time, printable, ranks, when, wrapped
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
@@ -255,4 +255,4 @@ def _no_scores(policy: Policy) -> str:
 
 
 def _hours(gpu_hours: float) -> str:
-    return f"{gpu_hours:.2f} GPU-hours" if gpu_hours < 99.995 else f"{gpu_hours:,.0f} GPU-hours"
+    return gpu_time(3600.0 * gpu_hours)

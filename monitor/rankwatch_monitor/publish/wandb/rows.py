@@ -55,7 +55,7 @@ METRICS: Final = (
     Metric(f"{PREFIX}lateness_max", "s", "of each step, for which the others wait for the latest rank"),
     Metric(f"{PREFIX}steps_per_second", "{step}/s", "speed of the job; 0 while no step completes"),
     Metric(f"{PREFIX}step_seconds", "s", "time of a step in the last window, median over ranks; while the job runs"),
-    Metric(f"{PREFIX}goodput", "1", "part of the job's life that was spent on new steps"),
+    Metric(f"{PREFIX}goodput", "1", "part of the job's life that was spent on steps that were kept"),
     Metric(f"{PREFIX}attempt", "{attempt}", "number of the attempt that runs"),
     Metric(f"{PREFIX}restarts", "{restart}", "restarts of the ranks within the job"),
     Metric(f"{PREFIX}open_incidents", "{incident}", "0 or 1"),
@@ -137,7 +137,16 @@ def summary(snapshot: Snapshot, page: str | None = None) -> dict[str, str]:
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 
-_PHASES: Final = ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s", "total_s", "steps_lost")
+_PHASES: Final = (
+    "detect_s",
+    "decide_s",
+    "capture_s",
+    "restart_s",
+    "first_step_s",
+    "lost_steps_s",
+    "total_s",
+    "steps_lost",
+)
 _INCIDENT: Final = ("id", "opened", "kind", "attempt", "culprits", "reason", "action", "outcome", "open", *_PHASES)
 _STRAGGLER: Final = (
     *("id", "rank", "host", "device", "cause", "reference", "reason", "since", "ended"),

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import count, duration, ranks, when
+from rankwatch.cli.formatting import count, duration, gpu_time, ranks, when
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import headline, job_view
+from rankwatch_monitor.core.views import downtime, headline, job_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
@@ -102,12 +102,12 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             announced.opened.add(incident.id)
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
-            shown = _shown(incident) | ({} if up is None else _of_host(up, headline.next_action(incident)))
+            shown = _shown(job, incident) | ({} if up is None else _of_host(up, headline.next_action(incident)))
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:
             announced.closed.add(incident.id)
             if incident.id in announced.opened:
-                shown = _shown(incident) | {"cost_gpu_hours": _cost(job, incident)}
+                shown = _shown(job, incident) | {"cost_gpu_hours": _cost(job, incident)}
                 text = _closed(incident, shown["cost_gpu_hours"])
                 yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=shown)
     if len(announced.opened | announced.closed) > len(job.incidents):
@@ -132,25 +132,25 @@ def _of_host(up: QuietHost, found: headline.NextAction) -> dict[str, Any]:
 
 
 def _closed(incident: Incident, cost: float | None) -> str:
-    took = job_view.incident_durations(incident)["total_s"]
+    took = downtime.held_up(incident)
     what = incident.kind.replace("_", " ").capitalize()
     text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
     spent = [] if incident.steps_lost is None else [f"{count(incident.steps_lost, 'step')} lost"]
-    spent += [] if cost is None else [f"{cost:.2f} GPU-hours"]
+    spent += [] if cost is None else [gpu_time(3600.0 * cost)]
     return f"{text} Cost: {', '.join(spent)}." if spent else text
 
 
 def _cost(job: Job, incident: Incident) -> float | None:
-    """GPU-hours in which all ranks were stopped or did work that was lost; None if the job kept running."""
-    took = job_view.incident_durations(incident)["total_s"]
+    """GPU-hours in which all ranks were stopped or did steps that were lost; None if the job kept running."""
+    took = job_view.incident_durations(job, incident)["total_s"]
     if took is None or (incident.elective and incident.action in (Action.LOG, Action.CAPTURE)):
         return None
     return float(took) * job.world_size / 3600.0
 
 
-def _shown(incident: Incident) -> dict[str, Any]:
-    shown = headline.shown(incident) | job_view.incident_durations(incident)
+def _shown(job: Job, incident: Incident) -> dict[str, Any]:
+    shown = headline.shown(job, incident) | job_view.incident_durations(job, incident)
     culprits = shown["culprits"]
     return shown | {
         "culprits": culprits[:SHOWN],
@@ -186,7 +186,7 @@ def _sentence(event: Event, straggler: Straggler) -> str:
     lasted = (straggler.ended or straggler.seen) - straggler.since
     return (
         f"{where} is as fast as its peers again after {duration(max(0.0, lasted))}; "
-        f"it cost {straggler.cost_gpu_hours:.2f} GPU-hours."
+        f"it cost {gpu_time(3600.0 * straggler.cost_gpu_hours)}."
     )
 
 

@@ -6,7 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import action_line, count, duration, pace, percent, printable, ranks, spaced, when
+from rankwatch.cli.formatting import (
+    action_line,
+    count,
+    duration,
+    gpu_time,
+    pace,
+    percent,
+    printable,
+    ranks,
+    spaced,
+    when,
+)
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
 from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
@@ -216,7 +227,7 @@ def _stragglers(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[s
     for each in snapshot.stragglers[:SHOWN]:
         lines += terminal.wrapped(each["reason"], "  ")
         lines += terminal.wrapped(
-            f"for {duration(max(0.0, now - each['since']))}, {each['cost_gpu_hours']:.2f} GPU-hours so far; action: "
+            f"for {duration(max(0.0, now - each['since']))}, {gpu_time(3600 * each['cost_gpu_hours'])} so far; action: "
             f"{spaced(each['action'])}" + (f", {each['action_reason']}" if each["action_reason"] else ""),
             "    ",
             "dim",
@@ -255,9 +266,10 @@ def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
     lately = snapshot.goodput["window"]
-    words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps"
+    words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately["ratio"] is not None and lately["seconds"] < lived:
         words += f"; {percent(lately['ratio'])} of the last {duration(lately['seconds'])}"
+    words += "".join(f"; {note}" for note in snapshot.goodput.get("notes", ()))
     spent = sorted(((s, name) for name, s in snapshot.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
     return [
         *terminal.wrapped(words),

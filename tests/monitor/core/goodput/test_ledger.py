@@ -8,8 +8,9 @@ import pytest
 
 from monitor.core.accounted import Accounted, checkpoints
 from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket
-from rankwatch_monitor.core.goodput.ledger import WINDOW_MINUTES, Ledger
+from rankwatch_monitor.core.goodput.ledger import MARKS, WINDOW_MINUTES, Ledger
 
 
 def test_the_window_forgets_what_was_long_ago() -> None:
@@ -41,7 +42,48 @@ def test_a_ledger_survives_the_store() -> None:
     row = json.loads(json.dumps(ledger.to_json()))
     again = Ledger.of_json(row)
     assert again.to_json() == ledger.to_json()
-    assert again.counted == ledger.settled
+    assert again.counted == ledger.totals
+
+
+def test_what_a_restart_threw_away_survives_the_store() -> None:
+    scene = Accounted(checkpoint=50).run(92).hang(2)
+    ledger = scene.until(lambda: scene.closings).job.ledger
+    assert ledger.owed[Bucket.PRODUCTIVE] > 30
+    again = Ledger.of_json(json.loads(json.dumps(ledger.to_json())))
+    assert again.to_json() == ledger.to_json()
+    assert again.lost_by(scene.incident.timeline.first_step) == ledger.settled[Bucket.LOST_STEPS]
+
+
+def test_a_ledger_of_an_earlier_version_goes_on_from_its_last_step() -> None:
+    scene = Accounted(checkpoint=50).run(92)
+    row = scene.job.ledger.to_json()
+    for name in ("marks", "resumes", "totals", "owed"):
+        row.pop(name)
+    row["settled"]["recomputed"] = 3.0
+    earlier = Ledger.of_json(json.loads(json.dumps(row)))
+    assert earlier.totals == earlier.settled
+    assert earlier.settled[Bucket.LOST_STEPS] == 3.0
+    before = earlier.settled[Bucket.PRODUCTIVE]
+    earlier.resume(scene.now, 50)
+    assert before - earlier.settled[Bucket.PRODUCTIVE] == pytest.approx(40.0, abs=1.0), "a step a second"
+
+
+def test_steps_are_thrown_away_at_the_pace_at_which_they_were_done_however_long_ago() -> None:
+    ledger = Ledger(0.0)
+    at = 0.0
+    for step in range(10_000):
+        seconds = 1.0 if step < 9_000 else 2.0
+        ledger.settle(intervals.one(at, at + seconds, Bucket.PRODUCTIVE))
+        ledger.mark(step)
+        at += seconds
+    assert len(ledger.marks) <= MARKS
+    ledger.resume(at, 9_899)
+    assert ledger.settled[Bucket.LOST_STEPS] == pytest.approx(200.0, rel=0.02)
+    ledger.resume(at, 4_999)
+    assert ledger.settled[Bucket.PRODUCTIVE] == pytest.approx(5_000.0, rel=0.1)
+    assert sum(ledger.settled.values()) == pytest.approx(at)
+    ledger.resume(at, 0)
+    assert ledger.settled[Bucket.PRODUCTIVE] == pytest.approx(1.0)
 
 
 def test_the_last_checkpoint_is_known_also_after_a_restart_and_in_the_next_monitor() -> None:

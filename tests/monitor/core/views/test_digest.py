@@ -60,8 +60,8 @@ def test_incidents_time_and_nodes_are_told() -> None:
     host = scene.job.incidents[0].culprits[0].host
     assert node["text"] == f"{host}: 2 incidents; GPU 1, rank 3: 2 hangs in 1 job"
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
-    assert found["time"] == f"Incidents held jobs up for {lost:.0f} s: {lost * 4 / 3600:.1f} GPU-hours."
-    assert found["summary"] == f"2 incidents in 1 job, jobs held up by incidents for {lost:.0f} s"
+    assert found["time"] == f"Incidents cost jobs {lost:.0f} s: {lost * 4 / 60:.1f} GPU-minutes."
+    assert found["summary"] == f"2 incidents in 1 job, {lost:.0f} s lost to incidents"
     assert "restarts" not in found
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from monitor.core.accounted import Accounted
 from monitor.core.scene import Scene
-from rankwatch.cli.formatting import duration
-from rankwatch_monitor.core.views import digest, downtime, job_view, node_view
+from rankwatch.cli.formatting import duration, gpu_time
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.views import digest, downtime, ended, headline, job_view, node_view
 from rankwatch_monitor.publish.text import report
+from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
 
 def figures(scene: Scene) -> dict[str, float]:
@@ -30,7 +33,7 @@ def test_an_open_incident_costs_since_its_trouble_began_until_now() -> None:
     assert incident.timeline.since < incident.opened_at
     assert figures(scene) == dict.fromkeys(("goodput", "node", "digest"), scene.now - incident.timeline.since)
     text = digest.digest([scene.job], 0.0, scene.now, 0.0, stored=True)["summary"]
-    assert f"held up by incidents for {scene.now - incident.timeline.since:.0f} s" in text
+    assert f"{scene.now - incident.timeline.since:.0f} s lost to incidents" in text
 
 
 def test_the_cost_of_a_closed_incident_is_final() -> None:
@@ -42,7 +45,52 @@ def test_the_cost_of_a_closed_incident_is_final() -> None:
     cost = incident.timeline.first_step - incident.timeline.since
     assert figures(scene) == dict.fromkeys(("goodput", "node", "digest"), cost)
     scene.run(30)
-    assert figures(scene)["goodput"] == cost == job_view.incident_durations(incident)["total_s"]
+    assert figures(scene)["goodput"] == cost == job_view.incident_durations(scene.job, incident)["total_s"]
+
+
+def test_the_steps_that_a_restart_threw_away_are_part_of_the_cost() -> None:
+    scene = Accounted(hosts=2, checkpoint=50).run(60)
+    scene.hang(3).until(lambda: scene.closings).run(30)
+    job, incident = scene.job, scene.incident
+    row = job_view.incident_durations(job, incident)
+    steps = incident.steps_lost
+    assert steps is not None
+    assert row["lost_steps_s"] == scene.spent["lost_steps"] == pytest.approx(steps - 0.5, abs=1.0), "a step a second"
+    phases = [row[name] for name in ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s", "lost_steps_s")]
+    assert row["total_s"] == pytest.approx(sum(phases))
+    assert row["total_s"] == downtime.seconds(job, incident, scene.now) == downtime.of_job(job, 0.0, scene.now)
+    assert headline.shown(job, incident)["lost_steps_s"] == row["lost_steps_s"]
+    part = f"{duration(row['total_s'])} in all, of it {duration(row['lost_steps_s'])} for {steps} lost steps"
+    assert part in " ".join(report.text(job, scene.now).split())
+    notice = [each.body for each in new_notices(job, Announced(), scene.now) if "is over" in each.body["text"]]
+    assert notice[0]["incident"]["total_s"] == row["total_s"]
+    assert notice[0]["text"].endswith(f"Cost: {steps} steps lost, {gpu_time(row['total_s'] * job.world_size)}.")
+
+
+def test_an_incident_without_a_restart_costs_its_downtime() -> None:
+    scene = Accounted(hosts=2, on_hang="log").run(60)
+    scene.hang(3).until_found().run(20)
+    scene.resume().until(lambda: scene.closings)
+    row = job_view.incident_durations(scene.job, scene.incident)
+    assert row["lost_steps_s"] is None
+    assert row["total_s"] == downtime.held_up(scene.incident)
+
+
+def test_repeated_crashes_cost_what_all_of_them_cost() -> None:
+    scene = Accounted(hosts=2, checkpoint=50).run(92)
+    for _ in range(2):
+        scene.crash(1, "boom").run(2)
+        scene.restart()
+        scene.run(15)
+    scene.crash(1, "boom").run(2)
+    scene.finish(ProcessEventKind.FAILED, "no restart is left")
+    again = ended.repeated(scene.job)
+    assert again is not None
+    assert again.times == 3
+    assert again.lost_steps_s == pytest.approx(scene.spent["lost_steps"])
+    assert again.lost_steps_s > 40.0
+    held_up = sum(downtime.held_up(each) or 0.0 for each in scene.job.incidents)
+    assert again.cost == pytest.approx(held_up + again.lost_steps_s)
 
 
 def test_an_incident_of_a_lost_job_costs_until_the_job_was_last_heard_of() -> None:

@@ -50,7 +50,7 @@ def fault(scene: Scene, chance: random.Random) -> None:
 def check(scene: Scene) -> None:
     """Compare everything that is shown now with the job's state."""
     job, now = scene.job, scene.now
-    summary, incidents = job_view.summary(job, now), [shown(each) for each in job.incidents]
+    summary, incidents = job_view.summary(job, now), [shown(job, each) for each in job.incidents]
     json.dumps([summary, incidents, job_view.ranks(job, now), job_view.goodput(job, now)], allow_nan=False)
     state, speed, incident = summary["state"], summary["iterations_per_second"], job.open_incident
 

@@ -9,6 +9,7 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Cause, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
@@ -49,7 +50,7 @@ def test_an_incident_is_reported_when_it_opens_and_when_it_is_over() -> None:
     assert incident.outcome in closed.body["text"]
     lasted = closed.body["incident"]["total_s"]
     assert closed.body["incident"]["cost_gpu_hours"] == pytest.approx(lasted * 4 / 3600)
-    assert "GPU-hours" in closed.body["text"]
+    assert f"{gpu_time(lasted * 4)}." in closed.body["text"]
     json.dumps([opened.body, closed.body], allow_nan=False)
 
 

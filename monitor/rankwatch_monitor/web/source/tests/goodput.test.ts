@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary, Performance, Straggler } from "../src/api/types";
-import { asOfNow, byStage, inWords, isYoung, slices, spent, stages, uncounted, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import type { JobSummary } from "../src/api/types";
+import { asOfNow, byStage, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
 import { incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -23,7 +23,7 @@ test("a job without time has no slices", () => {
 });
 
 test("the bar has a text for screen readers", () => {
-  assert.equal(plain(inWords(slices({ productive: 90, hang: 10 }))), "new steps 90.0 %; hang 10.0 %");
+  assert.equal(plain(inWords(slices({ productive: 90, hang: 10 }))), "kept steps 90.0 %; hang 10.0 %");
 });
 
 test("the window is an hour once the run is that old", () => {
@@ -38,7 +38,7 @@ test("the sliding window is shown once the run is longer than it", () => {
   assert.equal(windowDiffers(run(7200, 3600)), true);
 });
 
-test("the share of the run is that of the new steps in the bar, while time passes in which none completes", () => {
+test("the share of the run is that of the kept steps in the bar, while time passes in which none completes", () => {
   const open = incident({ timeline: { ...hung, restarted: null, first_step: null }, phase: "acting", closed_at: null });
   const job = { ...summary, state: "recovering", goodput: 0.9, started_at: 0 } as JobSummary;
   const answer = { ratio: 0.9, window: { seconds: 112, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 1 }, incidents: [{ ...entry, restart_s: null, first_step_s: null, total_s: null }] };
@@ -68,7 +68,7 @@ test("the time of incidents has the names and the seconds of their stages", () =
   const taken = stages(entry, incident({ timeline: hung, closed_at: 114 }), 500);
   assert.deepEqual(stages(entry, undefined, 500), taken, "also where only the entry is known");
   const { buckets, apart } = byStage({ productive: 80, hang: 11, handling: 1, restart: 1.5 }, [taken]);
-  assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["new steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
+  assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["kept steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
 });
 
 test("an entry that is over has its stages, although the incident was read while it was open", () => {
@@ -83,7 +83,7 @@ test("an entry that is over has its stages, although the incident was read while
 
 test("time that is not that of the stages has a name of its own", () => {
   const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500)]);
-  assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["new steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
+  assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["kept steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
 });
 
 test("what has passed since the answer belongs to the stage that goes on", () => {
@@ -101,12 +101,9 @@ test("a run younger than an hour has no last hour", () => {
   assert.equal(isYoung({ started_at: 0, ended_at: 900 }, 7200), true);
 });
 
-test("of a slow job the time that goodput does not count is stated", () => {
-  const finding = { verdict: "worker", share: 0.268 } as Performance["finding"];
-  const slow = (...ranks: number[]) => ranks.map((rank) => ({ rank, share: 0.268 }) as Straggler);
-  assert.equal(plain(uncounted({ finding, stragglers: slow(5) })), "not counted: 27 % of each step, waiting for rank 5");
-  assert.match(uncounted({ finding, stragglers: slow(5, 7) }), /waiting for ranks 5, 7$/);
-  assert.match(uncounted({ finding, stragglers: [] }), /imbalance/);
-  assert.equal(uncounted({ finding: { ...finding, share: 0 }, stragglers: [] }), "");
-  assert.equal(uncounted(null), "");
+test("waiting for a slow rank is a part of the kept steps, and names the rank", () => {
+  const buckets = { productive: 85, waiting: 13, startup: 2 };
+  assert.equal(plain(inWords(slices(buckets, "rank 21"))), "kept steps 85.0 %; waiting for rank 21 13.0 %; start-up 2.0 %");
+  assert.equal(slices(buckets)[1]!.name, "waiting for slow ranks", "an older monitor");
+  assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.98);
 });

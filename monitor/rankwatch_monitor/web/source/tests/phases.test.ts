@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { downtime, downtimeText, phases } from "../src/logic/phases";
+import { costOf, costText, phases } from "../src/logic/phases";
 import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
@@ -12,7 +12,7 @@ test("a closed incident has every phase, and together they make the downtime", (
   assert.deepEqual(found.map((phase) => phase.name), ["Detect", "Decide", "Capture", "Restart", "Recover"]);
   const sum = found.reduce((total, phase) => total + phase.seconds, 0);
   assert.ok(Math.abs(sum - 21.3) < 1e-9);
-  assert.equal(downtime(incident({ timeline: healed, closed_at: 122 }), RUNS, 500), 121.3 - 100);
+  assert.equal(costOf(incident({ timeline: healed, closed_at: 122 }), RUNS, 500), 121.3 - 100);
 });
 
 test("the time until the limit is a part of the detection", () => {
@@ -29,7 +29,7 @@ test("an incident without a first new step ends with what was under way, and its
   assert.deepEqual([last.name, last.ends, last.to], ["Restart", "given up", 113.2]);
   const failed = phases(over, 500, { state: "failed", ended_at: 113.2 }).at(-1)!;
   assert.deepEqual([failed.name, failed.ends, failed.to], ["Stop", "job failed", 113.2], "nothing was restarted");
-  assert.ok(Math.abs(phases(over, 500).reduce((sum, { seconds }) => sum + seconds, 0) - downtime(over, RUNS, 500)) < 1e-9);
+  assert.ok(Math.abs(phases(over, 500).reduce((sum, { seconds }) => sum + seconds, 0) - costOf(over, RUNS, 500)) < 1e-9);
   assert.equal(phases(incident({ timeline: { ...healed, first_step: null }, closed_at: 130 }), 500).at(-1)!.name, "Recover");
 });
 
@@ -47,16 +47,16 @@ test("unreached marks are left out, and restart phases where the action is no re
   assert.deepEqual(phases(logOnly, 500).map((phase) => phase.ends), ["detected", "decided", "captured", "closed"]);
   const open = phases({ ...logOnly, closed_at: null, phase: "detected" }, 500).at(-1)!;
   assert.deepEqual([open.name, open.from, open.to], ["Unresolved", 111, null]);
-  assert.equal(downtime(logOnly, RUNS, 500), 30);
+  assert.equal(costOf(logOnly, RUNS, 500), 30);
 });
 
 test("an open incident costs until now, until its job ended, or until the job was last heard of", () => {
   const open = incident({ timeline: { ...healed, since: 100, first_step: null }, closed_at: null });
-  assert.equal(downtime(open, RUNS, 500), 400);
-  assert.equal(downtime(open, { ended_at: null, last_heard: 300 }, 500), 200);
-  assert.equal(downtime(open, { ended_at: 250, last_heard: null }, 500), 150);
+  assert.equal(costOf(open, RUNS, 500), 400);
+  assert.equal(costOf(open, { ended_at: null, last_heard: 300 }, 500), 200);
+  assert.equal(costOf(open, { ended_at: 250, last_heard: null }, 500), 150);
   const unknown = incident({ timeline: { ...healed, since: null, detected: null, first_step: null }, opened_at: 120, closed_at: null });
-  assert.equal(downtime(unknown, RUNS, 500), 380);
+  assert.equal(costOf(unknown, RUNS, 500), 380);
 });
 
 test("clocks that disagree make no negative phase", () => {
@@ -100,6 +100,7 @@ test("nothing is going on that was not ordered", () => {
 
 test("what goes on costs whole seconds of the page's clock, what is over the exact time", () => {
   const [open, closed] = [null, 122].map((closed_at) => incident({ timeline: { ...healed, since: 100.4, first_step: null }, closed_at }));
-  assert.equal(downtimeText(open!, RUNS, 113), "13\u2009s so far");
-  assert.equal(downtimeText(closed!, RUNS, 500), "21.6\u2009s");
+  assert.equal(costText(open!, RUNS, 113), "13\u2009s so far");
+  assert.equal(costText(closed!, RUNS, 500), "21.6\u2009s");
+  assert.equal(costText({ ...closed!, lost_steps_s: 7.5 }, RUNS, 500), "29.1\u2009s", "with the steps that the restart threw away");
 });

@@ -14,8 +14,13 @@ export interface JobSummary {
   started_at: number | null;
   ended_at: number | null;
   goodput: number | null;
-  /** The share of each step that slow ranks or an imbalance cost, which goodput does not count. Absent with older monitors. */
-  uncounted_share?: number;
+  /** The same without the waiting for slow ranks; null: there was none. Absent with older monitors. */
+  goodput_without_waiting?: number | null;
+  /** What stands beside goodput, in words. Absent with older monitors. */
+  goodput_notes?: string[];
+  /** Of a job that stands: steps that were thrown away and not done again, and those after its last checkpoint. Null: not known. */
+  steps_lost?: number | null;
+  steps_at_risk?: number | null;
   iteration: number | null;
   /** While an attempt after an incident has completed no step: the furthest step before. Absent with older monitors. */
   iteration_before?: number | null;
@@ -49,7 +54,7 @@ export interface JobSummary {
   /** The last one that is known: after which step, null: the script counts none. Absent with older monitors. */
   checkpoint?: { step: number | null; at: number } | null;
   /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
-  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; step: number | null; text: string } | null;
+  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; lost_steps_s?: number; step: number | null; text: string } | null;
   /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
   quiet_host?: QuietHost | null;
   reason: string;
@@ -131,6 +136,8 @@ export interface Goodput {
   window: { seconds: number; ratio: number | null };
   /** Seconds by bucket. */
   buckets: Record<string, number>;
+  /** "rank 21": for which ranks the others waited. Absent with older monitors. */
+  waited_for?: string;
   /** The newest first. */
   incidents: LedgerEntry[];
 }
@@ -145,6 +152,7 @@ export interface LedgerEntry {
   capture_s: number | null;
   restart_s: number | null;
   first_step_s: number | null;
+  lost_steps_s?: number | null;
   /** Null while it is not over. */
   total_s: number | null;
   /** What it has cost as of the answer. */
@@ -342,6 +350,8 @@ export interface Incident {
   proof: string | null;
   outcome: string;
   timeline: Timeline;
+  /** Seconds of the lost steps. Absent with older monitors. */
+  lost_steps_s?: number | null;
   steps_lost: number | null;
   /** The last step that any rank completed in its attempt. Absent with older monitors. */
   furthest_iteration?: number | null;
@@ -452,6 +462,7 @@ export interface Trends {
   /** What the training script logged, by name. */
   logged?: Record<string, (number | null)[]>;
   goodput: (number | null)[];
+  goodput_without_waiting?: (number | null)[];
   goodput_window: (number | null)[];
   /** `rank`: the one of the minimum; absent with older monitors. */
   scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank?: (number | null)[] }>;

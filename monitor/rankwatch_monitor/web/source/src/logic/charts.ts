@@ -136,9 +136,9 @@ export function heard(trends: Trends, job: Pick<JobSummary, "state" | "last_hear
 function rowsOf(trends: Trends, rows: readonly (number | null)[]): Trends {
   const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
   const columns = <T extends Record<string, (number | null)[]>>(of: T) => Object.fromEntries(Object.entries(of).map(([name, values]) => [name, column(values)])) as T;
-  const { at, goodput, goodput_window, attempt = [], speed = [] } = trends;
+  const { at, goodput, goodput_without_waiting = [], goodput_window, attempt = [], speed = [] } = trends;
   return {
-    ...columns({ goodput, goodput_window, attempt, speed }),
+    ...columns({ goodput, goodput_without_waiting, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
     scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),
     logged: columns(trends.logged ?? {}),
@@ -185,6 +185,12 @@ export function withEdge(axis: readonly number[], at: number | null, first: numb
 export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: number, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
   const at = job.ended_at ?? now;
   return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
+}
+
+/** Beside a line of goodput, on its time: the same without the waiting for slow ranks; none if there was no waiting. */
+export function withoutWaiting(job: Pick<JobSummary, "goodput_without_waiting">, time: readonly number[], { at, goodput_without_waiting: known = [] }: Trends) {
+  if (known.every((value) => value === null)) return [];
+  return [{ name: "without waiting for slow ranks", tone: "slow", values: time.map((_, i) => (i < at.length ? known[i] : job.goodput_without_waiting) ?? null) }];
 }
 
 /** A stretch in which a logged value was NaN or infinite. */

@@ -3,7 +3,7 @@
 import type { JobSummary } from "../api/types";
 import { ago, count, elapsed, plural, wholeDuration } from "./text";
 
-type Known = Pick<JobSummary, "checkpoint" | "iteration">;
+type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk">;
 
 /** What an action costs in steps. `checkpoint` is undefined with older monitors; its step is the least that it can be. */
 export function loss(what: string, { checkpoint, iteration }: Known, now: number): string {
@@ -27,10 +27,11 @@ export function checkpointFact({ checkpoint, iteration, ended_at: ended }: Known
 }
 
 /** Where a job goes on that is launched again; empty: an older monitor does not know. */
-export function resumesAfter({ checkpoint, iteration }: Known, now: number): string {
+export function resumesAfter({ checkpoint, steps_lost, steps_at_risk }: Known, now: number): string {
   if (checkpoint === undefined) return "";
   if (checkpoint === null) return "No checkpoint of this job is known: none was saved in a section named checkpointing.";
   const { at, step } = checkpoint;
-  const lost = step === null || iteration === null || iteration <= step ? "" : `; up to ${plural(iteration - step, "step")} are lost`;
+  const steps = (steps_lost ?? 0) + (steps_at_risk ?? 0);
+  const lost = steps === 0 ? "" : `; up to ${plural(steps, "step")} are lost`;
   return `The last checkpoint was saved ${saved(at, step, now)}${lost}.`;
 }

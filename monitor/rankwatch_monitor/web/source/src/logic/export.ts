@@ -1,10 +1,10 @@
 // An incident as text, to be copied or saved.
 
 import type { IncidentDetail, JobSummary, StackGroup } from "../api/types";
-import { phases } from "./phases";
+import { costText, phases } from "./phases";
 import { blame } from "./suspicion";
 import { kindWords } from "./incidents";
-import { duration, runs, words } from "./text";
+import { duration, ofItLost, runs, words } from "./text";
 
 const MANY = 100;
 
@@ -50,7 +50,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     `Closed:   ${stamp(incident.closed_at)}`,
     `Action:   ${words(incident.action)}${incident.action_reason && ` (${incident.action_reason})`}`,
     ...(incident.outcome ? [`Outcome:  ${incident.outcome}`] : []),
-    ...(incident.steps_lost === null ? [] : [`Lost:     ${incident.steps_lost} steps`]),
+    `Cost:     ${[costText(incident, job, now), ofItLost(incident.lost_steps_s, incident.steps_lost)].filter(Boolean).join(", ")}`,
     `Page:     ${address}`,
     ...part("What to do now", next?.text ? [next.text] : []),
     ...part("Culprits", culprits.map(({ rank, host, class: kind, reason }) => `rank ${rank} on ${host || "unknown node"}: ${words(kind)}${reason && `, ${reason}`}`)),

@@ -1,17 +1,18 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
-import type { Goodput, Incident, JobSummary, LedgerEntry, Performance } from "../api/types";
+import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { ALL_STAGES, phases, STAGES } from "./phases";
-import { percent, runs, wholeDuration, wholePercent, words } from "./text";
+import { percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
 const BUCKETS: Record<string, string> = {
-  productive: "new steps",
+  productive: "kept steps",
+  waiting: "waiting",
   evaluation: "evaluation",
   checkpointing: "checkpoints",
   startup: "start-up",
   shutdown: "shutdown",
-  recomputed: "recomputed steps",
+  lost_steps: "lost steps",
   stalled: "stalled",
   hang: "hang",
   Detect: "Detect",
@@ -47,12 +48,12 @@ function totalSeconds(buckets: Readonly<Record<string, number>>): number {
 const LEAST_S = 0.05;
 
 /** The non-empty buckets in the order of the bar; buckets without a label come last, by name. */
-export function slices(buckets: Readonly<Record<string, number>>): Slice[] {
+export function slices(buckets: Readonly<Record<string, number>>, waitedFor = "slow ranks"): Slice[] {
   const total = totalSeconds(buckets);
   const place = (bucket: string) => (BUCKETS[bucket] === undefined ? ORDER.length : ORDER.indexOf(bucket));
   return Object.entries(buckets)
     .filter(([, seconds]) => seconds >= LEAST_S)
-    .map(([bucket, seconds]) => ({ bucket, name: BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
+    .map(([bucket, seconds]) => ({ bucket, name: bucket === "waiting" ? `waiting for ${waitedFor}` : BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
     .sort((a, b) => place(a.bucket) - place(b.bucket));
 }
 
@@ -116,7 +117,7 @@ export function inWords(found: readonly Slice[]): string {
 }
 
 /** What goodput counts. */
-export const COUNTED = "share of all time since the start that went into new steps; start-up, evaluation, checkpoints, repeated steps, hangs and restarts are the rest";
+export const COUNTED = "share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs and restarts are the rest";
 
 /** The time of a job as of now, by bucket and by stage of each incident. */
 export interface Spent {
@@ -141,10 +142,10 @@ export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Inc
   return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
 }
 
-/** The share of new steps in the whole run, as every place on the page shows it: null while a run is too short for one. */
+/** The share of kept steps in the whole run, as every place on the page shows it: null while a run is too short for one. */
 export function wholeRatio(job: Pick<JobSummary, "goodput">, found: Pick<Spent, "buckets"> | null): number | null {
   const total = found === null ? 0 : totalSeconds(found.buckets);
-  return job.goodput === null || total === 0 ? job.goodput : (found!.buckets.productive ?? 0) / total;
+  return job.goodput === null || total === 0 ? job.goodput : ((found!.buckets.productive ?? 0) + (found!.buckets.waiting ?? 0)) / total;
 }
 
 const HOUR = 3600;
@@ -152,16 +153,6 @@ const HOUR = 3600;
 /** Whether a run is so young that its last hour is the whole of it. */
 export function isYoung(job: Pick<JobSummary, "started_at" | "ended_at">, now: number): boolean {
   return job.started_at !== null && (job.ended_at ?? now) - job.started_at <= HOUR + 60;
-}
-
-/** What goodput does not show of a slow job, whose steps are new ones; empty: nothing. */
-export function uncounted(performance: Pick<Performance, "finding" | "stragglers"> | null): string {
-  const slow = performance?.stragglers.filter(({ share }) => (share ?? 0) > 0) ?? [];
-  const share = Math.max(0, ...slow.map((each) => each.share ?? 0), performance?.finding.share ?? 0);
-  if (share < 0.005) return "";
-  const ranks = slow.map(({ rank }) => rank);
-  const where = ranks.length === 0 ? "lost to the imbalance of the ranks" : `waiting for ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, 3)}`;
-  return `not counted: ${wholePercent(share)} of each step, ${where}`;
 }
 
 /** Whether the sliding window covers less than the whole run; until then both figures are the same. */

@@ -97,19 +97,20 @@ export function over({ timeline, closed_at: closedAt }: Pick<Incident, "timeline
 
 /**
  * What an incident has cost the job in time: from the beginning of its trouble to the first new step, else to its closing, else
- * to the end of the job or the last that was heard of it, else to now. The monitor counts the same (core/views/downtime.py).
+ * to the end of the job or the last that was heard of it, else to now; and the lost steps. The monitor counts the same
+ * (core/views/downtime.py).
  */
-export function downtime(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): number {
+export function costOf(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): number {
   const { closed_at: closedAt, opened_at: openedAt, timeline } = incident;
   const until = timeline.first_step ?? closedAt ?? job.ended_at ?? job.last_heard ?? now;
-  return Math.max(0, until - (timeline.since ?? openedAt));
+  return Math.max(0, until - (timeline.since ?? openedAt)) + (incident.lost_steps_s ?? 0);
 }
 
 /** How long something took, or has taken so far. */
 export const took = (seconds: number, goesOn: boolean): string => (goesOn ? wholeDuration(seconds) : duration(seconds));
 
 /** What an incident has cost in time: "13.5 s", "13 s so far". */
-export function downtimeText(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): string {
+export function costText(incident: Incident, job: Pick<JobSummary, "ended_at" | "last_heard">, now: number): string {
   const open = over(incident) === null;
-  return `${took(downtime(incident, job, now), open)}${open ? " so far" : ""}`;
+  return `${took(costOf(incident, job, now), open)}${open ? " so far" : ""}`;
 }

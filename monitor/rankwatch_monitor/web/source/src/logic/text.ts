@@ -27,8 +27,8 @@ export function ofStep(seconds: number | null | undefined): string {
   return `${(1000 * seconds).toFixed(seconds >= 0.00995 ? 0 : 1)}${THIN}ms`;
 }
 
-/** "without 34 repeated steps": what the cost of an incident leaves out; empty: nothing, or that is not known. */
-export const withoutRepeated = (steps: number | null): string => (steps ? `without ${plural(steps, "repeated step")}` : "");
+/** "of it 7.5 s for 8 lost steps": the part of the cost of incidents that went into them; empty: none, or that is not known. */
+export const ofItLost = (seconds: number | null | undefined, steps: number | null): string => (seconds ? `of it ${duration(seconds)} for ${steps ? plural(steps, "lost step") : "lost steps"}` : "");
 
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
 export function fine(seconds: number | null | undefined): string {

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
 import { outages, withOutages } from "../logic/outages";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
@@ -107,6 +107,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
             name="Goodput" time={goodput!.time} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis}
             lines={[
               { name: "whole run", tone: "text", values: goodput!.values },
+              ...withoutWaiting(job, goodput!.time, points),
               // The same figure while the run is younger.
               ...(isYoung(job, to) ? [] : [{ name: "last hour", tone: "series-1", values: goodput!.time.map((_, i) => points.goodput_window[i] ?? null), dashed: true }]),
             ]}

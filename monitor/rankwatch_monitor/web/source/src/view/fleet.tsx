@@ -12,7 +12,7 @@ import { byItself } from "../logic/incidents";
 import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, elapsed, percent, rate, roughly, wholePercent, zoned } from "../logic/text";
+import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -201,11 +201,10 @@ function Figures({ job }: { job: JobSummary }) {
   );
 }
 
-/** Up to when goodput is known, or what it does not count. */
+/** Up to when goodput is known, or what it is without the waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  const share = labelOf(job) === "slow" ? (job.uncounted_share ?? 0) : 0;
-  return share < 0.005 ? null : <>−{wholePercent(share)} {(job.open_stragglers ?? 0) > 0 ? "waiting" : "lost"}</>;
+  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput_without_waiting)} without waiting</>;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

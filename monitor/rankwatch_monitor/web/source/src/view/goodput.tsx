@@ -6,8 +6,8 @@ import { asOf } from "../api/connection";
 import { COUNTED, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { downtimeText, took } from "../logic/phases";
-import { clock, count, duration, listed, percent, withoutRepeated } from "../logic/text";
+import { costText, took } from "../logic/phases";
+import { clock, count, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
@@ -24,11 +24,11 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : undefined },
+          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : job.goodput_notes?.join(", ") },
           ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />
-      <Bar found={slices(spent.buckets)} open={spent.open} />
+      <Bar found={slices(spent.buckets, goodput.waited_for)} open={spent.open} />
       {apart.length > 0 && goodput.incidents.length > 0 && (
         <p class="note">The bar counts each second once and only time without steps, so {listed(apart)} {apart.length === 1 ? "is" : "are"} not the sum of the stages below.</p>
       )}
@@ -73,7 +73,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
     const incident = byId.get(entry.id);
-    return incident === undefined ? `${took(entry.lost_s, true)} so far` : downtimeText(incident, job, asOf.value);
+    return incident === undefined ? `${took(entry.lost_s, true)} so far` : costText(incident, job, asOf.value);
   };
   return (
     <>
@@ -98,7 +98,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 {columns.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
-                <td class="number force">{cost(entry)}{entry.steps_lost ? <small>{withoutRepeated(entry.steps_lost)}</small> : null}</td>
+                <td class="number force">{cost(entry)}{entry.lost_steps_s ? <small class="of-it">{duration(entry.lost_steps_s)} of it lost steps</small> : null}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
               </tr>

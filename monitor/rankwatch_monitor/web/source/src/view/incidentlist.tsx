@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { titleOf, wasTaken } from "../logic/incidents";
-import { downtime, over, took } from "../logic/phases";
+import { costOf, over, took } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
 import { clock, plural, words } from "../logic/text";
@@ -48,7 +48,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 }
 
 function facts(job: JobSummary, incident: Incident): string {
-  const lost = downtime(incident, job, asOf.value);
+  const lost = costOf(incident, job, asOf.value);
   return [
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     took(lost, over(incident) === null),

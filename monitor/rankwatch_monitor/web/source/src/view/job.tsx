@@ -9,7 +9,7 @@ import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/samples";
 import { checkpointFact } from "../logic/checkpoint";
-import { spent, uncounted, wholeRatio } from "../logic/goodput";
+import { spent, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
@@ -85,7 +85,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state}>
-      <Head job={job} incident={incident} past={past} ratio={ratio} uncounted={over ? "" : uncounted(performance)} />
+      <Head job={job} incident={incident} past={past} ratio={ratio} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -156,8 +156,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
 }
 
-/** `past`: below is an incident that is over; `uncounted`: what goodput does not show of this job. */
-function Head({ job, incident, past, ratio, uncounted }: { job: JobSummary; incident: Incident | null; past: boolean; ratio: number | null; uncounted: string }) {
+/** `past`: below is an incident that is over. */
+function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incident | null; past: boolean; ratio: number | null }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -185,7 +185,7 @@ function Head({ job, incident, past, ratio, uncounted }: { job: JobSummary; inci
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(ratio), note: lastly ?? (uncounted || undefined) },
+          { label: "Goodput", value: percent(ratio), note: lastly ?? job.goodput_notes?.join(", ") },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `${ran === null ? "" : `${gpuTime(ran * job.world_size)}, `}ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
         ]}
       />

@@ -6,10 +6,10 @@ import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
 import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
-import { downtime, downtimeText, over, phases, took } from "../logic/phases";
+import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, capital, clock, count, duration, gpuTime, limitText, plural, withoutRepeated, words } from "../logic/text";
+import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
@@ -94,7 +94,7 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
-  const lost = downtime(incident, job, asOf.value);
+  const lost = costOf(incident, job, asOf.value);
   const ended = over(incident);
   const again = incident.closed_at !== null && incident.closed_at === job.ended_at ? (job.repeated ?? null) : null;
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
@@ -105,10 +105,10 @@ function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | n
     action(job, incident),
     {
       label: "Cost",
-      value: again !== null ? duration(again.cost) : downtimeText(incident, job, asOf.value),
+      value: again !== null ? duration(again.cost) : costText(incident, job, asOf.value),
       note: [
         again === null ? null : `${count(again.times)} crashes, the last one ${took(lost, ended === null)}`,
-        withoutRepeated(incident.steps_lost),
+        again === null ? ofItLost(incident.lost_steps_s, incident.steps_lost) : ofItLost(again.lost_steps_s, null),
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
       ].filter(Boolean).join(" · "),
     },

@@ -1,0 +1,50 @@
+"""What stands beside the goodput of a job: the waiting for slow ranks, and the steps that may be lost yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rankwatch.cli.formatting import count, percent, ranks
+from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.job import Job
+
+NAMED: Final = 3
+"""Runs of slow ranks that are named."""
+_STANDS: Final = (JobState.RECOVERING, JobState.FAILED, JobState.STOPPED, JobState.LOST)
+"""States in which the ranks go on from a checkpoint, if at all."""
+
+
+def without_waiting(job: Job) -> float | None:
+    """Goodput without the waiting for slow ranks; None: they did not wait."""
+    waited = goodput_accounting.spent(job)[Bucket.WAITING]
+    return goodput_accounting.ratio_without_waiting(job) if waited else None
+
+
+def waited_for(job: Job) -> str:
+    """``rank 21``, ``ranks 5, 7``: those for which the others waited; empty: they did not."""
+    slow = sorted({each.rank for each in job.performance.stragglers if each.cost_gpu_hours})
+    if not slow:
+        return "slow ranks" if goodput_accounting.spent(job)[Bucket.WAITING] else ""
+    return f"rank{'' if len(slow) == 1 else 's'} {ranks(slow, NAMED)}"
+
+
+def steps_at_risk(job: Job, state: JobState) -> int | None:
+    """Of a job that stands: the steps after its last checkpoint, which its next attempt may have to repeat."""
+    return goodput_accounting.steps_at_risk(job) if state in _STANDS else None
+
+
+def steps_lost(job: Job, state: JobState) -> int | None:
+    """Of a job that stands: the steps that were thrown away and not done again. None: it does not stand."""
+    return goodput_accounting.lost_steps(job) if state in _STANDS else None
+
+
+def notes(job: Job, state: JobState) -> Sequence[str]:
+    """``85.5 % without waiting for rank 21``, ``up to 41 steps at risk``."""
+    share, at_risk = without_waiting(job), steps_at_risk(job, state)
+    return [
+        *([] if share is None else [f"{percent(share)} without waiting for {waited_for(job)}"]),
+        *([f"up to {count(at_risk, 'step')} at risk"] if at_risk else []),
+    ]

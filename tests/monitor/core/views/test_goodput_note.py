@@ -1,0 +1,98 @@
+"""What stands beside the goodput of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.accounted import Accounted
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.publish.text import report
+from support.windows import COMPUTE, EVERY, Ranks, slower
+
+WORK = (0.002, 0.012, 0.13)
+
+
+def slow(windows: int, slow_from: int, late: float = 0.06, until: int | None = None) -> Ranks:
+    """Rank 5 is slow from a window on; accounted for once a second."""
+    ranks = Ranks(8, work=WORK, launchers=True, paced=True)
+    for window in range(windows):
+        for _ in range(int(EVERY)):
+            goodput_accounting.account(ranks.job, ranks.now)
+        held_back = slow_from <= window < (windows if until is None else until)
+        ranks.run(1, slower(5, COMPUTE, late) if held_back else None)
+        goodput_accounting.account(ranks.job, ranks.now)
+    return ranks
+
+
+def notes(job: Job, now: float) -> list[str]:
+    found: list[str] = job_view.summary(job, now)["goodput_notes"]
+    return found
+
+
+def test_waiting_for_a_slow_rank_is_no_useful_time() -> None:
+    scene = slow(90, 45)
+    job, now = scene.job, scene.now
+    (straggler,) = job.performance.stragglers
+    assert straggler.share is not None
+    waited = goodput_accounting.spent(job)[Bucket.WAITING]
+    assert waited == pytest.approx(45 * EVERY * straggler.share, rel=0.05), "from the first slow window on"
+    ratio, busy = goodput_accounting.ratio(job), goodput_accounting.ratio_without_waiting(job)
+    lived = sum(goodput_accounting.spent(job).values())
+    assert ratio is not None
+    assert ratio > 0.98
+    assert busy == pytest.approx(ratio - waited / lived)
+    shown = job_view.summary(job, now)
+    assert shown["goodput_without_waiting"] == round(busy, 3)
+    words = f"{100 * busy:.1f} % without waiting for rank 5"
+    assert shown["goodput_notes"] == [words] == job_view.goodput(job, now)["notes"]
+    assert words in " ".join(report.text(job, now).split())
+
+
+def test_the_silent_twin_waits_for_no_rank() -> None:
+    scene = slow(30, 30)
+    assert job_view.summary(scene.job, scene.now)["goodput_without_waiting"] is None
+    assert notes(scene.job, scene.now) == []
+    assert job_view.goodput(scene.job, scene.now)["waited_for"] == ""
+
+
+def test_waiting_stays_known_after_the_rank_is_fast_again() -> None:
+    scene = slow(60, 20, until=40)
+    assert not scene.job.performance.open_stragglers
+    assert notes(scene.job, scene.now)[0].endswith("without waiting for rank 5")
+    before = goodput_accounting.spent(scene.job)[Bucket.WAITING]
+    scene.run(5)
+    goodput_accounting.account(scene.job, scene.now)
+    assert goodput_accounting.spent(scene.job)[Bucket.WAITING] == before
+
+
+def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(92)
+    assert notes(scene.job, scene.now) == []
+    scene.crash(1, "boom").run(1)
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["state"] == "recovering"
+    assert shown["steps_at_risk"] == pytest.approx(41, abs=1)
+    assert notes(scene.job, scene.now) == [f"up to {shown['steps_at_risk']} steps at risk"]
+    scene.restart()
+    scene.run(15)
+    assert notes(scene.job, scene.now) == []
+    assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
+
+
+def test_a_failed_job_has_lost_the_steps_that_it_never_did_again() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(92)
+    scene.crash(1, "boom").run(1)
+    scene.restart()
+    scene.run(15)
+    scene.crash(1, "boom").run(1)
+    scene.finish(ProcessEventKind.FAILED, "no restart is left")
+    shown = job_view.summary(scene.job, scene.now)
+    furthest, reached = scene.job.incidents[0].furthest_iteration, scene.job.furthest_iteration
+    assert furthest is not None
+    assert reached is not None
+    assert shown["steps_lost"] == furthest - reached > 20
+    assert shown["steps_lost"] + shown["steps_at_risk"] == furthest - shown["checkpoint"]["step"]
