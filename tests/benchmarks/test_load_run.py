@@ -156,6 +156,18 @@ def test_what_is_to_come_later_comes_later_together_with_what_was_kept() -> None
     assert len(later) > 2 * len(first), "with what was taken while the monitor wanted to be left alone"
 
 
+def test_what_the_monitor_asked_for_again_comes_before_the_next_report_is_due() -> None:
+    server = Refuses(b"429 Too Many Requests\r\nretry-after: 1")
+
+    async def act(generator: Generator, fleet: Fleet) -> None:
+        fleet.due_S[:] = 0.0
+        await until(generator, lambda: generator.client.counts.accepted >= 8)
+
+    generator = against(server, act, Shape(8, interval=3600.0))
+    assert server.bodies[1] == server.bodies[0]
+    assert generator.client.counts.accepted == 8
+
+
 def test_what_is_refused_for_good_is_lost_and_counted() -> None:
     async def act(generator: Generator, _: Fleet) -> None:
         await until(generator, lambda: generator.client.counts.accepted >= 8)
