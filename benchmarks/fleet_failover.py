@@ -280,8 +280,10 @@ def _figures(
     hung: set[str],
 ) -> dict[str, Any]:
     with watch.postgres.connect(watch.database.rpartition("/")[2]) as connection:
-        incidents = Counter(job for (job,) in connection.execute("select job_id from incidents").fetchall())
+        found = connection.execute("select job_id, body ->> 'kind' from incidents").fetchall()
         bodies = connection.execute("select job_id, body from directives").fetchall()
+    incidents = Counter(job for job, _ in found)
+    alarms = Counter(kind for job, kind in found if job not in hung)
     restarts = Counter(job for job, body in bodies if body["kind"] == "restart")
     return {
         "jobs, ranks": f"{asked.jobs + 3 * HUNG}, {(asked.jobs + 3 * HUNG) * asked.ranks_a_job}",
@@ -292,7 +294,7 @@ def _figures(
         "jobs that hung": len(hung),
         "their incidents": [incidents[job] for job in sorted(hung)],
         "their orders to restart": [restarts[job] for job in sorted(hung)],
-        "incidents, orders of other jobs": f"{sum(n for job, n in incidents.items() if job not in hung)}, "
+        "incidents, orders of other jobs": f"{dict(alarms) or 0}, "
         f"{sum(n for job, n in restarts.items() if job not in hung)}",
     }
 

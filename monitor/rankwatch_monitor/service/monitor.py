@@ -326,7 +326,7 @@ class Monitor:
             on_saved()
             return True
         now = self.clock.now()
-        last_contact = max([job.last_heard, job.shed_at, *(node.seen for node in job.nodes.values())])
+        last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
         if self._leases is None or now - last_contact < self._leases.duration:
             return False
 

@@ -59,7 +59,8 @@ class Ownership:
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, list[asyncio.Future[LeaseResult]]] = {}
         self._adopted: dict[str, float] = {}
-        """The jobs of this monitor, and when each was acquired, on the event loop's clock."""
+        """The jobs of this monitor, and when each was acquired or last contacted, on the event loop's clock. Contact is
+        also a report that was refused under load, or whose sender did not wait for the response."""
         repository.fence = leases
         leases.on_results, leases.on_lost = self._requested, self._lost
         leases.on_contended, leases.on_renewed = self._contended, self._read_newest
@@ -85,6 +86,7 @@ class Ownership:
         if not self.owns(job_id):
             self.leases.request(job_id, contact=True)
             raise self.refusal(job_id)
+        self._adopted[job_id] = self._loop.time()
 
     async def acquire(self, job_id: str, *, contact: bool) -> bool:
         """Wait until this monitor owns a job; False when there is no such job.
@@ -190,7 +192,7 @@ class Ownership:
 
     def _hand_over(self, job_id: str, by: str) -> None:
         if job_id not in self._adopted or self._loop.time() - self._adopted[job_id] < self.leases.duration:
-            return  # the report for which it was acquired was answered with 503, and may not have come again yet
+            return  # the report for which it was acquired was refused, and may not have come again yet
         if self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
             self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)

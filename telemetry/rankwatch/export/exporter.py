@@ -30,6 +30,11 @@ JITTER: Final = 0.1
 _log = logging.getLogger("rankwatch")
 
 
+def backoff(retry_after: float, retries: int) -> float:
+    """Seconds until a request is sent again for the ``retries``-th time: twice as long each time, with jitter."""
+    return retry_after * 2 ** min(retries - 1, 16) * random.uniform(1, 1 + RETRY_SPREAD)
+
+
 class Pipeline(Protocol):
     """What the thread drives: :class:`rankwatch.export.pipeline.ExportPipeline`."""
 
@@ -107,7 +112,7 @@ class Exporter:
             self._made.set()
         due = time.monotonic()
         self._recorder.words[REPORT_DUE] = int((due + LATE_INTERVALS * self._interval + LATE_SECONDS) * 1e9)
-        retry_at = math.inf
+        retry_at, retries = math.inf, 0
         while True:
             woken = self._await(min(due, retry_at))
             stopping = self._stopping
@@ -120,8 +125,9 @@ class Exporter:
             if stopping:
                 self._guarded(pipeline.close)
                 return
-            seconds = pipeline.retry_after * random.uniform(1, 1 + RETRY_SPREAD)
-            retry_at = time.monotonic() + seconds if seconds else math.inf
+            seconds = pipeline.retry_after
+            retries = retries + 1 if seconds else 0
+            retry_at = time.monotonic() + backoff(seconds, retries) if seconds else math.inf
 
     def _await(self, due: float) -> bool:
         """Wait until ``due``, or until the thread is woken and its part of the spread has passed; whether it was."""

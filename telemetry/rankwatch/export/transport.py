@@ -1,8 +1,8 @@
 """OTLP requests to one receiver, and the queue of reports that wait for it. Imported on the exporter thread only.
 
 The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, report no more than success or
-failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones; it
-comes before that where the receiver's Retry-After is shorter.
+failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones,
+or comes earlier where the receiver's Retry-After is shorter.
 """
 
 from __future__ import annotations
