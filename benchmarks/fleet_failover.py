@@ -205,8 +205,8 @@ async def fault(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
 
 async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: str, watch: Watch) -> dict[str, Any]:
     ranks = asked.ranks_a_job
-    quiet = Fleet(Shape(asked.jobs * ranks, asked.jobs, ranks, asked.interval, name="quiet"))
-    hanging = Fleet(Shape(3 * HUNG * ranks, 3 * HUNG, 8, asked.interval, name="hanging"))
+    quiet = Fleet(Shape(asked.jobs * ranks, asked.jobs, interval=asked.interval, name="quiet"))
+    hanging = Fleet(Shape(3 * HUNG * ranks, 3 * HUNG, interval=asked.interval, name="hanging"))
     for fleet in (quiet, hanging):
         fleet.warm_up()
     generator = Generator([quiet, hanging], lambda done: Client(proxy, 256, done))
