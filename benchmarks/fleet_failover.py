@@ -14,8 +14,8 @@ pause    is stopped by SIGSTOP for ``--seconds``, and goes on
 Some jobs of that monitor have launchers and hang 2 s before the fault, with a limit of 10 s. Reported are: seconds from
 the fault until each job that the monitor held is evaluated by another one, which has its lease, and until a step after
 the fault stands in its summary (ranks report every ``--interval``); jobs that two monitors claimed at the same time;
-incidents of jobs that did not hang; orders to restart for each job that hung, which must be one. The hang's own figure
-includes the reading of incidents through nginx, which tries a silent monitor for 5 s first.
+incidents of jobs that did not hang; orders to restart for each job that hung, which must be one; CPU by process. The
+hang's own figure includes the reading of incidents through nginx, which tries a silent monitor for 5 s first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from _load_client import Client
 from _load_faults import Fault, Schedule
 from _load_fleet import Fleet, Shape
 from _load_launchers import Launchers
-from _load_measure import Api
+from _load_measure import Api, usage
 from _load_run import Generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -214,13 +214,20 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
     for fleet in (quiet, hanging):
         fleet.begin()
     launchers.start()
+    began = time.monotonic()
     everyone = {job.id for fleet in (quiet, hanging) for job in fleet.jobs}
 
     def evaluated() -> set[str]:
         return {job for claims in dict(watch.claims).values() for job, step in dict(claims).items() if step}
 
     await _until(generator, lambda: everyone <= evaluated(), "every job to be evaluated")
+    first = time.monotonic() - began
+    taken, since = _cpu(sites), time.monotonic()
     await generator.run(2 * asked.interval)
+    cores = {
+        name: round((now - before) / (time.monotonic() - since), 2)
+        for (name, now), before in zip(_cpu(sites).items(), taken.values(), strict=True)
+    }
     # The monitor that loses most is the interesting one; the jobs that hang are its own.
     victim = max(sites, key=lambda each: len(watch.claims.get(each.name, ())))
     held = dict(watch.claims[victim.name])
@@ -261,6 +268,8 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
     await generator.run(AFTERWARDS, tick)
     counts = generator.client.counts
     figures = _figures(asked, watch, held, moved, advanced, {hanging.jobs[number].id for number in numbers})
+    figures["at the start, every job evaluated after, s"] = round(first, 1)
+    figures["cores before the fault"] = cores
     figures["reports accepted, lost"] = f"{counts.accepted}, {dict(generator.lost)}"
     figures["hang: seconds from limit to incident"] = sorted(
         round(each.seconds, 2) if each.seconds is not None else None for each in schedule.detections
@@ -296,6 +305,18 @@ def _figures(
         "their orders to restart": [restarts[job] for job in sorted(hung)],
         "incidents, orders of other jobs": f"{dict(alarms) or 0}, "
         f"{sum(n for job, n in restarts.items() if job not in hung)}",
+    }
+
+
+def _cpu(sites: list[Site]) -> dict[str, float]:
+    """Seconds of CPU taken so far; the machine's include PostgreSQL, nginx and whatever else runs."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:8])
+    return {
+        "monitors": sum(usage(each.pid).cpu for each in sites),
+        "cables": sum(usage(each.cable).cpu for each in sites),
+        "generator": usage(os.getpid()).cpu,
+        "machine": (user + nice + system + irq + softirq) / ticks,
     }
 
 
