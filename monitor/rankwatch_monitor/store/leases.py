@@ -45,6 +45,8 @@ AGAIN: Final = 0.1
 """The same after a look that found some: each monitor requests a part, and parts overlap."""
 MOST_AT_ONCE: Final = 64
 """Leases that are acquired in one transaction, whose jobs are loaded together."""
+FEWEST_AT_ONCE: Final = 4
+"""The same at first."""
 BATCH_SECONDS: Final = 0.5
 """How long acquiring and loading them should take: meanwhile nothing is renewed."""
 ORPHANED: Final = 3
@@ -118,7 +120,7 @@ class Leases:
         self._holders: dict[str, Holder] = {}
         self._requested_at: dict[tuple[str, bool], float] = {}
         self._requests: dict[str, bool] = {}
-        self._batch = 1
+        self._batch = FEWEST_AT_ONCE
         """Requests that are handled next at once, by how long the last ones took."""
         self._changed = threading.Condition()
         self._closing = False
@@ -227,8 +229,9 @@ class Leases:
                 began = self._clock()
                 self._attempt(functools.partial(self._acquire, requests))
                 fitting = int(BATCH_SECONDS * len(requests) / max(self._clock() - began, 1e-3))
-                # From one on in each crowd, since its jobs may be larger than those of the last.
-                self._batch = max(1, min(fitting, 2 * self._batch, MOST_AT_ONCE)) if self._requests else 1
+                # Few at first in each crowd, since its jobs may be larger than those of the last.
+                growing = max(1, min(fitting, 4 * self._batch, MOST_AT_ONCE))
+                self._batch = growing if self._requests else FEWEST_AT_ONCE
 
     def _attempt(self, action: Callable[[], bool | None]) -> bool:
         """Whether the action succeeded and returned true."""
