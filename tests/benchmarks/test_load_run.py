@@ -145,9 +145,9 @@ def test_what_is_to_come_later_comes_later_together_with_what_was_kept() -> None
     server = Refuses(b"503 Service Unavailable\r\nretry-after: 1", b"429 Too Many Requests\r\nretry-after: 0")
 
     async def act(generator: Generator, _: Fleet) -> None:
-        await until(generator, lambda: generator.client.counts.accepted >= 16 and generator.waiting_reports == 0)
+        await until(generator, lambda: generator.client.counts.accepted >= 8 and generator.waiting_reports == 0)
 
-    generator = against(server, act, Shape(8, interval=0.2))
+    generator = against(server, act, Shape(1, interval=0.2))
     counts = generator.client.counts
     assert counts.statuses[503] == counts.statuses[429] == 1
     assert not generator.lost
