@@ -32,7 +32,7 @@ _log = logging.getLogger("rankwatch")
 
 def backoff(retry_after: float, retries: int) -> float:
     """Seconds until a request is sent again for the ``retries``-th time: twice as long each time, with jitter."""
-    return retry_after * 2 ** min(retries - 1, 16) * random.uniform(1, 1 + RETRY_SPREAD)
+    return retry_after * 2.0 ** min(retries - 1, 16) * random.uniform(1, 1 + RETRY_SPREAD)
 
 
 class Pipeline(Protocol):
