@@ -1,13 +1,15 @@
 """The generator: takes what is due from fleets, sends it, and does with refusals what the rank side does.
 
 A request that is to come again later (429, 502, 503, 504, no answer) is kept, with a bound for the whole generator, and
-goes out before newer ones once ``Retry-After`` has passed, up to ten in one request; beyond the bound the oldest is
-lost. A request refused for good is lost at once. A sender has one request under way at most, like a rank's exporter.
+goes out once ``Retry-After`` has passed, with backoff, or before the next one that is due, up to ten ranks' in one
+request; beyond the bound the oldest is lost. A request refused for good is lost at once. A sender has one request under
+way at most, like a rank's exporter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Final
 from _load_client import Client, Counts
 from _load_fleet import Due, Fleet
 
+from rankwatch.export.exporter import backoff
 from rankwatch.export.transport import MAX_BATCH, MAX_QUEUED, SendResult, SendStatus
 
 TURN: Final = 0.005
@@ -49,6 +52,10 @@ class Generator:
         """Senders that wait for an answer, by fleet."""
         self._kept: dict[Sender, deque[Due]] = {}
         self._not_before: dict[Sender, float] = {}
+        self._refusals: Counter[Sender] = Counter()
+        """Of senders that were asked to come again, how often since they last delivered."""
+        self._retries: list[tuple[float, Sender]] = []
+        """A heap of when senders come again that were asked to."""
         self._kept_bytes = 0
 
     def add(self, fleet: Fleet) -> int:
@@ -94,6 +101,11 @@ class Generator:
 
     def turn(self, now: float) -> None:
         """Send what is due and finds a place."""
+        while self._retries and self._retries[0][0] <= now and self.client.room > 0:
+            _, sender = heapq.heappop(self._retries)
+            kept = self._kept.get(sender)
+            if kept and sender[1] not in self._held[sender[0]] and now >= self._not_before.get(sender, 0.0):
+                self._send_kept(sender, kept)
         for number, fleet in enumerate(self.fleets):
             if fleet is None:
                 continue
@@ -110,15 +122,19 @@ class Generator:
             return
         self._keep(sender, due)
         if now >= self._not_before.get(sender, 0.0) and kept:
-            batches = [kept.popleft() for _ in range(min(MAX_BATCH, len(kept)))]
-            self._kept_bytes -= sum(len(batch.body) for batch in batches)
-            ranks = sum(batch.ranks for batch in batches)
-            self._send(sender, due._replace(body=b"".join(batch.body for batch in batches), ranks=ranks))
+            self._send_kept(sender, kept)
 
     @property
     def waiting_reports(self) -> int:
         """Reports that are kept to be sent again."""
         return sum(due.ranks for kept in self._kept.values() for due in kept)
+
+    def _send_kept(self, sender: Sender, kept: deque[Due]) -> None:
+        count = max(1, MAX_BATCH // kept[0].ranks)  # a Collector merges the ranks of a node, and not their reports
+        batches = [kept.popleft() for _ in range(min(count, len(kept)))]
+        self._kept_bytes -= sum(len(batch.body) for batch in batches)
+        ranks = sum(batch.ranks for batch in batches)
+        self._send(sender, batches[-1]._replace(body=b"".join(batch.body for batch in batches), ranks=ranks))
 
     def _send(self, sender: Sender, due: Due) -> None:
         self._held[sender[0]].add(sender[1])
@@ -133,10 +149,18 @@ class Generator:
             self.deferred += due.ranks
         if answer.status is SendStatus.DELIVERED:
             self._not_before.pop(sender, None)
-            if not self._kept.get(sender):
+            self._refusals.pop(sender, None)
+            if self._kept.get(sender):
+                heapq.heappush(self._retries, (0.0, sender))  # the rest of what it has kept
+            else:
                 self._kept.pop(sender, None)
         elif answer.status is SendStatus.RETRY_LATER:
-            self._not_before[sender] = time.monotonic() + answer.retry_after
+            now = time.monotonic()
+            self._not_before[sender] = now + answer.retry_after
+            if answer.retry_after:
+                self._refusals[sender] += 1
+                again = now + backoff(answer.retry_after, self._refusals[sender])
+                heapq.heappush(self._retries, (again, sender))
             self._kept.setdefault(sender, deque()).appendleft(due)
             self._kept_bytes += len(due.body)
             self._bound(sender)

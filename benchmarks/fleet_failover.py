@@ -14,8 +14,8 @@ pause    is stopped by SIGSTOP for ``--seconds``, and goes on
 Some jobs of that monitor have launchers and hang 2 s before the fault, with a limit of 10 s. Reported are: seconds from
 the fault until each job that the monitor held is evaluated by another one, which has its lease, and until a step after
 the fault stands in its summary (ranks report every ``--interval``); jobs that two monitors claimed at the same time;
-incidents of jobs that did not hang; orders to restart for each job that hung, which must be one. The hang's own figure
-includes the reading of incidents through nginx, which tries a silent monitor for 5 s first.
+incidents of jobs that did not hang; orders to restart for each job that hung, which must be one; CPU by process. The
+hang's own figure includes the reading of incidents through nginx, which tries a silent monitor for 5 s first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from _load_client import Client
 from _load_faults import Fault, Schedule
 from _load_fleet import Fleet, Shape
 from _load_launchers import Launchers
-from _load_measure import Api
+from _load_measure import Api, usage
 from _load_run import Generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -205,8 +205,8 @@ async def fault(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
 
 async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: str, watch: Watch) -> dict[str, Any]:
     ranks = asked.ranks_a_job
-    quiet = Fleet(Shape(asked.jobs * ranks, asked.jobs, ranks, asked.interval, name="quiet"))
-    hanging = Fleet(Shape(3 * HUNG * ranks, 3 * HUNG, 8, asked.interval, name="hanging"))
+    quiet = Fleet(Shape(asked.jobs * ranks, asked.jobs, interval=asked.interval, name="quiet"))
+    hanging = Fleet(Shape(3 * HUNG * ranks, 3 * HUNG, interval=asked.interval, name="hanging"))
     for fleet in (quiet, hanging):
         fleet.warm_up()
     generator = Generator([quiet, hanging], lambda done: Client(proxy, 256, done))
@@ -214,13 +214,20 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
     for fleet in (quiet, hanging):
         fleet.begin()
     launchers.start()
+    began = time.monotonic()
     everyone = {job.id for fleet in (quiet, hanging) for job in fleet.jobs}
 
     def evaluated() -> set[str]:
         return {job for claims in dict(watch.claims).values() for job, step in dict(claims).items() if step}
 
     await _until(generator, lambda: everyone <= evaluated(), "every job to be evaluated")
+    first = time.monotonic() - began
+    taken, since = _cpu(sites), time.monotonic()
     await generator.run(2 * asked.interval)
+    cores = {
+        name: round((now - before) / (time.monotonic() - since), 2)
+        for (name, now), before in zip(_cpu(sites).items(), taken.values(), strict=True)
+    }
     # The monitor that loses most is the interesting one; the jobs that hang are its own.
     victim = max(sites, key=lambda each: len(watch.claims.get(each.name, ())))
     held = dict(watch.claims[victim.name])
@@ -261,6 +268,8 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
     await generator.run(AFTERWARDS, tick)
     counts = generator.client.counts
     figures = _figures(asked, watch, held, moved, advanced, {hanging.jobs[number].id for number in numbers})
+    figures["at the start, every job evaluated after, s"] = round(first, 1)
+    figures["cores before the fault"] = cores
     figures["reports accepted, lost"] = f"{counts.accepted}, {dict(generator.lost)}"
     figures["hang: seconds from limit to incident"] = sorted(
         round(each.seconds, 2) if each.seconds is not None else None for each in schedule.detections
@@ -280,8 +289,10 @@ def _figures(
     hung: set[str],
 ) -> dict[str, Any]:
     with watch.postgres.connect(watch.database.rpartition("/")[2]) as connection:
-        incidents = Counter(job for (job,) in connection.execute("select job_id from incidents").fetchall())
+        found = connection.execute("select job_id, body ->> 'kind' from incidents").fetchall()
         bodies = connection.execute("select job_id, body from directives").fetchall()
+    incidents = Counter(job for job, _ in found)
+    alarms = Counter(kind for job, kind in found if job not in hung)
     restarts = Counter(job for job, body in bodies if body["kind"] == "restart")
     return {
         "jobs, ranks": f"{asked.jobs + 3 * HUNG}, {(asked.jobs + 3 * HUNG) * asked.ranks_a_job}",
@@ -292,8 +303,20 @@ def _figures(
         "jobs that hung": len(hung),
         "their incidents": [incidents[job] for job in sorted(hung)],
         "their orders to restart": [restarts[job] for job in sorted(hung)],
-        "incidents, orders of other jobs": f"{sum(n for job, n in incidents.items() if job not in hung)}, "
+        "incidents, orders of other jobs": f"{dict(alarms) or 0}, "
         f"{sum(n for job, n in restarts.items() if job not in hung)}",
+    }
+
+
+def _cpu(sites: list[Site]) -> dict[str, float]:
+    """Seconds of CPU taken so far; the machine's include PostgreSQL, nginx and whatever else runs."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:8])
+    return {
+        "monitors": sum(usage(each.pid).cpu for each in sites),
+        "cables": sum(usage(each.cable).cpu for each in sites),
+        "generator": usage(os.getpid()).cpu,
+        "machine": (user + nice + system + irq + softirq) / ticks,
     }
 
 

@@ -103,6 +103,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         admit=admit_senders(tokens, monitor, origins),
         elsewhere=elsewhere(monitor),
         shed=monitor.report_shed,
+        shared=monitor.shared,
     )
     app.state.otlp = otlp
     app.include_router(otlp.router)

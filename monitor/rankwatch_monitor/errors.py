@@ -18,6 +18,14 @@ class TooManyRanksError(TooManyError):
 
 
 class HeldElsewhereError(Exception):
-    """This monitor does not own the job now; the message names the owner and what to do."""
+    """This monitor does not own the job now; the message names the owner and what to do.
+
+    ``status`` is 503 where another monitor should be asked, which a proxy then tries, else 429: the job is being
+    acquired here, and would be acquired by the other monitor as well.
+    """
 
     counted_as = "held_elsewhere"
+
+    def __init__(self, message: str, *, acquiring: bool = False) -> None:
+        super().__init__(message)
+        self.status = 429 if acquiring else 503

@@ -145,15 +145,27 @@ def test_what_is_to_come_later_comes_later_together_with_what_was_kept() -> None
     server = Refuses(b"503 Service Unavailable\r\nretry-after: 1", b"429 Too Many Requests\r\nretry-after: 0")
 
     async def act(generator: Generator, _: Fleet) -> None:
-        await until(generator, lambda: generator.client.counts.accepted >= 16 and generator.waiting_reports == 0)
+        await until(generator, lambda: generator.client.counts.accepted >= 8 and generator.waiting_reports == 0)
 
-    generator = against(server, act, Shape(8, interval=0.2))
+    generator = against(server, act, Shape(1, interval=0.2))
     counts = generator.client.counts
     assert counts.statuses[503] == counts.statuses[429] == 1
     assert not generator.lost
     first, later = server.bodies[0], server.bodies[1]
     assert later.startswith(first), "the oldest goes first"
     assert len(later) > 2 * len(first), "with what was taken while the monitor wanted to be left alone"
+
+
+def test_what_the_monitor_asked_for_again_comes_before_the_next_report_is_due() -> None:
+    server = Refuses(b"429 Too Many Requests\r\nretry-after: 1")
+
+    async def act(generator: Generator, fleet: Fleet) -> None:
+        fleet.due_S[:] = 0.0
+        await until(generator, lambda: generator.client.counts.accepted >= 8)
+
+    generator = against(server, act, Shape(8, interval=3600.0))
+    assert server.bodies[1] == server.bodies[0]
+    assert generator.client.counts.accepted == 8
 
 
 def test_what_is_refused_for_good_is_lost_and_counted() -> None:

@@ -273,7 +273,7 @@ def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Ad
             try:
                 monitor.ownership.require(job_id)
             except HeldElsewhereError as error:
-                raise Refusal(503, "held_elsewhere", str(error), retry_after=1) from None
+                raise Refusal(error.status, error.counted_as, str(error), retry_after=1) from None
         grant = bearer.grant()
         if grant is None or not grant.jobs:
             return None

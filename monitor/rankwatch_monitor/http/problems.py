@@ -86,7 +86,7 @@ def install(app: FastAPI, counters: Counters) -> None:
     async def held_elsewhere(request: Request, error: HeldElsewhereError) -> JSONResponse:
         del request
         counters.reject(error.counted_as)
-        return problem(503, str(error), {"Retry-After": "1"})
+        return problem(error.status, str(error), {"Retry-After": "1"})
 
 
 def _describe_problems(app: FastAPI) -> None:

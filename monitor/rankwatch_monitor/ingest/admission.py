@@ -8,6 +8,9 @@ complete, or that late in a turn (a timer notes when a turn begins), is refused 
 soon, since refusing costs a fraction of reading. Ranks keep what they could not send and send it in larger requests,
 which cost less. Spans, which are samples, are refused first (:data:`LATE_FOR_SPANS`).
 
+Where several monitors share a database, the status is 429: on a 503 a proxy tries the other monitors, each of which
+would receive all that this one is too busy for, and answer that the job is not theirs.
+
 Bodies that are being received are held in memory for as long as slow senders take. Above :data:`HELD_BYTES` in total, a
 sender that holds most of them gets 429, and all others 503. Announced lengths do not count, else a few idle connections
 could keep all others out.
@@ -42,10 +45,16 @@ _BEAT: Final = 0.05
 """Seconds between two measurements of when a turn begins."""
 
 
+class AboveShare(Refusal):
+    """One sender asks for too much, which is no evidence about the others."""
+
+
 class Admission:
     """The bytes in flight, and the delay of the event loop. Used on the loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
+        """Without anything in flight; ``shared``: this is one of several monitors."""
+        self._status = 429 if shared else 503
         self.held = 0
         """Bytes of bodies being received or decoded."""
         self.queue = WorkQueue(LINE_BYTES)
@@ -68,21 +77,21 @@ class Admission:
         """Raise if a request cannot be served now.
 
         Raises:
-            Refusal: 503 with ``Retry-After``, the monitor is overloaded.
+            Refusal: 503 (429) with ``Retry-After``, the monitor is overloaded.
         """
         late = self.late()
         if late > (LATE_FOR_SPANS if spans else LATE):
-            raise _refusal(503, f"the monitor is overloaded and {late:.1f} s behind")
+            raise _refusal(Refusal, self._status, f"the monitor is overloaded and {late:.1f} s behind")
         self.check_memory()
 
     def check_memory(self) -> None:
         """Raise if a request cannot be read now, however soon it would be served.
 
         Raises:
-            Refusal: 503 with ``Retry-After``, too many bodies are held.
+            Refusal: 503 (429) with ``Retry-After``, too many bodies are held.
         """
         if self.held > HELD_BYTES:
-            raise _refusal(503, f"the monitor is receiving {self.held} bytes of other requests")
+            raise _refusal(Refusal, self._status, f"the monitor is receiving {self.held} bytes of other requests")
 
     @contextmanager
     def body(self, sender: str) -> Iterator[Body]:
@@ -126,15 +135,16 @@ class Body:
         """Count ``size`` more bytes.
 
         Raises:
-            Refusal: 429 with ``Retry-After``, too much is in flight and most of it is this sender's.
+            AboveShare: 429 with ``Retry-After``, too much is in flight and most of it is this sender's.
         """
         admission = self._admission
         self.size += size
         of_sender = admission.add(self._sender, size)
         if admission.held > HELD_BYTES and 2 * of_sender > admission.held:
-            raise _refusal(429, f"{of_sender} bytes of {self._sender} are being received, more than of all others")
+            message = f"{of_sender} bytes of {self._sender} are being received, more than of all others"
+            raise _refusal(AboveShare, 429, message)
 
 
-def _refusal(status: int, message: str) -> Refusal:
+def _refusal(kind: type[Refusal], status: int, message: str) -> Refusal:
     delay = random.randint(*RETRY_AFTER)
-    return Refusal(status, "unavailable", f"{message}: retry in {delay} s", retry_after=delay)
+    return kind(status, "unavailable", f"{message}: retry in {delay} s", retry_after=delay)

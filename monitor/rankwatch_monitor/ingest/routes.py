@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.ingest.admission import Admission, Body
+from rankwatch_monitor.ingest.admission import AboveShare, Admission, Body
 from rankwatch_monitor.ingest.body import (
     ACCEPTED_ENCODINGS,
     CONTENT_TYPES,
@@ -101,6 +101,7 @@ class OtlpEndpoints:
         admit: Admit | None = None,
         elsewhere: Elsewhere | None = None,
         shed: Shed | None = None,
+        shared: bool = False,
     ) -> None:
         """Create the endpoints.
 
@@ -113,10 +114,11 @@ class OtlpEndpoints:
             admit: authorizes senders; without it all are.
             elsewhere: why the reports of a job belong to another monitor; without it none do.
             shed: is called for metrics that were refused under load.
+            shared: the monitor is one of several behind a proxy.
         """
         self.limits = limits or Limits()
         self.counters = counters if counters is not None else Counters()
-        self.admit, self.admission = admit, Admission()
+        self.admit, self.admission = admit, Admission(shared=shared)
         self.tee: Tee | None = None
         """Gets every accepted request as received."""
         self._sink, self._spans, self._shed = sink, spans, shed
@@ -146,12 +148,9 @@ class OtlpEndpoints:
         return self._take_reports(self._metrics_decoder.decode_bytes(body, forbidden))
 
     def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
-        """Pass on which job has lost a report to the monitor's load.
-
-        One sender above its share (429) that names no job is no evidence about the others.
-        """
+        """Pass on which job has lost a report to the monitor's load."""
         job_id = headers.get(semconv.JOB_HEADER)
-        if self._shed is None or refusal.reason != "unavailable" or (not job_id and refusal.status != 503):
+        if self._shed is None or refusal.reason != "unavailable" or (not job_id and isinstance(refusal, AboveShare)):
             return
         with contextlib.suppress(Refusal):  # of a sender that is not authorized
             if self.admit is not None:

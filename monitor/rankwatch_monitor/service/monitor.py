@@ -149,6 +149,11 @@ class Monitor:
         if self._leases is not None and self.repository is not None:
             self.ownership = Ownership(self._leases, self.repository, self, self.clock.now)
 
+    @property
+    def shared(self) -> bool:
+        """Whether several monitors share the database."""
+        return self._leases is not None
+
     def owns(self, job_id: str) -> bool:
         """Whether this monitor may act for a job now."""
         return self.ownership is None or self.ownership.owns(job_id)
@@ -227,7 +232,7 @@ class Monitor:
             return self.jobs[job_id]
         except KeyError:
             if self.ownership is not None:
-                raise HeldElsewhereError(self.ownership.explain(job_id)) from None
+                raise self.ownership.refusal(job_id) from None
             raise UnknownJobError(job_id) from None
 
     def register(self, job_id: str, name: str) -> Job:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -59,9 +59,10 @@ class Ownership:
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, list[asyncio.Future[LeaseResult]]] = {}
         self._adopted: dict[str, float] = {}
-        """The jobs of this monitor, and when each was acquired, on the event loop's clock."""
+        """The jobs of this monitor, and when each was acquired or last contacted, on the event loop's clock. Contact is
+        also a report that was refused under load, or whose sender did not wait for the response."""
         repository.fence = leases
-        leases.on_result, leases.on_lost = self._requested, self._lost
+        leases.on_results, leases.on_lost = self._requested, self._lost
         leases.on_contended, leases.on_renewed = self._contended, self._read_newest
         leases.start()
 
@@ -84,7 +85,8 @@ class Ownership:
         """
         if not self.owns(job_id):
             self.leases.request(job_id, contact=True)
-            raise HeldElsewhereError(self.explain(job_id))
+            raise self.refusal(job_id)
+        self._adopted[job_id] = self._loop.time()
 
     async def acquire(self, job_id: str, *, contact: bool) -> bool:
         """Wait until this monitor owns a job; False when there is no such job.
@@ -111,20 +113,21 @@ class Ownership:
             if not self._pending[job_id]:
                 del self._pending[job_id]
         if not self.owns(job_id):
-            raise HeldElsewhereError(self.explain(job_id))
+            raise self.refusal(job_id)
         return True
 
-    def explain(self, job_id: str) -> str:
+    def refusal(self, job_id: str) -> HeldElsewhereError:
         """Why this monitor does not own a job now, and what the client should do."""
         if self.leases.db_error:
-            return (
+            return HeldElsewhereError(
                 f"job {job_id!r} cannot be acquired: the database that the monitors share does not answer "
                 f"({self.leases.db_error}); training continues, retry later"
             )
         holder = self.leases.holder(job_id)
         if holder is None:
-            return f"job {job_id!r} is being acquired by this monitor: retry in a second"
-        return (
+            why = f"job {job_id!r} is being acquired by this monitor: retry in a second"
+            return HeldElsewhereError(why, acquiring=True)
+        return HeldElsewhereError(
             f"job {job_id!r} is held by monitor {holder.name} at {holder.url}: ask there; a proxy in between "
             "should try the next monitor on a 503"
         )
@@ -144,15 +147,15 @@ class Ownership:
 
     # Called on the leases' thread -------------------------------------------------------------------------------------
 
-    def _requested(self, job_id: str, result: LeaseResult) -> None:
-        job = None
-        if result.acquired and job_id not in self._adopted:
-            try:
-                job = self._repository.load_job(job_id, self._now())
-            except SQLAlchemyError:
-                self.leases.release(job_id)  # a job is not adopted without its past: the next request tries again
-                raise
-        self._on_loop(lambda: self._settle(job_id, result, job))
+    def _requested(self, results: Mapping[str, LeaseResult]) -> None:
+        new = [job_id for job_id, result in results.items() if result.acquired and job_id not in self._adopted]
+        try:
+            jobs = self._repository.load_jobs(new, self._now())
+        except SQLAlchemyError:
+            for job_id in new:  # a job is not adopted without its past: the next request tries again
+                self.leases.release(job_id)
+            raise
+        self._on_loop(lambda: self._settle(results, jobs))
 
     def _lost(self, job_id: str, holder: Holder | None) -> None:
         by = f"monitor {holder.name} at {holder.url}" if holder is not None else "another monitor"
@@ -172,15 +175,16 @@ class Ownership:
 
     # Called on the event loop -----------------------------------------------------------------------------------------
 
-    def _settle(self, job_id: str, result: LeaseResult, job: Job | None) -> None:
-        if result.acquired and job_id not in self._adopted:
-            self._adopted[job_id] = self._loop.time()
-            if job is not None:
-                log.info("job %s: lease acquired; this monitor watches the job from now on", job_id)
-                self._registry.adopt(job)
-        for pending in self._pending.get(job_id, ()):
-            if not pending.done():
-                pending.set_result(result)
+    def _settle(self, results: Mapping[str, LeaseResult], jobs: Mapping[str, Job]) -> None:
+        for job_id, result in results.items():
+            if result.acquired and job_id not in self._adopted:
+                self._adopted[job_id] = self._loop.time()
+                if (job := jobs.get(job_id)) is not None:
+                    log.info("job %s: lease acquired; this monitor watches the job from now on", job_id)
+                    self._registry.adopt(job)
+            for pending in self._pending.get(job_id, ()):
+                if not pending.done():
+                    pending.set_result(result)
 
     def _drop(self, job_id: str) -> None:
         self._adopted.pop(job_id, None)
@@ -188,7 +192,7 @@ class Ownership:
 
     def _hand_over(self, job_id: str, by: str) -> None:
         if job_id not in self._adopted or self._loop.time() - self._adopted[job_id] < self.leases.duration:
-            return  # the report for which it was acquired was answered with 503, and may not have come again yet
+            return  # the report for which it was acquired was refused, and may not have come again yet
         if self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
             self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)

@@ -15,12 +15,13 @@ lease and verifies owner and generation (:meth:`Leases.owned`, a fencing token).
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +39,16 @@ RENEWALS: Final = 3
 """Renewals within the duration of a lease."""
 MARGIN: Final = 0.1
 """Fraction of a lease that its holder leaves unused, since monotonic clocks drift apart."""
-ORPHANS_INTERVAL: Final = 1.0
+ORPHANS_INTERVAL: Final = 0.5
 """Seconds between two looks for leases that expired, at most."""
+AGAIN: Final = 0.1
+"""The same after a look that found some: each monitor requests a part, and parts overlap."""
+MOST_AT_ONCE: Final = 64
+"""Leases that are acquired in one transaction, whose jobs are loaded together."""
+FEWEST_AT_ONCE: Final = 4
+"""The same at first."""
+BATCH_SECONDS: Final = 0.5
+"""How long acquiring and loading them should take: meanwhile nothing is renewed."""
 ORPHANED: Final = 3
 """Durations of a lease for which one that expired is looked for; a job that ended with its monitor then stays there."""
 REQUEST_INTERVAL: Final = 0.5
@@ -98,8 +107,8 @@ class Leases:
         self.name, self.url, self.duration = name, url, duration
         self.db_error = ""
         """Why the last query failed; empty while the database answers."""
-        self.on_result: Callable[[str, LeaseResult], None] = lambda _job, _result: None
-        """The result of a request, also for a lease that was held already."""
+        self.on_results: Callable[[Mapping[str, LeaseResult]], None] = lambda _results: None
+        """The results of requests by job, in the order of the requests; also for leases that were held already."""
         self.on_lost: Callable[[str, Holder | None], None] = lambda _job, _holder: None
         """A held lease was lost to another monitor."""
         self.on_contended: Callable[[str, str], None] = lambda _job, _by: None
@@ -111,6 +120,8 @@ class Leases:
         self._holders: dict[str, Holder] = {}
         self._requested_at: dict[tuple[str, bool], float] = {}
         self._requests: dict[str, bool] = {}
+        self._batch = FEWEST_AT_ONCE
+        """Requests that are handled next at once, by how long the last ones took."""
         self._changed = threading.Condition()
         self._closing = False
         self._reached_since = clock()
@@ -200,24 +211,33 @@ class Leases:
                     self._changed.wait(max(0.0, min(next_renewal, next_look) - self._clock()))
                 if self._closing:
                     return
-                # Renewals come first, and one request at a time: a job that is taken over may take long to load.
+                # Renewals come first, and few requests at a time: a job that is taken over may take long to load.
                 renewal_due, look_due = self._clock() >= next_renewal, self._clock() >= next_look
-                job_id = None if renewal_due or look_due else next(iter(self._requests), None)
-                contact = job_id is not None and self._requests.pop(job_id)
+                count = 0 if renewal_due or look_due else self._batch
+                requests = {
+                    job_id: self._requests.pop(job_id) for job_id in list(itertools.islice(self._requests, count))
+                }
             if renewal_due:
                 self._attempt(self._renew)
                 # An unreachable database is retried soon, before the leases expire.
                 pause = self.duration / RENEWALS if not self.db_error else min(1.0, self.duration / RENEWALS)
                 next_renewal = self._clock() + pause
             elif look_due:
-                self._attempt(self._request_orphans)
-                next_look = self._clock() + min(ORPHANS_INTERVAL, self.duration / RENEWALS)
-            elif job_id is not None:
-                self._attempt(functools.partial(self._acquire, job_id, contact))
+                found = self._attempt(self._request_orphans)
+                next_look = self._clock() + min(AGAIN if found else ORPHANS_INTERVAL, self.duration / RENEWALS)
+            elif requests:
+                began = self._clock()
+                self._attempt(functools.partial(self._acquire, requests))
+                fitting = int(BATCH_SECONDS * len(requests) / max(self._clock() - began, 1e-3))
+                # Few at first in each crowd, since its jobs may be larger than those of the last.
+                growing = max(1, min(fitting, 4 * self._batch, MOST_AT_ONCE))
+                self._batch = growing if self._requests else FEWEST_AT_ONCE
 
-    def _attempt(self, action: Callable[[], None]) -> None:
+    def _attempt(self, action: Callable[[], bool | None]) -> bool:
+        """Whether the action succeeded and returned true."""
+        result: bool | None = False
         try:
-            action()
+            result = action()
         except Exception as error:  # noqa: BLE001 - the thread must live on; drivers raise errors of their own
             if not self.db_error:
                 log.error(
@@ -231,6 +251,7 @@ class Leases:
                 log.info("the shared database answers again")
                 self._reached_since = self._clock()
             self.db_error = ""
+        return bool(result)
 
     def _request_former(self) -> None:
         """Request again what this monitor held before a restart."""
@@ -241,14 +262,14 @@ class Leases:
         for job_id in job_ids:
             self.request(job_id, contact=False, again=True)
 
-    def _request_orphans(self) -> None:
-        """Request this monitor's part of the leases that have expired: their monitor is gone.
+    def _request_orphans(self) -> bool:
+        """Request this monitor's part of the leases that have expired: their monitor is gone. Whether there are any.
 
         Their ranks may report rarely, or be gone with it, which only a monitor can notice. Jobs that reported last come
         first: those that ended long ago have no hurry.
         """
         if self._clock() - self._reached_since < self.duration:
-            return  # where the database was away, their monitors may be about to renew them
+            return False  # where the database was away, their monitors may be about to renew them
         with self._engine.connect() as connection:
             now = database_now(connection)
             expired = (_leases.owner != self.name, _leases.ends_at < now, _leases.ends_at > 0.0)
@@ -257,64 +278,91 @@ class Leases:
             newest_first = schema.jobs.c.last_heard.desc().nulls_last()
             job_ids = list(connection.execute(asked.where(*expired, recent).order_by(newest_first)).scalars())
             if not job_ids:
-                return
+                return False
             living = (_leases.owner != self.name, _leases.ends_at > now)
             others = connection.execute(select(func.count(_leases.owner.distinct())).where(*living)).scalar_one()
         part = math.ceil(len(job_ids) / (1 + int(others)))
         for place in sorted(random.sample(range(len(job_ids)), part)):
             self.request(job_ids[place], contact=False, again=True)
+        return True
 
-    def _acquire(self, job_id: str, contact: bool) -> None:
-        if self.holds(job_id):
-            self.on_result(job_id, LeaseResult(True))
-            return
-        before = self._clock()
-        with self._engine.begin() as connection:
-            generation = self._take(connection, job_id, contact)
-            holder = None
-            if generation is None:
-                found = connection.execute(
-                    select(_leases.owner, _leases.url).where(_leases.job_id == job_id)
-                ).one_or_none()
-                holder = Holder(*found) if found is not None else None
-                if holder is not None and contact:
-                    note = update(schema.leases).where(_leases.job_id == job_id, _leases.owner != self.name)
-                    connection.execute(note.values(asked_by=self.name))
-        if generation is not None:
-            if (former := self._held.get(job_id)) is not None and generation != former.generation + 1:
-                self.on_lost(job_id, None)  # it expired unnoticed, and another monitor has held it since
-            self._held[job_id] = _Lease(generation, before + self.duration * (1 - MARGIN))
-            self._holders.pop(job_id, None)
-        elif holder is not None:
-            if len(self._holders) > MAX_HOLDERS:
+    def _acquire(self, requests: Mapping[str, bool]) -> None:
+        """Acquire the leases of jobs that are free; ``requests`` holds for each whether it contacted this monitor."""
+        wanted = {job_id: contact for job_id, contact in requests.items() if not self.holds(job_id)}
+        generations: dict[str, int] = {}
+        holders: dict[str, Holder] = {}
+        if wanted:
+            before = self._clock()
+            with self._engine.begin() as connection:
+                generations = self._take(connection, wanted)
+                if others := [job_id for job_id in wanted if job_id not in generations]:
+                    found = select(_leases.job_id, _leases.owner, _leases.url).where(_leases.job_id.in_(others))
+                    holders = {job_id: Holder(owner, url) for job_id, owner, url in connection.execute(found)}
+            for job_id, generation in generations.items():
+                if (former := self._held.get(job_id)) is not None and generation != former.generation + 1:
+                    self.on_lost(job_id, None)  # it expired unnoticed, and another monitor has held it since
+                self._held[job_id] = _Lease(generation, before + self.duration * (1 - MARGIN))
+                self._holders.pop(job_id, None)
+            if len(self._holders) + len(holders) > MAX_HOLDERS:
                 self._holders.clear()
-            self._holders[job_id] = holder
-        self.on_result(job_id, LeaseResult(generation is not None, holder))
+            self._holders |= holders
+        self.on_results(
+            {
+                job_id: LeaseResult(job_id in generations or job_id not in wanted, holders.get(job_id))
+                for job_id in requests
+            }
+        )
+        self._note_contact([job_id for job_id in holders if wanted[job_id]])
 
-    def _take(self, connection: Connection, job_id: str, contact: bool) -> int | None:
-        """Take a lease that is free; returns its generation, or None."""
+    def _take(self, connection: Connection, wanted: Mapping[str, bool]) -> dict[str, int]:
+        """Take the leases that are free; returns their generations by job."""
         now = database_now(connection)
         ends = now + self.duration
         # An expiry later than any lease can have was written before the database's clock was set back.
         free = or_(_leases.owner == self.name, _leases.ends_at < now, _leases.ends_at > now + 2 * self.duration)
         values: dict[str, Any] = {"owner": self.name, "url": self.url, "ends_at": ends}
+        # Monitors that acquire the same jobs must not wait for each other, which would be a deadlock.
+        unlocked = select(_leases.job_id).where(_leases.job_id.in_(wanted), free).with_for_update(skip_locked=True)
         taken = (
             update(schema.leases)
-            .where(_leases.job_id == job_id, free)
+            .where(_leases.job_id.in_(unlocked))
             .values(**values, generation=_leases.generation + 1, asked_by=None)
-            .returning(_leases.generation)
+            .returning(_leases.job_id, _leases.generation)
         )
-        generation = connection.execute(taken).scalar_one_or_none()
-        if generation is not None:
-            return int(generation)
-        if not contact:
-            known = select(schema.jobs.c.id).where(schema.jobs.c.id == job_id)
-            if connection.execute(known).first() is None:
-                return None
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        first = insert(schema.leases).values(job_id=job_id, generation=1, **values).on_conflict_do_nothing()
-        found = connection.execute(first.returning(_leases.generation)).scalar_one_or_none()
-        return None if found is None else int(found)
+        generations = {job_id: int(generation) for job_id, generation in connection.execute(taken)}
+        if absent := self._without_lease(connection, wanted, wanted.keys() - generations.keys()):
+            insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+            rows = [{"job_id": job_id, "generation": 1, **values} for job_id in absent]
+            first = insert(schema.leases).values(rows).on_conflict_do_nothing()
+            inserted = connection.execute(first.returning(_leases.job_id, _leases.generation))
+            generations |= {job_id: int(generation) for job_id, generation in inserted}
+        return generations
+
+    def _without_lease(self, connection: Connection, wanted: Mapping[str, bool], job_ids: Collection[str]) -> list[str]:
+        """Those of these jobs that never had a lease; without those unknown that only a reader asks about.
+
+        Sorted: all monitors insert in one order, since one waits for the other's insertion of the same job. It would
+        also wait for a row that is locked, so those that there are must not be inserted again.
+        """
+        if not job_ids:
+            return []
+        present = connection.execute(select(_leases.job_id).where(_leases.job_id.in_(job_ids))).scalars()
+        absent = set(job_ids) - set(present)
+        read = {job_id for job_id in absent if not wanted[job_id]}
+        if read:
+            stored = connection.execute(select(schema.jobs.c.id).where(schema.jobs.c.id.in_(read))).scalars()
+            absent -= read - set(stored)
+        return sorted(absent)
+
+    def _note_contact(self, job_ids: Collection[str]) -> None:
+        """Have the holders of jobs notified that this monitor was contacted about them."""
+        if not job_ids:
+            return
+        others = (_leases.owner != self.name, _leases.asked_by.is_distinct_from(self.name))
+        unlocked = select(_leases.job_id).where(_leases.job_id.in_(job_ids), *others).with_for_update(skip_locked=True)
+        with self._engine.begin() as connection:
+            note = update(schema.leases).where(_leases.job_id.in_(unlocked))
+            connection.execute(note.values(asked_by=self.name))
 
     def _renew(self) -> None:
         mine = dict(self._held)

@@ -7,7 +7,7 @@ of its job or incident, so that a killed monitor has stored either both or neith
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, select
@@ -28,7 +28,7 @@ class Outbox:
         self._repository = repository
         self._loaded: dict[str, list[dict[str, Any]]] = {}
         """Messages that were read with their job."""
-        repository.on_job_loaded = self._load_with
+        repository.on_jobs_loaded = self._load_with
 
     def load(self) -> list[dict[str, Any]]:
         """All undelivered messages in order; waits for the database, so for the start only.
@@ -49,8 +49,11 @@ class Outbox:
         """The undelivered messages that were read with a job, in order, once."""
         return self._loaded.pop(job_id, [])
 
-    def _load_with(self, connection: Connection, job_id: str) -> None:
-        self._loaded[job_id] = _rows(connection, select(schema.messages).where(schema.messages.c.job_id == job_id))
+    def _load_with(self, connection: Connection, job_ids: Collection[str]) -> None:
+        loaded: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in job_ids}
+        for row in _rows(connection, select(schema.messages).where(schema.messages.c.job_id.in_(job_ids))):
+            loaded[row["job_id"]].append(row)
+        self._loaded |= loaded
 
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
         """Store messages without a row they belong to, each with the callback for its commit."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +42,9 @@ START_TIMEOUT: Final = 10.0
 """Seconds to wait at the start for a PostgreSQL server that is restarting."""
 CLOSE_TIMEOUT: Final = 10.0
 """Seconds for which closing waits for the database."""
+
+TOGETHER: Final = 64
+"""Jobs whose rows are read together."""
 
 Companions = Callable[[Table, Mapping[str, Any]], Sequence[Companion]]
 """The rows that belong to a row of a table; must return at once and never raise."""
@@ -79,9 +83,9 @@ class Repository:
         self.shared = shared
         self.companions: Companions | None = None
         """Called at every :meth:`save`."""
-        self.on_job_loaded: Callable[[Connection, str], None] = lambda _connection, _job: None
-        """Called for each job that is loaded after the start by a monitor that did not have it before, on any thread,
-        to read what else is stored of it."""
+        self.on_jobs_loaded: Callable[[Connection, Collection[str]], None] = lambda _connection, _jobs: None
+        """Called for jobs that are loaded after the start by a monitor that did not have them before, on any thread,
+        to read what else is stored of them."""
         session = WriteSession(self.engine, shared=shared)
         error = self._open(session)
         self._loaded: set[str] = set()
@@ -197,24 +201,29 @@ class Repository:
             recalled, self._recalled = self._recalled, []
             return recalled
 
-    def load_job(self, job_id: str, now: float) -> Job | None:
-        """One job as :meth:`load` returns it; None when it is not stored or unreadable. Waits for the database.
+    def load_jobs(self, job_ids: Collection[str], now: float) -> dict[str, Job]:
+        """Jobs as :meth:`load` returns them, without those that are not stored or unreadable. Waits for the database.
 
         Raises:
             SQLAlchemyError: the query failed.
         """
+        if not job_ids:
+            return {}
         with self.engine.connect() as connection:
-            row = connection.execute(select(schema.jobs).where(schema.jobs.c.id == job_id)).mappings().first()
-            if row is None:
-                return None
-            try:
-                job = _job(connection, row, now)
-            except (ValueError, KeyError, TypeError) as error:
-                log.warning("the stored job %s is unreadable and starts without its past: %r", job_id, error)
-                return None
-            if self.shared:
-                self.on_job_loaded(connection, job_id)
-            return job
+            stored = select(schema.jobs).where(schema.jobs.c.id.in_(job_ids))
+            rows = connection.execute(stored).mappings().all()
+            jobs = {job.id: job for job in _jobs(connection, rows, now)}
+            if self.shared and jobs:
+                self.on_jobs_loaded(connection, jobs)
+            return jobs
+
+    def load_job(self, job_id: str, now: float) -> Job | None:
+        """One job as :meth:`load_jobs` returns it; None when it is not stored or unreadable. Waits for the database.
+
+        Raises:
+            SQLAlchemyError: the query failed.
+        """
+        return self.load_jobs((job_id,), now).get(job_id)
 
     def summaries(self, limit: int) -> list[JobSummary]:
         """The ``limit`` most recently active jobs. Waits for the database.
@@ -312,8 +321,7 @@ class Repository:
             if error is not None:
                 raise error
             self._note_unloaded(connection, jobs)
-            for job in jobs:
-                self.on_job_loaded(connection, job.id)
+            self.on_jobs_loaded(connection, [job.id for job in jobs])
         with self._pending_lock:
             self._pending = [job for job in jobs if job.id not in self._loaded]
 
@@ -340,14 +348,18 @@ def _read_jobs(connection: Connection, now: float, limit: int, ranks: int) -> tu
     jobs: list[Job] = []
     try:
         newest = select(schema.jobs).order_by(schema.jobs.c.last_heard.desc()).limit(limit)
+        fitting: list[RowMapping] = []
         for row in connection.execute(newest).mappings().all():
             try:
                 world = int(row["body"]["world_size"])
-                if world <= ranks:
-                    jobs.append(_job(connection, row, now))
-                    ranks -= world
             except (ValueError, KeyError, TypeError) as error:
-                log.warning("the stored job %s is unreadable and skipped: %r", row["id"], error)
+                _skip(row, error)
+                continue
+            if world <= ranks:
+                fitting.append(row)
+                ranks -= world
+        for start in range(0, len(fitting), TOGETHER):
+            jobs += _jobs(connection, fitting[start : start + TOGETHER], now)
     except SQLAlchemyError as error:
         return jobs, error
     return jobs, None
@@ -386,24 +398,55 @@ def _read_summaries(connection: Connection, limit: int) -> list[JobSummary]:
     return [JobSummary(*row) for row in connection.execute(query)]
 
 
-def _job(connection: Connection, row: RowMapping, now: float) -> Job:
-    query = select(schema.nodes.c.body).where(schema.nodes.c.job_id == row["id"])
-    job = codec.job_of(dict(row), now, connection.execute(query).scalar())
-    job.incidents = [codec.incident_of(r) for r in _newest(connection, schema.incidents, job.id)]
-    job.directives = [codec.directive_of(r) for r in _newest(connection, schema.directives, job.id)]
-    # The job's own row may be older than its newest directive; a number must never be reused.
-    job.last_directive = max([job.last_directive, *(directive.id for directive in job.directives)])
-    query = select(schema.performances).where(schema.performances.c.job_id == job.id)
-    if (stored := connection.execute(query).mappings().first()) is not None:
-        performance_codec.restore(job.performance, stored["body"])
-    trends = schema.trends.c
-    rows = connection.execute(select(trends.slot, trends.body).where(trends.job_id == job.id)).all()
-    job.trends.restore((slot, body) for slot, body in rows)
-    job.logged.resume()
-    return job
+def _jobs(connection: Connection, rows: Sequence[RowMapping], now: float) -> list[Job]:
+    """The jobs of these rows with all that is stored of them; unreadable ones are skipped."""
+    if not rows:
+        return []
+    job_ids = [row["id"] for row in rows]
+
+    def stored(table: Table) -> list[dict[str, Any]]:
+        found = connection.execute(select(table).where(table.c.job_id.in_(job_ids))).mappings()
+        return [dict(row) for row in found]
+
+    nodes = {row["job_id"]: row["body"] for row in stored(schema.nodes)}
+    performances = {row["job_id"]: row["body"] for row in stored(schema.performances)}
+    trends = _by_job(stored(schema.trends))
+    incidents = _by_job(_newest(connection, schema.incidents, job_ids))
+    directives = _by_job(_newest(connection, schema.directives, job_ids))
+    jobs = []
+    for row in rows:
+        try:
+            job = codec.job_of(dict(row), now, nodes.get(row["id"]))
+            job.incidents = [codec.incident_of(each) for each in incidents[job.id]]
+            job.directives = [codec.directive_of(each) for each in directives[job.id]]
+            # The job's own row may be older than its newest directive; a number must never be reused.
+            job.last_directive = max([job.last_directive, *(directive.id for directive in job.directives)])
+            if (performance := performances.get(job.id)) is not None:
+                performance_codec.restore(job.performance, performance)
+            job.trends.restore((each["slot"], each["body"]) for each in trends[job.id])
+            job.logged.resume()
+        except (ValueError, KeyError, TypeError) as error:
+            _skip(row, error)
+        else:
+            jobs.append(job)
+    return jobs
 
 
-def _newest(connection: Connection, table: Table, job_id: str) -> list[dict[str, Any]]:
+def _skip(row: RowMapping, error: Exception) -> None:
+    log.warning("the stored job %s is unreadable and starts without its past: %r", row["id"], error)
+
+
+def _by_job(rows: Iterable[dict[str, Any]]) -> defaultdict[str, list[dict[str, Any]]]:
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["job_id"]].append(row)
+    return found
+
+
+def _newest(connection: Connection, table: Table, job_ids: Collection[str]) -> list[dict[str, Any]]:
+    """The newest incidents or directives of each job, oldest first."""
     order, limit = (table.c.opened_at, KEPT_INCIDENTS) if table is schema.incidents else (table.c.id, KEPT_DIRECTIVES)
-    query = select(table).where(table.c.job_id == job_id).order_by(order.desc()).limit(limit)
-    return [dict(row) for row in connection.execute(query).mappings()][::-1]
+    place = func.row_number().over(partition_by=table.c.job_id, order_by=order.desc()).label("place")
+    numbered = select(table, place).where(table.c.job_id.in_(job_ids)).subquery()
+    query = select(*(numbered.c[column.name] for column in table.c)).where(numbered.c.place <= limit)
+    return [dict(row) for row in connection.execute(query.order_by(numbered.c.place.desc())).mappings()]

@@ -1,4 +1,4 @@
-"""The exporter thread: reports at each interval, and at once when woken.
+"""The exporter thread: reports at each interval, at once when woken, and again when the receiver asked for it.
 
 This module does not import OpenTelemetry; the thread does, when it builds the pipeline.
 """
@@ -6,6 +6,7 @@ This module does not import OpenTelemetry; the thread does, when it builds the p
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -21,10 +22,17 @@ SHORTEST_INTERVAL: Final = 0.05
 LATE_INTERVALS: Final = 2
 LATE_SECONDS: Final = 1.0
 """A report is late so many intervals and seconds after the previous one; the launcher then reports for this rank."""
+RETRY_SPREAD: Final = 0.5
+"""Fraction of the receiver's Retry-After by which waits are longer, so that ranks refused together do not retry so."""
 JITTER: Final = 0.1
 """Fraction of the interval by which waits vary, so that ranks that start together do not always report together."""
 
 _log = logging.getLogger("rankwatch")
+
+
+def backoff(retry_after: float, retries: int) -> float:
+    """Seconds until a request is sent again for the ``retries``-th time: twice as long each time, with jitter."""
+    return retry_after * 2.0 ** min(retries - 1, 16) * random.uniform(1, 1 + RETRY_SPREAD)
 
 
 class Pipeline(Protocol):
@@ -32,6 +40,13 @@ class Pipeline(Protocol):
 
     def report(self) -> bool:
         """Make a report and send it; return whether it was delivered."""
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which the receiver asked for what it did not take; 0: it did not ask."""
+
+    def resend(self) -> bool:
+        """Send what was not delivered, without a new report; return whether it was delivered."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -97,26 +112,35 @@ class Exporter:
             self._made.set()
         due = time.monotonic()
         self._recorder.words[REPORT_DUE] = int((due + LATE_INTERVALS * self._interval + LATE_SECONDS) * 1e9)
+        retry_at, retries = math.inf, 0
         while True:
-            self._await(due)
+            woken = self._await(min(due, retry_at))
             stopping = self._stopping
-            due = time.monotonic() + self._interval * random.uniform(1 - JITTER, 1 + JITTER)
-            self._guarded(lambda: self._report(pipeline))
+            action = pipeline.report
+            if retry_at < due and not woken and not stopping:
+                action = pipeline.resend
+            else:
+                due = time.monotonic() + self._interval * random.uniform(1 - JITTER, 1 + JITTER)
+            self._guarded(lambda action=action: self._send(action))  # type: ignore[misc]
             if stopping:
                 self._guarded(pipeline.close)
                 return
+            seconds = pipeline.retry_after
+            retries = retries + 1 if seconds else 0
+            retry_at = time.monotonic() + backoff(seconds, retries) if seconds else math.inf
 
-    def _await(self, due: float) -> None:
-        """Wait until a report is due, or until the thread is woken and its part of the spread has passed."""
+    def _await(self, due: float) -> bool:
+        """Wait until ``due``, or until the thread is woken and its part of the spread has passed; whether it was."""
         woken = False
         while not self._stopping and (left := due - time.monotonic()) > 0:
             if self._wake.wait(left) and not woken:
                 woken, due = True, min(due, time.monotonic() + random.random() * self._spread)
             self._wake.clear()
         self._wake.clear()
+        return woken
 
-    def _report(self, pipeline: Pipeline) -> None:
-        if pipeline.report():
+    def _send(self, action: Callable[[], bool]) -> None:
+        if action():
             late = time.monotonic() + LATE_INTERVALS * self._interval + LATE_SECONDS
             self._recorder.words[REPORT_DUE] = int(late * 1e9)
 

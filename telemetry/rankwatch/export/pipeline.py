@@ -113,6 +113,15 @@ class ExportPipeline:
             self._send_spans(self._traces, runs, delivered)
         return delivered
 
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which the receiver asked for what it did not take; 0: it did not ask."""
+        return self._metrics.retry_after if self._metrics is not None else 0.0
+
+    def resend(self) -> bool:
+        """Send what is queued, without a new report; return as :meth:`report`."""
+        return self._metrics is None or self._send_queue(self._metrics)
+
     def close(self) -> None:
         """Close the connections."""
         for client in (self._metrics, self._traces):
@@ -126,10 +135,13 @@ class ExportPipeline:
         self._reader.collect()
         while self._instruments.more():
             self._reader.collect()
+        return self._send_queue(self._metrics)
+
+    def _send_queue(self, client: OtlpClient) -> bool:
         while len(self._queue):
             batch = self._queue.oldest()
             # Concatenated protobuf messages decode as one message with all their repeated fields.
-            result = self._metrics.send(b"".join(batch))
+            result = client.send(b"".join(batch))
             if result.status is SendStatus.RETRY_LATER:
                 return False
             self._queue.remove(len(batch))

@@ -1,7 +1,8 @@
 """OTLP requests to one receiver, and the queue of reports that wait for it. Imported on the exporter thread only.
 
 The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, report no more than success or
-failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones.
+failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones,
+or comes earlier where the receiver's Retry-After is shorter.
 """
 
 from __future__ import annotations
@@ -108,6 +109,11 @@ class OtlpClient:
         self._not_before = 0.0
         self._delivered = False
         self._first_failure = 0.0
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until the receiver's Retry-After has passed; 0 when it has."""
+        return max(0.0, self._not_before - time.monotonic())
 
     def send(self, body: bytes) -> SendResult:
         """Post ``body``, unless the receiver's Retry-After has not passed yet; log when the status changes."""

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 from support.http_receiver import HttpReceiver, http_receiver
 from support.launcher import AT_WORK, PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
+from support.nginx import running_nginx
 from support.otlp import PROTOBUF, body, reports_of_all
 from support.waiting import wait_for
 
@@ -87,17 +90,32 @@ def taken(api: Api, job: str, *, named: bool = True) -> None:
     wait_for(lambda: send(api, job, named=named) == 200, f"{job} is taken up", 90.0)
 
 
+def abandon(monitor: RunningMonitor, job: str) -> None:
+    """Begin a report and leave before its response."""
+    address = urlsplit(monitor.url)
+    lines = f"POST /v1/metrics HTTP/1.1\r\nhost: {address.netloc}\r\nrankwatch-job: {job}\r\ncontent-length: 100\r\n"
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.sendall(f"{lines}content-type: application/x-protobuf\r\n\r\nhalf".encode())
+
+
 def test_the_one_that_is_spoken_to_holds_the_job_and_the_other_states_whose_it_is(pair: Pair) -> None:
     a, b = pair.apis["a"], pair.apis["b"]
     job = "run 1 ü"
     taken(a, job)
-    refused = b.post(
-        "/v1/metrics",
-        content=body(*reports_of_all(job, WORLD)),
-        headers={**PROTOBUF, "Rankwatch-Job": quote(job, safe="")},
-    )
-    assert refused.status_code == 503
-    assert refused.headers["Retry-After"] == "1"
+    statuses = []
+
+    def refused() -> bool:
+        answer = b.post(
+            "/v1/metrics",
+            content=body(*reports_of_all(job, WORLD)),
+            headers={**PROTOBUF, "Rankwatch-Job": quote(job, safe="")},
+        )
+        assert answer.headers["Retry-After"] == "1"
+        statuses.append(answer.status_code)
+        return answer.status_code == 503
+
+    wait_for(refused, "it knows the holder")
+    assert statuses == [429] * (len(statuses) - 1) + [503], "a proxy asks no other before it is known whose it is"
     answer = b.get(f"/api/v1/jobs/{quote(job, safe='')}")
     assert answer.status_code == 503
     assert answer.headers["content-type"] == "application/problem+json"
@@ -173,12 +191,42 @@ def test_a_monitor_that_was_stopped_for_too_long_issues_nothing(pair: Pair) -> N
 def test_a_job_moves_to_the_monitor_that_it_speaks_to(pair: Pair) -> None:
     a, b = pair.apis["a"], pair.apis["b"]
     taken(a, "j")
-    assert send(b, "j") == 503
+    wait_for(lambda: send(b, "j") == 503, "it knows the holder")
     for _ in range(3):
         assert send(a, "j") == 200
     assert [each.get("monitor") for each in a.jobs()] == [None], "it speaks to both: it stays where it is"
     taken(b, "j")  # from now on it speaks to b only
     assert "job j is handed over to monitor b" in pair.monitors["a"].printed()
+
+
+def test_a_job_whose_senders_do_not_wait_for_the_response_stays(pair: Pair) -> None:
+    """An overloaded monitor is late: a proxy tries the next one, and its report is not there when its turn comes."""
+    a, b = pair.apis["a"], pair.apis["b"]
+    taken(a, "j")
+    wait_for(lambda: send(b, "j") == 503, "it knows the holder")
+    asked: list[str | None] = []
+
+    def considered() -> bool:
+        abandon(pair.monitors["a"], "j")
+        send(b, "j")
+        with sqlite3.connect(pair.database) as connection:
+            asked.extend(connection.execute("select asked_by from leases").fetchone())
+        return sum(change == ("b", None) for change in pairwise(asked)) >= 5
+
+    wait_for(considered, "the holder has considered several times whether to hand it over", 120.0)
+    assert "is handed over" not in pair.monitors["a"].printed()
+
+
+def test_a_new_job_is_acquired_by_the_monitor_that_the_proxy_chose(pair: Pair, tmp_path: Path) -> None:
+    monitors = {monitor.url: name for name, monitor in pair.monitors.items()}
+    jobs = [f"job-{number}" for number in range(20)]
+    with running_nginx(tmp_path / "nginx", list(monitors)) as url, Api(url) as proxy:
+        for job in jobs:
+            taken(proxy, job)
+    with sqlite3.connect(pair.database) as connection:
+        rows = connection.execute("select owner, asked_by, generation from leases").fetchall()
+    assert {owner for owner, _, _ in rows} == {"a", "b"}
+    assert {row[1:] for row in rows} == {(None, 1)}, "the other was never asked"
 
 
 def test_a_job_that_reports_rarely_and_has_no_launcher_stays_with_the_monitor_that_acquired_it(pair: Pair) -> None:
@@ -201,7 +249,7 @@ def test_a_job_that_reports_rarely_and_has_no_launcher_stays_with_the_monitor_th
 def test_a_lease_without_a_report_yet_is_not_handed_over(pair: Pair) -> None:
     a, b = pair.apis["a"], pair.apis["b"]
     for api in (a, b):
-        assert send(api, "j") == 503, "it is acquired meanwhile"
+        assert send(api, "j") == 429, "it is acquired meanwhile"
     wait_for(lambda: pair.count("leases") == 1, "one of them has the lease")
     time.sleep(0.8 * LEASE)  # it is renewed meanwhile
     assert any(send(api, "j") == 200 for api in (a, b))

@@ -16,7 +16,7 @@ from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.ingest import admission
-from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.admission import AboveShare
 from rankwatch_monitor.service.monitor import Monitor
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()
@@ -75,7 +75,7 @@ def test_one_sender_above_its_share_excuses_its_own_job_at_most(
     headers: dict[str, str], excused: set[str], loaded: Loaded
 ) -> None:
     before = {name: job.silence_since for name, job in loaded.monitor.jobs.items()}
-    refusal = Refusal(429, "unavailable", "more than of all others", retry_after=2)
+    refusal = AboveShare(429, "unavailable", "more than of all others", retry_after=2)
     loaded.app.state.otlp.count_shed(refusal, {**PROTOBUF, **headers})
     loaded.monitor.tick()
     assert {n for n, job in loaded.monitor.jobs.items() if job.silence_since > before[n]} == excused

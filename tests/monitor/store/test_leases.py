@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, event, select, update
 
 from monitor.store.conftest import Place
 from rankwatch.contract.enums import DirectiveKind
@@ -30,7 +30,7 @@ class Side:
         self.wanted: list[tuple[str, str]] = []
         self.rounds = 0
         self.leases = Leases(engine, name, f"http://{name}", duration, clock=clock)
-        self.leases.on_result = lambda job, answer: self.answers.append((job, answer))
+        self.leases.on_results = lambda answers: self.answers.extend(answers.items())
         self.leases.on_lost = lambda job, holder: self.lost.append((job, holder))
         self.leases.on_contended = lambda job, by: self.wanted.append((job, by))
         self.leases.on_renewed = self._round
@@ -256,16 +256,47 @@ def test_held_jobs_are_renewed_while_many_others_take_long_to_load(store: Reposi
     side.takes("mine")
     held = []
 
-    def load(job: str, result: LeaseResult) -> None:
-        passed[0] += LONG / 10  # megabytes of another monitor's job
-        held.append(side.leases.holds("mine"))
+    def load(results: Mapping[str, LeaseResult]) -> None:
+        for _ in results:
+            passed[0] += LONG / 10  # megabytes of another monitor's job
+            held.append(side.leases.holds("mine"))
 
-    side.leases.on_result = load
+    side.leases.on_results = load
     for number in range(40):
         side.leases.request(f"job-{number}", contact=True)
     wait_for(lambda: len(held) >= 40, "all are taken over")
     assert all(held), "its own job was lost meanwhile"
     assert side.lost == []
+
+
+def test_a_crowd_of_jobs_is_acquired_in_few_transactions(store: Repository, start: Start) -> None:
+    side = start("a", LONG, lambda: 0.0)
+    wait_for(lambda: side.rounds, "its thread runs")
+    begun: list[object] = []
+    event.listen(store.engine, "begin", begun.append)
+    jobs = {f"job {number}" for number in range(300)}
+    with side.leases._changed:  # its thread waits until all are requested
+        for job in jobs:
+            side.leases.request(job, contact=True)
+    wait_for(lambda: len(side.answers) == len(jobs), "all of them are acquired")
+    assert all(side.leases.holds(job) for job in jobs)
+    assert len(begun) < 20
+
+
+def test_monitors_that_acquire_the_same_jobs_do_not_wait_for_each_other(store: Repository, start: Start) -> None:
+    sides = [start(name, LONG, lambda: 0.0) for name in "ab"]
+    gone = start("gone", SHORT)
+    jobs = [f"job {number:03}" for number in range(200)]
+    for job in jobs[::4]:
+        gone.takes(job)
+    stop(gone)
+    wait_for(lambda: row(store, jobs[0])["ends_at"] < time.time(), "its leases have expired")
+    for first, second in zip(jobs, reversed(jobs), strict=True):
+        sides[0].leases.request(first, contact=True)
+        sides[1].leases.request(second, contact=True)
+    wait_for(lambda: all(len(side.answers) == len(jobs) for side in sides), "both have their answers")
+    assert [side.leases.db_error for side in sides] == ["", ""]
+    assert sorted(job for side in sides for job in jobs if side.leases.holds(job)) == jobs
 
 
 def test_expired_leases_are_shared_out_among_the_other_monitors(start: Start) -> None:

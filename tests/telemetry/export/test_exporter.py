@@ -16,14 +16,19 @@ class Reports:
     def __init__(self) -> None:
         self.made = threading.Semaphore(0)
         self.closed = threading.Event()
+        self.resent = threading.Semaphore(0)
         self.failing = False
-
         self.delivered = True
+        self.retry_after = 0.0
 
     def report(self) -> bool:
         self.made.release()
         if self.failing:
             raise RuntimeError("no")
+        return self.delivered
+
+    def resend(self) -> bool:
+        self.resent.release()
         return self.delivered
 
     def close(self) -> None:
@@ -42,6 +47,20 @@ def test_a_report_that_was_delivered_states_by_when_the_next_one_is_due(recorder
     exporter.wake()
     exporter.stop(10)
     assert recorder.words[REPORT_DUE] / 1e9 > first
+
+
+def test_what_the_receiver_asked_for_again_is_sent_again_before_the_next_report_is_due(recorder: Recorder) -> None:
+    reports = Reports()
+    reports.delivered, reports.retry_after = False, 0.05
+    exporter = Exporter(lambda: reports, recorder, 3600.0)
+    exporter.start()
+    assert reports.made.acquire(timeout=60)
+    for _ in range(3):
+        assert reports.resent.acquire(timeout=60), "for as long as it asks"
+    reports.delivered, reports.retry_after = True, 0.0
+    exporter.wake()
+    assert reports.made.acquire(timeout=60), "a report that is due is made, with what waits"
+    exporter.stop(10)
 
 
 def test_it_reports_at_once_when_woken_and_once_more_at_the_end(recorder: Recorder) -> None:

@@ -199,6 +199,15 @@ def test_a_busy_receiver_is_left_alone_as_long_as_it_asks(receiver: Receiver, st
     assert counts == sorted(counts), "oldest first"
 
 
+def test_what_a_busy_receiver_asked_for_again_comes_before_the_next_report_is_due(receiver: Receiver) -> None:
+    receiver.answer = Answer(429, {"Retry-After": "1"})
+    start(receiver, export_interval=3600.0)
+    receiver.wait_for(lambda: receiver.requests)
+    receiver.answer = Answer()
+    receiver.wait_for_report()
+    assert len(receiver.reports) == 1, "the same once more, and no new one"
+
+
 def test_a_long_absence_loses_the_oldest_and_states_how_many(receiver: Receiver) -> None:
     receiver.answer = Answer(503)
     start(receiver)

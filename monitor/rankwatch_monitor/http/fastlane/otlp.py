@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rankwatch.contract import semconv
+from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
@@ -49,6 +50,8 @@ class AdmittedPost(CountedPost):
 
     client: Client = None
     forbidden: Forbidden | None = None
+    refusal: Refusal | None = None
+    """The monitor does not own the job; the response, after the body was read."""
 
 
 class OtlpFastLane:
@@ -69,15 +72,18 @@ class OtlpFastLane:
         endpoints, length = self._endpoints, int(headers["content-length"])
         if length > min(LARGEST_BODY, endpoints.limits.body_bytes):
             return None
+        forbidden = elsewhere = None
         try:
             endpoints.admission.check_memory()
             forbidden = endpoints.admit(headers) if endpoints.admit is not None else None
-        except Refusal:
-            return None
+        except Refusal as refusal:
+            if refusal.reason != HeldElsewhereError.counted_as:
+                return None
+            elsewhere = refusal
         admitted = endpoints.admission.body(sender(client, headers))
         head = data[: end + 4]
         post = AdmittedPost(head, headers, length, client=client, admitted=admitted, counted=admitted.__enter__())
-        post.forbidden = forbidden
+        post.forbidden, post.refusal = forbidden, elsewhere
         return post, data[end + 4 :]
 
     def add(self, request: AdmittedPost, data: bytes) -> bytes:
@@ -99,6 +105,8 @@ class OtlpFastLane:
         sent = request.body
         try:
             # Only here: refused before it was read, it would have to be parsed by the application, which costs more.
+            if request.refusal is not None:
+                raise request.refusal
             endpoints.admission.check()
             encoding = headers.get("content-encoding")
             body = sent if encoding is None else inflate(sent, encoding, endpoints.limits)

@@ -277,7 +277,7 @@ def test_a_shared_job_without_registration_is_refused_alike(tmp_path: Path) -> N
             short, ordinary = (Raw(served, "fresh", way) for way in (SHORT, EMPTY_HEADER))
             received, received_ordinarily = short.exchange(short.ask()), ordinary.exchange(ordinary.ask())
             assert (received.status, received.content) == (received_ordinarily.status, received_ordinarily.content)
-            assert received.status == 503
+            assert received.status == 429
 
 
 def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles() -> None:

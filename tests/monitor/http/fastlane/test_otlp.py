@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.http.fastlane import otlp
 from rankwatch_monitor.http.fastlane.otlp import CONTENT_TYPE, REQUEST_LINE
 from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, parse_post
+from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.routes import OtlpEndpoints
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import body, rank_report
 
@@ -101,6 +105,32 @@ def test_no_input_makes_the_parser_raise(noise: bytes) -> None:
     parse(REQUEST_LINE + noise)
     found = parse(head(*USUAL) + noise + b"\r\n")
     assert found is None or found["content-length"] == "12"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_job_that_the_monitor_does_not_own_is_refused_on_the_fast_lane(status: int) -> None:
+    """Thousands of ranks report at once on jobs that are acquired, and a proxy tries other monitors for moved ones."""
+
+    def admit(_: Mapping[str, str]) -> None:
+        raise Refusal(status, HeldElsewhereError.counted_as, "it is another monitor's", retry_after=1)
+
+    endpoints = OtlpEndpoints(lambda _: pytest.fail("it is not ours"), admit=admit)
+    lane = otlp.OtlpFastLane(endpoints)
+
+    async def refused() -> bytes:
+        begun = lane.begin(head(*USUAL, ("Rankwatch-Job", "j")) + b"\r\n" + 12 * b"x", ("192.0.2.1", 5))
+        assert begun is not None
+        request, rest = begun
+        assert lane.add(request, rest) == b""
+        response = lane.respond(request, lambda _: None)
+        request.release()
+        return response
+
+    response = asyncio.run(refused())
+    assert response.startswith(b"HTTP/1.1 %d " % status)
+    assert b"retry-after: 1\r\n" in response
+    assert endpoints.counters.rejected == {"held_elsewhere": 1}
+    assert endpoints.admission.held == 0
 
 
 # Over real connections ----------------------------------------------------------------------------------------------
