@@ -21,6 +21,8 @@ NEVER = 3600.0
 class Reports:
     """Counts what is reported."""
 
+    retry_after = 0.0
+
     def __init__(self) -> None:
         self.made = threading.Semaphore(0)
         self.closed = threading.Event()
