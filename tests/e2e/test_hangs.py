@@ -54,7 +54,8 @@ def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
     assert 0 < shown["ratio"] < 1
 
     phases = ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s")
-    assert sum(row[name] for name in phases) == pytest.approx(row["total_s"], abs=0.01)
+    assert row["lost_steps_s"] == pytest.approx(spent["lost_steps"], abs=0.01)
+    assert sum(row[name] for name in (*phases, "lost_steps_s")) == pytest.approx(row["total_s"], abs=0.01)
     assert row["steps_lost"] == FAULT - RESUMED
 
     done = subprocess.run(
@@ -69,7 +70,7 @@ def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
     assert f"JOB {job['name']}" in words
     assert "is FINISHED" in words
     assert " ".join(incident["reason"].split()) in words
-    assert f"without {FAULT - RESUMED} repeated steps" in words
+    assert f" for {FAULT - RESUMED} lost steps" in words
     assert "rankwatch_injected_hang" in words
 
 

@@ -404,7 +404,7 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
     )
     opened(page, f"{monitor_url}/#/jobs/j{tab}")
     charts = page.locator(".chart[aria-label^=Speed], .chart[aria-label^=Goodput]")
-    expect(charts).to_have_count(2)
+    expect(charts).to_have_count(2 if tab else 1)
     hatched = """chart => {
         const canvas = chart.querySelector("canvas");
         const [left, top] = [canvas.width * 0.8 | 0, canvas.height * 0.3 | 0];

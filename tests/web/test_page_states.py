@@ -123,7 +123,9 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
         waiting = page.locator(".buckets li[data-bucket=waiting]")
         expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min"))
         expect(page.locator(".goodput")).not_to_contain_text("not counted")
-        expect(page.locator(".course")).to_contain_text(re.compile(f"without waiting for slow ranks{SPACE}*{share}"))
+        page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
+        goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
+        expect(goodput).to_contain_text(re.compile(f"without waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
         expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} without waiting"))
 

@@ -175,7 +175,7 @@ def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
     assert len(set(steps)) == 2
     assert found["repeated"]["text"].endswith(f", 3 of 4 crashes after step {steps[-1]}")
     assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
-        f"Read what rank 2 logged around step {steps[-1]}.",
+        f"Read what rank 2 logged around step {steps[-1]}, in the output of the launcher on host-1.",
         f"Look at the batch after step {steps[-1]}",
         "Check GPU 0 on host-1 for errors.",
         "Launch the job again without host-1",

@@ -58,13 +58,15 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
 def test_publishers_know_the_other_jobs_too() -> None:
     scene = silent(70)
     activity = HostActivity(beside(scene, 2))
-    assert snapshot(scene.job, scene.now, activity).headline.startswith("Node host-1 is up (2 other jobs report)")
+    headline = snapshot(scene.job, scene.now, activity).headline
+    assert headline == summary(scene, beside(scene, 2))["headline"]
+    assert headline.endswith("; the node is up (2 other jobs report)")
     [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, activity)
-    assert " Node host-1 is up (2 other jobs report); this job is silent there since " in opened.body["text"]
+    assert headline in opened.body["text"]
     incident = opened.body["incident"]
     assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
     assert incident["next_action"]["action"] is None
-    assert incident["next_action"]["text"] == "Node host-1 is up: look at this job's launcher and ranks there."
+    assert incident["next_action"]["text"] == "Look at this job's launcher and ranks on node host-1, which is up."
     assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
 
 

@@ -161,7 +161,7 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
 
 
 def test_hangs_without_a_stack_are_captured_first() -> None:
-    one, two = (hung(job, 3, on_hang="log").until_found() for job in ("one", "two"))
+    one, two = (hung(job, 3, observe_only=True).until_found() for job in ("one", "two"))
     found = view(one, two)
     assert found["verdict"] == "Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs."
     assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."

@@ -79,7 +79,7 @@ def test_the_step_to_read_a_log_names_the_file_that_the_crash_was_in() -> None:
     scene.finish(reason="rank 2 on host-1 exited with code 1")
     step = next_steps._read_log(scene.job, 2, "host-1")
     assert step == ("Read what rank 2 logged.", f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log", "host-1")
-    assert next_steps.next_steps(scene.job, JobState.FINISHED) == ()
+    assert next_steps.next_steps(scene.job, JobState.FINISHED, scene.now) == ()
 
 
 def test_the_text_report_has_the_lines_and_the_path() -> None:
