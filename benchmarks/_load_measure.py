@@ -78,10 +78,10 @@ class Api:
         if token:
             self._session.headers["authorization"] = f"Bearer {token}"
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, timeout: float = 30.0) -> Any:
         """The JSON of a path below ``/api/v1``; None when it is not there, or the monitor does not answer."""
         try:
-            answer = self._session.get(f"{self.url}{API_PREFIX}{path}", timeout=30)
+            answer = self._session.get(f"{self.url}{API_PREFIX}{path}", timeout=timeout)
         except requests.RequestException:
             return None
         return answer.json() if answer.ok else None

@@ -58,6 +58,8 @@ HUNG = 6
 LIMIT = 10.0
 LOOK = 0.5
 """Seconds between two looks at leases and summaries."""
+ANSWER = 2.0
+"""Seconds that a look waits for a monitor: one that was struck meanwhile does not answer."""
 PATIENCE = 120.0
 AFTERWARDS = 30.0
 """Seconds for which the fleet is watched once everything is mended: what is done twice is done late."""
@@ -145,7 +147,9 @@ class Watch:
 
     def look(self, at: Site) -> None:
         """Ask a monitor for the jobs that it evaluates itself, and compare them with those of the others."""
-        reported = at.api.get("/jobs")
+        reported = at.api.get("/jobs", timeout=ANSWER)
+        if at.name in self.blind:
+            return  # it was struck meanwhile; what it answers once it is back is old
         if reported is None:
             self.claims.pop(at.name, None)
             return

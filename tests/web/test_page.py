@@ -71,7 +71,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
         "rank 2",
         "node-0, behind",
         "step",
-        "14.2\u202fs when detected, limit 10\u202fs",
+        "10.2\u202fs when detected, limit 10\u202fs",
         "restart",
         "so far",
     ):

@@ -353,7 +353,9 @@ def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> No
         page.goto(f"{monitor.url}/#/jobs/job")
         todo = page.get_by_role("region", name="What to do now")
         expect(todo).to_contain_text("read the logs of attempt 2")
-        expect(todo.locator(".run")).to_contain_text(f"On host-1:tail -n 200 {LOGS}/*/attempt_*/0/std*.log")
+        expect(todo.locator(".run")).to_contain_text(
+            f'On host-1:tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"*/std*.log'
+        )
 
 
 def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_one(page: Page) -> None:

@@ -274,7 +274,7 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     page.get_by_role("link", name="pipeline stage 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 1 of"))
     expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
-    expect(page.locator(".job-state")).to_have_text(re.compile(r"^hung \d+\u202fs since "))
+    expect(page.locator(".job-state")).to_have_text(re.compile(r"^The job: hung \d+\u202fs since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
     cells = page.locator(".cells li")
     expect(cells).to_have_text(["2", "3"])

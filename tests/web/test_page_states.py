@@ -100,7 +100,7 @@ def test_steps_that_are_never_done_again_are_no_goodput(page: Page) -> None:
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.get_by_role("region", name="What to do now")).to_contain_text(
-            f"up to {lost + at_risk} steps are lost"
+            f"up to {at_risk} steps since then are lost; earlier restarts lost {lost} more"
         )
         ratio = goodput_accounting.ratio(scene.job)
         assert ratio is not None
@@ -118,16 +118,16 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")
         expect(page.locator(".head .facts")).to_contain_text(
-            re.compile(rf"Goodput9\d\.\d{SPACE}%{share} without waiting for rank {HOT}")
+            re.compile(rf"Goodput9\d\.\d{SPACE}%{share} less the waiting for rank {HOT}")
         )
         waiting = page.locator(".buckets li[data-bucket=waiting]")
         expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min"))
         expect(page.locator(".goodput")).not_to_contain_text("not counted")
         page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
-        expect(goodput).to_contain_text(re.compile(f"without waiting for slow ranks{SPACE}*{share}"))
+        expect(goodput).to_contain_text(re.compile(f"less the waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
-        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} without waiting"))
+        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} less waiting"))
 
 
 def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:

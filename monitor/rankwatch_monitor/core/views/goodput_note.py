@@ -42,9 +42,9 @@ def steps_lost(job: Job, state: JobState) -> int | None:
 
 
 def notes(job: Job, state: JobState) -> Sequence[str]:
-    """``85.5 % without waiting for rank 21``, ``up to 41 steps at risk``."""
+    """``85.5 % less the waiting for rank 21``, ``up to 41 steps at risk``."""
     share, at_risk = without_waiting(job), steps_at_risk(job, state)
     return [
-        *([] if share is None else [f"{percent(share)} without waiting for {waited_for(job)}"]),
+        *([] if share is None else [f"{percent(share)} less the waiting for {waited_for(job)}"]),
         *([f"up to {count(at_risk, 'step')} at risk"] if at_risk else []),
     ]

@@ -50,13 +50,14 @@ def log(facts: Mapping[str, str]) -> str:
 
 
 def tail(facts: Mapping[str, str], local_rank: int = -1) -> str:
-    """Show the end of what the ranks of a launcher print, on its host; empty: it goes into no file.
+    """Show the end of what the ranks of a launcher print in their newest attempt, on its host; empty: in no file.
 
     ``local_rank``: of one rank, where each has a file of its own; -1: of all.
     """
     if "rank_logs" in facts:  # torch's folders: run, attempt, local rank
         one = "*" if local_rank < 0 else str(local_rank)
-        return f"tail -n {LINES} {shlex.quote(facts['rank_logs'])}/*/attempt_*/{one}/std*.log"
+        newest = f"$(ls -td {shlex.quote(facts['rank_logs'])}/*/attempt_*/ | head -1)"
+        return f'tail -n {LINES} "{newest}"{one}/std*.log'
     return tail_of(facts["log"]) if "log" in facts else ""
 
 

@@ -89,7 +89,7 @@ def _row(
         "host": host,
         "incidents": len(incidents),
         "counted": counted(about),
-        "jobs": sorted({incident.job_id for incident in incidents}),
+        "jobs": sorted({incident.job_id for incident, _ in about} or {incident.job_id for incident in incidents}),
         "gpu": None if gpu is None else f"{gpu.name}, {gpu.finding}",
         "last": {
             "job": last.job_id,

@@ -42,7 +42,10 @@ def shown(job: Job, incident: Incident) -> dict[str, Any]:
     """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
     first = next((node.registration.host for node in job.nodes.values() if node.ranks), "")
     culprit = incident.culprits[0] if incident.culprits else None
-    now = place_on(job, first) if culprit is None else place_of_rank(job, culprit.rank, culprit.host)
+    if culprit is None or incident.attempt != job.attempt:
+        now = place_on(job, first if culprit is None else culprit.host)
+    else:
+        now = place_of_rank(job, culprit.rank, culprit.host)
     return {"logs": [log.to_json() for log in of_incident(job, incident)], "log_place": now._asdict()}
 
 

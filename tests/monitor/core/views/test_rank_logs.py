@@ -52,7 +52,10 @@ def test_where_nothing_was_received_there_is_how_to_get_it() -> None:
 
     assert of({}).text == f"No line of its output was received: {KEEP_THEM}."
     assert of({"log": "/logs/a b/gpt.log"}).place == ("tail -n 200 '/logs/a b/gpt.log'", "host-1")
-    assert of({"rank_logs": LOGS}).place == (f"tail -n 200 {LOGS}/*/attempt_*/0/std*.log", "host-1")
+    assert of({"rank_logs": LOGS}).place == (
+        f'tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"0/std*.log',
+        "host-1",
+    )
     assert of(POD).place == ("kubectl logs -n ml gpt-0 --tail 200", "")
     assert {of(facts).text for facts in (POD, {"log": "/a"})} == {"No line of its output was received."}
 

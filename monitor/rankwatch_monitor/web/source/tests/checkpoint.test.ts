@@ -27,7 +27,7 @@ test("what a restart loses are the steps since the last checkpoint", () => {
 });
 
 test("a job that is launched again goes on after its last checkpoint", () => {
-  assert.equal(plain(resumesAfter({ checkpoint: at(840), iteration: 861, steps_lost: 24, steps_at_risk: 21 }, 100)), "The last checkpoint was saved 1 min ago, at step 840 or later; up to 45 steps are lost.");
+  assert.equal(plain(resumesAfter({ checkpoint: at(840), iteration: 861, steps_lost: 24, steps_at_risk: 21 }, 100)), "The last checkpoint was saved 1 min ago, at step 840 or later; up to 21 steps since then are lost; earlier restarts lost 24 more.");
   assert.equal(plain(resumesAfter({ checkpoint: at(840), iteration: 840, steps_lost: 0, steps_at_risk: 0 }, 100)), "The last checkpoint was saved 1 min ago, at step 840 or later.");
   assert.match(resumesAfter({ checkpoint: null, iteration: 885 }, 100), /^No checkpoint of this job is known/);
   assert.equal(resumesAfter({ iteration: 885 }, 100), "");

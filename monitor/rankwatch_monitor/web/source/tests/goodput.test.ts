@@ -103,7 +103,7 @@ test("a run younger than an hour has no last hour", () => {
 
 test("waiting for a slow rank is a part of the kept steps, and names the rank", () => {
   const buckets = { productive: 85, waiting: 13, startup: 2 };
-  assert.equal(plain(inWords(slices(buckets, "rank 21"))), "kept steps 85.0 %; waiting for rank 21 13.0 %; start-up 2.0 %");
+  assert.equal(plain(inWords(slices(buckets, "rank 21"))), "kept steps, not waiting 85.0 %; waiting for rank 21 13.0 %; start-up 2.0 %");
   assert.equal(slices(buckets)[1]!.name, "waiting for slow ranks", "an older monitor");
   assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.98);
 });

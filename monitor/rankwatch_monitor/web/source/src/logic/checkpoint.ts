@@ -31,7 +31,8 @@ export function resumesAfter({ checkpoint, steps_lost, steps_at_risk }: Known, n
   if (checkpoint === undefined) return "";
   if (checkpoint === null) return "No checkpoint of this job is known: none was saved in a section named checkpointing.";
   const { at, step } = checkpoint;
-  const steps = (steps_lost ?? 0) + (steps_at_risk ?? 0);
-  const lost = steps === 0 ? "" : `; up to ${plural(steps, "step")} are lost`;
+  const since = steps_at_risk ? `; up to ${plural(steps_at_risk, "step")} since then are lost` : "";
+  const before = steps_lost ? `; earlier restarts lost ${count(steps_lost)}${steps_at_risk ? " more" : ""}` : "";
+  const lost = since + before;
   return `The last checkpoint was saved ${saved(at, step, now)}${lost}.`;
 }

@@ -53,7 +53,7 @@ export function slices(buckets: Readonly<Record<string, number>>, waitedFor = "s
   const place = (bucket: string) => (BUCKETS[bucket] === undefined ? ORDER.length : ORDER.indexOf(bucket));
   return Object.entries(buckets)
     .filter(([, seconds]) => seconds >= LEAST_S)
-    .map(([bucket, seconds]) => ({ bucket, name: bucket === "waiting" ? `waiting for ${waitedFor}` : BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
+    .map(([bucket, seconds]) => ({ bucket, name: bucket === "waiting" ? `waiting for ${waitedFor}` : bucket === "productive" && buckets.waiting ? "kept steps, not waiting" : BUCKETS[bucket] ?? words(bucket), seconds, share: seconds / total }))
     .sort((a, b) => place(a.bucket) - place(b.bucket));
 }
 

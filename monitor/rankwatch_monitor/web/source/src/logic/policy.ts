@@ -115,9 +115,9 @@ export const ACTIONS: readonly (readonly [ActionName, string])[] = [
 ];
 
 /** Actions by what becomes of the training; the last ones end the job. */
-export const KINDS: readonly { title: string; names: readonly ActionName[]; ends?: true }[] = [
+export const kinds = ({ checkpoint }: Pick<JobSummary, "checkpoint">): readonly { title: string; names: readonly ActionName[]; ends?: true }[] => [
   { title: "Training goes on", names: ["capture"] },
-  { title: "The ranks are restarted from the last checkpoint", names: ["restart", "restart_excluding_node"] },
+  { title: `The ranks are restarted${checkpoint === null ? "; no checkpoint is known, so perhaps from step 0" : " from the last checkpoint"}`, names: ["restart", "restart_excluding_node"] },
   { title: "The job ends", names: ["save_and_stop", "stop"], ends: true },
 ];
 

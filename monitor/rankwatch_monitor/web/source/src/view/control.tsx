@@ -5,7 +5,7 @@ import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
-import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
+import { ACTIONS, type ActionName, consequence, isFinal, kinds, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
@@ -104,7 +104,7 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
         <form onSubmit={confirm}>
           <fieldset class="kinds" disabled={confirming}>
             <legend>What to do</legend>
-            {KINDS.map((kind) => (
+            {kinds(job).map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
                 <p>{kind.title}</p>
                 {kind.names.map((name) => (

@@ -204,7 +204,7 @@ function Figures({ job }: { job: JobSummary }) {
 /** Up to when goodput is known, or what it is without the waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput_without_waiting)} without waiting</>;
+  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput_without_waiting)} less waiting</>;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

@@ -37,7 +37,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <h1>{capital(groupName(dimension, number))} of <a href={jobAddress(job)}>{group.name}{group.name !== job && <> <span class="code">{job}</span></>}</a></h1>
       <Neighbours group={group} />
       <p class="job-state">
-        <JobMark state={label.state} label={labelOf(label)} />
+        The job: <JobMark state={label.state} label={labelOf(label)} />
         {age !== "" && <> <b>{age}</b> <small>{label.state === "failed" ? "at" : "since"} {clock(label.trouble_since!, asOf.value)}</small></>}
       </p>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(standing.text, asOf.value)}</p>

@@ -131,8 +131,8 @@ function action(job: JobSummary, incident: Incident): Fact {
 }
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
-  const { elapsed, limit, section } = incident;
-  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
+  const { limit, section, timeline: { since, detected } } = incident;
+  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)
