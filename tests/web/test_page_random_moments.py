@@ -48,6 +48,7 @@ TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+×)?
 OF_INCIDENTS: Final = {Bucket.HANG, Bucket.HANDLING, Bucket.RESTART}
 BUCKETS: Final = {
     "kept steps": Bucket.PRODUCTIVE,
+    "kept steps, not waiting": Bucket.PRODUCTIVE,
     "waiting": Bucket.WAITING,
     "evaluation": Bucket.EVALUATION,
     "checkpoints": Bucket.CHECKPOINTING,
