@@ -62,6 +62,11 @@ class Culprit(NamedTuple):
     device: str = ""
     """The UUID of its device; empty: not known."""
 
+    @property
+    def gpu_key(self) -> str:
+        """Its GPU on its host, the same in all jobs: the UUID, else the local rank (-1: not known)."""
+        return self.device or str(self.local_rank)
+
 
 def culprit_of(columns: RankColumns, rank: int, kind: CulpritClass, reason: str, host: str | None = None) -> Culprit:
     """The culprit at a rank, with the place of its process; ``host``: where it ran, if it may run elsewhere now."""

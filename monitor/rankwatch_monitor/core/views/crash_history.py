@@ -49,15 +49,11 @@ def crash_history(jobs: Iterable[Job], job: Job, incident: Incident) -> CrashHis
         for each in other.incidents
         if each.confirmed
         for culprit in each.culprits
-        if culprit.kind is CulpritClass.DEAD and _place(culprit) == _place(first)
+        if culprit.kind is CulpritClass.DEAD and (culprit.host, culprit.gpu_key) == (first.host, first.gpu_key)
     ]
     crash = crash_of(first, incident.furthest_iteration)
     elsewhere = len(set(job.columns.hosts) - {""}) > 1
     return CrashHistory(first.host, crash.gpu, _text(alike), next_failure(crash, elsewhere) if incident.open else "")
-
-
-def _place(culprit: Culprit) -> tuple[str, str]:
-    return culprit.host, culprit.device or str(culprit.local_rank)
 
 
 def _text(alike: list[tuple[Incident, Culprit]]) -> str:

@@ -57,7 +57,7 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
     lead = f"{gpu.name} of {host}, {gpu.finding}."
     if 2 * len(hangs) > gpu.weight:
         places = {gpu.uuid, str(gpu.number)}
-        return _of_hangs(host, gpu, hangs, [each for each in suspected if _place(each[1]) in places])
+        return _of_hangs(host, gpu, hangs, [each for each in suspected if each[1].gpu_key in places])
     if 2 * len(crashes) > gpu.weight:
         return _of_crashes(host, gpu, crashes, lead)
     return Pointer(lead, _check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
@@ -119,7 +119,3 @@ def _same_rank(faults: Sequence[Fault]) -> str:
 def _stack(gpu: Gpu) -> tuple[str, ...]:
     pids = [each["pid"] for each in gpu.ranks if each["state"] in _STUCK and each["pid"]]
     return (host_commands.stack(pids[0]),) if pids else ()
-
-
-def _place(culprit: Culprit) -> str:
-    return culprit.device or str(culprit.local_rank)
