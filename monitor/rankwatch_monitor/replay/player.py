@@ -3,7 +3,7 @@
 How this works
 --------------
 A recorded event is applied at its recorded time, and the job is evaluated on a grid of 0.1 s ticks, like the monitor's
-loop does. Most ticks cannot change anything and are skipped (14 times faster for a healthy job). A tick is evaluated
+loop does. Most ticks cannot change anything and are skipped (a fifth of the CPU for a healthy job). A tick is evaluated
 
 *  after an event that the loop would evaluate at once, or a report in which an age exceeds the shortest limit on it,
 *  while something is wrong (an unconfirmed verdict, an open incident),
