@@ -70,6 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gzip", action="store_true", help="compress the requests (costs the generator most)")
     parser.add_argument("--kernels", action="store_true", help="64 kernels of each rank every 300 s, the first at once")
     parser.add_argument("--launchers", action="store_true", help="emulate the launcher of each node, too")
+    parser.add_argument("--late", action="store_true", help="with --launchers: they register once it is measured")
     parser.add_argument("--fault", action="append", default=[], metavar="SPEC", help="rank=17,at=30,kind=hang")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds: limit of the step in jobs that are to hang")
     parser.add_argument("--url", help="a monitor that runs already, instead of one that is started here")
@@ -146,7 +147,7 @@ async def load(
     schedule = Schedule(fleet, faults, make_api, asked.limit)
     launchers = Launchers(fleet, url, asked.limit, asked.token) if asked.launchers else None
     fleet.begin()
-    if launchers is not None:
+    if launchers is not None and not asked.late:
         launchers.start()
     await generator.run(asked.warm_up)
     patience = time.monotonic() + 8 * asked.warm_up
@@ -158,7 +159,7 @@ async def load(
             await generator.run(0.2)
         preparing.result()
     generator.forget()
-    if launchers is not None:
+    if launchers is not None and not asked.late:
         launchers.forget()
     scraper, prober = Scraper(make_api()), Prober(url)
     if asked.profile is not None and pid is not None:
@@ -170,6 +171,8 @@ async def load(
     before, own, at = usage(pid) if pid else None, time.process_time(), time.monotonic()
     scraper.start()
     prober.start()
+    if launchers is not None and asked.late:
+        launchers.start()
     rounds = int(fleet.reports_S.min())
     await generator.run(asked.seconds, schedule.tick)
     patience = at + 4 * asked.seconds
