@@ -332,7 +332,8 @@ def load(
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(semconv.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
     if "export_interval" not in values:
-        seconds = intervals.export_seconds(settings.world_size, collected=bool(settings.collector) or not settings.monitor)
+        collected = bool(settings.collector) or not settings.monitor
+        seconds = intervals.export_seconds(settings.world_size, collected=collected)
         settings = replace(settings, export_interval=seconds)
     if settings.rank >= settings.world_size:
         problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")

@@ -44,13 +44,13 @@ def members(posted: Posted) -> list[tuple[str, int, int]]:
     found = []
     for each in ExportMetricsServiceRequest.FromString(gzip.decompress(posted.body)).resource_metrics:
         named = {attribute.key: attribute.value for attribute in each.resource.attributes}
-        step = int(each.scope_metrics[0].metrics[0].gauge.data_points[0].as_double)
-        step = step or each.scope_metrics[0].metrics[0].gauge.data_points[0].as_int
+        step = each.scope_metrics[0].metrics[0].gauge.data_points[0].as_int
         found.append((named["rankwatch.job.id"].string_value, named["dl.rank"].int_value, step))
     return found
 
 
 def delivered(receiver: HttpReceiver) -> set[tuple[str, int, int]]:
+    """The reports that arrived."""
     return {member for posted in receiver.taken for member in members(posted)}
 
 
@@ -109,7 +109,7 @@ def test_an_old_report_is_given_up(node: RunningCollector, receiver: HttpReceive
     assert delivered(receiver) == {("j", 0, 2)}
 
 
-def test_what_is_on_its_way_is_delivered_when_the_collector_ends(node: RunningCollector, receiver: HttpReceiver) -> None:
+def test_what_is_on_its_way_is_delivered_at_the_end(node: RunningCollector, receiver: HttpReceiver) -> None:
     assert report(node.url, "j", **{"Rankwatch-Job": "j"}) == 200
     node.process.terminate()
     assert node.process.wait(20) == 0
