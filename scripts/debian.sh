@@ -21,6 +21,8 @@ if [ ! -e "$TREE/ready" ]; then
 fi
 cp -L /etc/resolv.conf /etc/hosts "$TREE/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$TREE/etc/ssl/certs/"
+# How this machine reaches its mirror: through a proxy, or as a snapshot that is past its date.
+apt-config dump Acquire >"$TREE/etc/apt/apt.conf.d/99machine"
 mkdir -p "$TREE$PWD"
 
 # shellcheck disable=SC2016  # the inner shell expands it

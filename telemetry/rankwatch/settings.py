@@ -114,6 +114,14 @@ class Settings:
         environment.MONITOR_URL,
         read=_url,
     )
+    collector: str | None = _setting(
+        None,
+        "",
+        "base address of an OpenTelemetry Collector that telemetry goes to instead, with the headers of "
+        "OTEL_EXPORTER_OTLP_HEADERS; it sends it on to the monitor",
+        environment.COLLECTOR_URL,
+        read=_url,
+    )
     token: str | None = _setting(
         None, "", "bearer token that the monitor asks for; sent to it alone", environment.TOKEN, read=_text
     )
@@ -276,19 +284,21 @@ class Settings:
     @property
     def endpoints(self) -> tuple[str | None, str | None]:
         """Where metrics and where spans go; None: nowhere."""
-        base = self.monitor or self.otlp_endpoint
+        named = self.collector or self.monitor
+        base = named or self.otlp_endpoint
         metrics = base + semconv.OTLP_METRICS_PATH if base else None
         traces = base + semconv.OTLP_TRACES_PATH if base else None
-        if self.monitor:
+        if named:
             return metrics, traces
         return self.otlp_metrics_endpoint or metrics, self.otlp_traces_endpoint or traces
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every export. Those for another receiver, often credentials, are not sent to the monitor."""
-        foreign = self.monitor and (self.otlp_endpoint or self.otlp_metrics_endpoint or self.otlp_traces_endpoint)
+        """Headers of every export. Credentials for one receiver are sent to no other."""
+        others = self.otlp_endpoint or self.otlp_metrics_endpoint or self.otlp_traces_endpoint
+        foreign = others and (self.collector or self.monitor)
         headers = {} if foreign else {name.lower(): value for name, value in (self.otlp_headers or {}).items()}
-        if self.monitor and self.token:
+        if self.monitor and self.token and not self.collector:
             headers["authorization"] = f"Bearer {self.token}"
         if self.job_id:
             headers[semconv.JOB_HEADER] = quote(self.job_id, safe="")
@@ -322,7 +332,8 @@ def load(
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(semconv.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
     if "export_interval" not in values:
-        seconds = intervals.export_seconds(settings.world_size, collected=not settings.monitor)
+        collected = bool(settings.collector) or not settings.monitor
+        seconds = intervals.export_seconds(settings.world_size, collected=collected)
         settings = replace(settings, export_interval=seconds)
     if settings.rank >= settings.world_size:
         problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")

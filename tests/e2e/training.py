@@ -81,6 +81,7 @@ class Training:
         monitor: str | None = None,
         inject: str = "",
         forked: bool = True,
+        **variables: str,
     ) -> Launcher:
         """Start ``rankwatch run``.
 
@@ -91,6 +92,7 @@ class Training:
             monitor: named with ``--monitor``; the one that is followed unless given, none when empty.
             inject: a fault, as with ``--inject``.
             forked: whether ranks begin with torch imported; else they start as slowly as anywhere.
+            variables: further environment variables.
         """
         if monitor is None:
             assert self.api is not None, "name the monitor"
@@ -105,7 +107,7 @@ class Training:
             "--job-id",
             self.job,
         ]
-        return self.start([*command, *faults, *flags, *self.script(*script)])
+        return self.start([*command, *faults, *flags, *self.script(*script)], **variables)
 
     def script(self, *arguments: str) -> list[str]:
         """``ranks.py`` and its arguments, for a launcher's command line."""

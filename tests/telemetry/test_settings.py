@@ -109,6 +109,8 @@ def test_endpoints() -> None:
     assert of(**otlp, **traces).endpoints == ("http://c:4318/v1/metrics", "http://t/x")
     assert of(**traces).endpoints == (None, "http://t/x")
     assert of(**otlp, **traces, RANKWATCH_MONITOR="http://m:1").endpoints[1] == "http://m:1/v1/traces"
+    named = {"RANKWATCH_MONITOR": "http://m:1", "RANKWATCH_COLLECTOR": "http://n:4318/"}
+    assert of(**otlp, **traces, **named).endpoints == ("http://n:4318/v1/metrics", "http://n:4318/v1/traces")
 
 
 def test_the_token_and_foreign_headers_reach_no_other_receiver() -> None:
@@ -119,6 +121,8 @@ def test_the_token_and_foreign_headers_reach_no_other_receiver() -> None:
     assert of(**mine, **headers).headers == {"authorization": "Bearer t", "api-key": "secret 1", **job}
     assert of(**foreign, **headers).headers == {"api-key": "secret 1", **job}
     assert of(**foreign, **headers, RANKWATCH_MONITOR="http://m:1").headers == {"authorization": "Bearer t", **job}
+    assert of(**mine, **headers, RANKWATCH_COLLECTOR="http://n:1").headers == {"api-key": "secret 1", **job}
+    assert of(**foreign, **headers, RANKWATCH_COLLECTOR="http://n:1").headers == job
 
 
 def test_a_proxy_is_sent_the_job_as_a_path_holds_it() -> None:
@@ -139,4 +143,6 @@ def test_a_large_job_reports_less_often_unless_configured_otherwise(
     there = {"WORLD_SIZE": str(world)}
     assert of(**there, RANKWATCH_MONITOR="http://m:1").export_interval == direct
     assert of(**there, OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318").export_interval == collected
+    node = {"RANKWATCH_MONITOR": "http://m:1", "RANKWATCH_COLLECTOR": "http://n:4318"}
+    assert of(**there, **node).export_interval == collected
     assert of(**there, RANKWATCH_MONITOR="http://m:1", RANKWATCH_EXPORT_INTERVAL="2").export_interval == 2.0

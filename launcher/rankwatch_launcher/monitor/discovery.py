@@ -143,6 +143,8 @@ class MonitorDiscovery:
                 logger.warning(
                     "%s is not sent to %s, which another launcher published: %s", env.TOKEN, url, ON_EACH_NODE
                 )
+            if token:
+                _leave_collector()
             self._attach(url, token, patience=START_SECONDS)
         else:
             logger.warning("the launcher of group rank 0 has no monitor; hangs will not be detected")
@@ -197,6 +199,7 @@ class MonitorDiscovery:
             return
         for name in (process.CONTROL_TOKEN, process.READ_TOKEN, process.INGEST_TOKEN):
             os.environ.pop(name, None)
+        _leave_collector()
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
@@ -209,3 +212,13 @@ class MonitorDiscovery:
             os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)
+
+
+def _leave_collector() -> None:
+    """Have ranks report to the job's own monitor, to which no Collector sends."""
+    if os.environ.pop(env.COLLECTOR_URL, ""):
+        logger.warning(
+            "%s is ignored: ranks report to the job's own monitor. "
+            "Name the monitor that the Collector sends to with --monitor",
+            env.COLLECTOR_URL,
+        )

@@ -10,6 +10,8 @@ from typing import Final
 # Environment variables ------------------------------------------------------------------------------------------------
 MONITOR_URL: Final = "RANKWATCH_MONITOR"
 """Base URL of the monitor, for example http://127.0.0.1:9560; OTLP goes to its /v1/metrics and /v1/traces."""
+COLLECTOR_URL: Final = "RANKWATCH_COLLECTOR"
+"""Base URL of an OpenTelemetry Collector, to which ranks send their telemetry instead of to the monitor."""
 TOKEN: Final = "RANKWATCH_TOKEN"
 CA_FILE: Final = "RANKWATCH_CA_FILE"
 """File of the certificates that the monitor's must be signed by, instead of those that the system trusts."""

@@ -85,6 +85,25 @@ def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_
     assert "control" not in os.environ.values()
 
 
+@pytest.mark.parametrize(
+    ("published", "kept"), [({"url": URL, "token": "ingest"}, False), ({"url": URL, "token": ""}, True), ({}, False)]
+)
+def test_a_collector_is_used_with_a_named_monitor_only(
+    published: dict[str, str], kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(env.COLLECTOR_URL, "http://127.0.0.1:4318")
+    own = SimpleNamespace(url=URL, token="control", ingest_token="ingest", start=lambda: None, wait_ready=bool)
+    monkeypatch.setattr(module.process, "available", lambda: True)
+    monkeypatch.setattr(module, "LocalMonitor", lambda *_: own)
+    scene = Scene(1 if published else 0)
+    if published:
+        scene.store.publish(FACT, published | {"job_id": "j"})
+    scene.discovery.on_rendezvous(scene.rendezvous)
+    assert [url for _, url, _ in scene.connected] == [URL]
+    assert (env.COLLECTOR_URL in os.environ) is kept
+    assert (f"{env.COLLECTOR_URL} is ignored" not in caplog.text) is kept
+
+
 def test_a_users_token_is_not_sent_to_an_address_that_the_store_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(env.TOKEN, "the user's")
     scene = Scene(1, token="the user's")
