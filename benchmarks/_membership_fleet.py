@@ -196,7 +196,7 @@ class Launcher:
     def __init__(self, number: int, port: int, connection: Store, rules: MembershipRules, fleet: Fleet) -> None:
         self.schedule = fleet.schedule
         self.rendezvous = Connected(port, rules, connection, self._sleep)
-        self._members = make_service(Emulated, connection, number, rules, lambda *_: None)
+        self._members = make_service(Emulated, connection, number, rules, lambda *_: fleet.lost())
         self._members.launcher = self
         self.heart = Task(self._beat)
         self.main = Task(lambda: self._run(fleet.placed))
@@ -233,6 +233,13 @@ class Fleet:
             Launcher(number, port, connect(port) if two_connections else shared, rules, self) for number in numbers
         ]
 
+        self.losses = 0
+        """Nodes that were taken for lost by a launcher of this fleet which coordinated."""
+
+    def lost(self) -> None:
+        """A launcher took another for lost."""
+        self.losses += 1
+
     def placed(self, attempt: int) -> None:
         """A launcher has its place."""
         self.times[attempt].append(time.monotonic())
@@ -242,8 +249,12 @@ class Fleet:
         if name == "start":
             for launcher in self.launchers:
                 launcher.start()
+        elif name == "attempt":
+            return self.launchers[argument].rendezvous.attempt
         elif name == "crash":
             crash(self.launchers[argument].rendezvous)
+        elif name == "losses":
+            return self.losses
         elif name == "silence":
             self.launchers[argument].silence()
         elif name == "placed":

@@ -14,6 +14,7 @@ calm            of ``--calm`` seconds: calls to the store, bytes it received and
                 coordinator's round, and within it the reading of all members
 crash           from the decision to restart until every launcher had its new place; the store's memory after each
 lost            from the last heartbeat of a node until the coordinator took it for lost, and until all had a new place
+killed          the same for the coordinator, which another launcher replaces first
 late            how late the emulated launchers ran (p99): what the two cores could not keep up with
 ==============  ========================================================================================================
 
@@ -196,7 +197,7 @@ class Job:
         found: list[tuple[int, float]] = []
 
         def done() -> bool:
-            own = self.coordinator.ask("placed", attempt)
+            own = self.coordinator.ask("placed", attempt) if self.coordinator.process.is_alive() else None
             found[:] = [*(each.ask("placed", attempt) for each in self.fleets), (own is not None, own or 0.0)]
             return sum(count for count, _ in found) >= self.group
 
@@ -237,7 +238,8 @@ def measure(nodes: int, asked: argparse.Namespace) -> dict[str, Any]:
         figures |= _start(job)
         figures |= _calm(job, asked.calm)
         figures |= _crashes(job, asked.attempts)
-        figures |= _loss(job, asked.attempts + 1)
+        figures |= _loss(job)
+        figures |= _takeover(job)
         return figures
 
 
@@ -289,8 +291,9 @@ def _calm(job: Job, seconds: float) -> dict[str, Any]:
 def _crashes(job: Job, attempts: int) -> dict[str, Any]:
     seconds, memory, taken = [], [], {}
     cpu = usage(job.store.pid).cpu
-    for attempt in range(1, attempts + 1):
-        ended = job.fleets[0].ask("crash", 0)
+    for _ in range(attempts):
+        attempt = job.fleets[0].ask("attempt")
+        ended = job.fleets[0].ask("crash")
         seconds.append(round(job.all_placed(attempt + 1) - ended, 2))
         memory.append(round(usage(job.store.pid).rss, 1))
         time.sleep(2 * max(1.0, job.nodes / 2000))
@@ -299,12 +302,14 @@ def _crashes(job: Job, attempts: int) -> dict[str, Any]:
         "crash: all in their new places, s": seconds,
         "crash: store's MiB after each": memory,
         "crash: store's CPU for each, s": round((usage(job.store.pid).cpu - cpu) / attempts, 2),
+        "crash: attempts": job.fleets[0].ask("attempt"),
         "crash: late p99, s": _p99(job.measures()[1]),
         **_taken("crash", taken),
     }
 
 
-def _loss(job: Job, attempt: int) -> dict[str, Any]:
+def _loss(job: Job) -> dict[str, Any]:
+    attempt = job.fleets[0].ask("attempt")
     silent = job.fleets[0].ask("silence", 5)
     job.wait(lambda: job.coordinator.ask("lost", attempt) is not None, "the loss of a node")
     noticed = job.coordinator.ask("lost", attempt)
@@ -313,6 +318,18 @@ def _loss(job: Job, attempt: int) -> dict[str, Any]:
         "lost: noticed, s": round(noticed - silent, 2),
         "lost: all in their new places, s": round(placed - silent, 2),
         "lost: nodes taken for lost": job.coordinator.ask("losses", attempt),
+    }
+
+
+def _takeover(job: Job) -> dict[str, Any]:
+    attempt = job.fleets[0].ask("attempt")
+    killed = time.monotonic()
+    job.coordinator.process.kill()
+    job.coordinator.process.join()
+    placed = job.all_placed(attempt + 1)
+    return {
+        "coordinator killed: all in their new places, s": round(placed - killed, 2),
+        "coordinator killed: nodes taken for lost": sum(each.ask("losses") for each in job.fleets),
     }
 
 
