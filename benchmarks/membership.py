@@ -353,7 +353,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000, 12_500])
     parser.add_argument("--calm", type=float, default=30.0, help="seconds that are measured while nothing happens")
     parser.add_argument("--attempts", type=int, default=4, help="crashes, one after the other")
-    parser.add_argument("--processes", type=int, default=2, help="over which the emulated launchers are spread")
+    parser.add_argument("--processes", type=int, default=4, help="over which the emulated launchers are spread")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     asked = parser.parse_args()
     print(_table.machine())
