@@ -38,6 +38,7 @@ from rankwatch_launcher.agent.processes import RankExit, RankExits, RankProcesse
 from rankwatch_launcher.agent.rank_log import logs_of
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, RestartBudget
+from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.attempt import RankProcess
@@ -56,10 +57,6 @@ from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL
 from rankwatch_launcher.torch_compat import DistError
 
-LOOP_SECONDS: Final = 0.2
-"""The loop's longest sleep. Exits and directives wake it at once: this only paces the calls to the store."""
-MAX_LOOPS_PER_SECOND: Final = 5000
-"""Store calls of all launchers in a second: with more launchers, each calls less often."""
 STUCK_SECONDS: Final = 1.0
 """How often ranks that are stuck in the kernel are looked for."""
 RERUN_CODES: Final = (CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE)
@@ -185,7 +182,8 @@ class Agent(LocalElasticAgent):
     def _watch(self) -> AttemptDecision | None:
         """Wait until the attempt is over; None when all ranks here exited with code 0."""
         next_call = next_stuck_check = time.monotonic()
-        pause = max(LOOP_SECONDS, self._rendezvous_handler.world_size / MAX_LOOPS_PER_SECOND)
+        # Exits and directives wake the loop at once: this only paces the calls to the store.
+        pause = max(LOOP_SECONDS, poll_seconds(self._rendezvous_handler.world_size))
         while True:
             exited = self._ranks.wait(LOOP_SECONDS, self.node.directives.wake)
             if (decision := self._on_exits(exited)) is not None:
@@ -366,7 +364,7 @@ class Agent(LocalElasticAgent):
             if (directive := self.node.directives.take(self.node.attempt)) is not None:
                 self.node.directives.ack(directive, AckState.DONE, "the ranks here had already exited")
             self._stop.collect_requests(elsewhere=False)
-            time.sleep(max(LOOP_SECONDS, nodes / MAX_LOOPS_PER_SECOND))
+            time.sleep(max(LOOP_SECONDS, poll_seconds(nodes)))
             arrived = handler.store.count(counter, 0)
         return None
 

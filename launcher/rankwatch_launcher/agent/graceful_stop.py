@@ -18,6 +18,7 @@ from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.processes import RankProcesses
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import STOP, AttemptDecision, StopProposal, StopRequest
+from rankwatch_launcher.coordination.membership import poll_delay
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.node import Node
@@ -107,12 +108,16 @@ class GracefulStop:
         self.stopping = Stopping(directive.reason, until, directive.deadline, STOPPED, directive.incident_id, by_signal)
         self._node.directives.ack(directive, AckState.DONE)
 
+    @property
+    def _agreement_seconds(self) -> float:
+        return AGREEMENT_SECONDS + 3 * poll_delay(self._rendezvous.world_size)
+
     def check_timeout(self) -> AttemptDecision | None:
         """A decision to end the attempt once waiting for the ranks is futile."""
         stopping = self.stopping
         if stopping is None:
-            if self._requested is not None and time.monotonic() - self._requested[1] > AGREEMENT_SECONDS:
-                logger.warning("no stop step was agreed on within %g s", AGREEMENT_SECONDS)
+            if self._requested is not None and time.monotonic() - self._requested[1] > self._agreement_seconds:
+                logger.warning("no stop step was agreed on within %g s", self._agreement_seconds)
                 self._follow(StopProposal(max(1, self._answered), None, self._requested[0]))
             return None
         if time.monotonic() > stopping.until:

@@ -30,6 +30,7 @@ from rankwatch_launcher.coordination.membership import (
     departed_reason,
     joining_reason,
     lost_reason,
+    poll_delay,
 )
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
@@ -40,7 +41,7 @@ BUSY_SECONDS: Final = 0.1
 MAX_HEARTBEATS_PER_SECOND: Final = 2000
 """Heartbeats that one store should take in a second: with more nodes, each launcher's interval is longer."""
 SETTLE_SECONDS: Final = 2.5 * HEARTBEAT_SECONDS
-"""A launcher that is alive changes its record within this time."""
+"""A launcher that is alive changes its record within this time, unless heartbeats are rarer since there are many."""
 
 
 class Coordinator:
@@ -61,8 +62,8 @@ class Coordinator:
         """Whether this launcher coordinates."""
         self.busy = False
         """Whether the next step is due within ``BUSY_SECONDS``: a roster or a stop step is pending."""
-        self.nodes = 1
-        """Launchers that are present."""
+        self.nodes = rules.min_nodes
+        """Launchers that are present, or expected."""
         self._store, self._rules, self._budget, self._on_lost = store, rules, budget, on_lost
         self._view = MembershipView(rules)
         self._coordinator = ""
@@ -129,8 +130,9 @@ class Coordinator:
             self._roster = self._store.roster(newest)
             # How long launchers have been silent is unknown: those that died under the last coordinator are lost soon.
             self._read_members(now)
-            self._view.reset_timers(now, remaining=SETTLE_SECONDS)
-            self._decide_after = now + SETTLE_SECONDS + BUSY_SECONDS
+            settle = self._stretch * SETTLE_SECONDS
+            self._view.reset_timers(now, remaining=settle)
+            self._decide_after = now + settle + BUSY_SECONDS
 
     # Coordination -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class Coordinator:
         # The record of a launcher that has left does not change any more.
         known = [self._view.member(name) for name in names]
         present = [name for name, member in zip(names, known, strict=True) if member is None or not member.left]
-        self.nodes = max(1, len(present))
+        self.nodes = max(self._rules.min_nodes, len(present))
         self._view.rules = replace(self._rules, node_timeout=self.node_timeout)
         self._view.update(self._store.members(present), now)
 
@@ -193,7 +195,7 @@ class Coordinator:
             return
         step = self._view.stop_step(roster) if self._view.all_answered(roster) else None
         # A launcher may be busy, or its ranks about to complete their first step.
-        if step is not None or now - self._stop_since > SETTLE_SECONDS:
+        if step is not None or now - self._stop_since > SETTLE_SECONDS + 2 * poll_delay(len(roster.active)):
             self._store.propose_stop(roster.attempt, StopProposal(before.number + 1, step, request))
 
     def _place_latecomers(self, roster: Roster, now: float) -> None:

@@ -34,6 +34,20 @@ from rankwatch_launcher.coordination.decisions import StepRange
 
 HOST: Final = "host:"
 """Prefix of excluded names that are hosts."""
+LOOP_SECONDS: Final = 0.2
+"""How often a launcher whose ranks run polls the store, while there are few of them."""
+MAX_POLLS_PER_SECOND: Final = 5000
+"""Polls that one store should answer in a second: with more launchers, each polls less often."""
+
+
+def poll_seconds(launchers: int) -> float:
+    """The least time between two polls of the store by one of so many launchers."""
+    return launchers / MAX_POLLS_PER_SECOND
+
+
+def poll_delay(launchers: int) -> float:
+    """Seconds by which each of so many launchers polls more rarely than one of few."""
+    return max(0.0, poll_seconds(launchers) - LOOP_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +190,8 @@ class MembershipView:
 
     def with_latecomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> Roster:
         """The roster with launchers that came during its attempt as spares, or parked."""
-        new = [m for m in self._waiting(roster, now) if m.node not in {*roster.spares, *roster.parked}]
+        placed = {*roster.spares, *roster.parked}
+        new = [m for m in self._waiting(roster, now) if m.node not in placed]
         parked = {m.node: why for m in new if (why := _excluded(m, excluded))}
         spares = tuple(m.node for m in new if m.node not in parked)
         return replace(roster, spares=roster.spares + spares, parked={**roster.parked, **parked})
@@ -185,7 +200,8 @@ class MembershipView:
         return [m for node in roster.active if (m := self._members.get(node)) is not None]
 
     def _waiting(self, roster: Roster, now: float) -> list[Member]:
-        return [m for m in self.alive(now).values() if m.ready_after is not None and m.node not in roster.active]
+        active = set(roster.active)
+        return [m for m in self.alive(now).values() if m.ready_after is not None and m.node not in active]
 
     # Rosters ----------------------------------------------------------------------------------------------------------
 
@@ -277,7 +293,9 @@ class MembershipView:
             return None
         passed = [m.stop_answer.furthest for m in members if m.stop_answer and m.stop_answer.furthest is not None]
         speed = max(m.progress.steps_per_second for m in members)
-        return agreed_stop_step(max([steps.furthest, *passed]), speed)
+        # The steps are from the launchers' last poll, and each sees the proposal with its next one.
+        delay = 2 * poll_delay(len(roster.active))
+        return agreed_stop_step(max([steps.furthest, *passed]), speed, delay=delay)
 
     def stop_refused(self, roster: Roster, number: int) -> bool:
         """Whether a proposed stop step came too late for some launcher."""
@@ -312,7 +330,8 @@ def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) ->
     def key(member: Member) -> tuple[float, int]:
         return (math.inf if member.preferred_rank is None else member.preferred_rank, arrival[member.node])
 
-    newcomers = sorted((m for m in ready if m.node not in before), key=key)
+    formerly_active = set(before)
+    newcomers = sorted((m for m in ready if m.node not in formerly_active), key=key)
     if avoid in by_name and newcomers:
         kept = [None if node == avoid else by_name.get(node) for node in before]
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch_launcher.coordination.decisions import AttemptDecision
-from rankwatch_launcher.coordination.membership import Place
+from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
@@ -44,12 +45,14 @@ BACKENDS: Final = ("c10d", "static")
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost", "")
 
 _POLL_SECONDS: Final = 0.02
-_MAX_POLLS_PER_SECOND: Final = 5000
-"""Polls that one store should answer in a second: with more nodes, each polls less often."""
 _LOG_AFTER: Final = 5.0
 """Seconds of waiting after which the reason is logged."""
 _STALE_SECONDS: Final = 30.0
 """How long a closed store may belong to the previous launch, whose launchers are still leaving."""
+_CONNECTIONS: Final = 2
+"""Of each launcher with the store, and of each rank with the ranks' store: two threads."""
+_OTHER_FILES: Final = 256
+"""Open files of a launcher besides the connections of a store that it hosts."""
 _DEFAULT_PORT: Final = 29400
 """torch's, for a ``c10d`` endpoint without a port."""
 
@@ -232,6 +235,7 @@ class Rendezvous(RendezvousHandler):
         store, name = self.store, f"master/{place.attempt}"
         if place.group_rank == 0:
             address = self._own_address()
+            allow_connections(_CONNECTIONS * (place.world_size + self._parameters.max_nodes))
             try:
                 self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
             except DistError as error:
@@ -253,10 +257,14 @@ class Rendezvous(RendezvousHandler):
             return "127.0.0.1"
         return str(self._parameters.local_addr or socket.getfqdn())
 
+    def sleep(self, seconds: float) -> None:
+        """Wait between two polls of the store."""
+        time.sleep(seconds)
+
     def _pause(self, seconds: float) -> None:
         if self.interrupted():
             raise Interrupted
-        time.sleep(max(seconds, self.world_size / _MAX_POLLS_PER_SECOND))
+        self.sleep(max(seconds, poll_seconds(max(self.world_size, self._parameters.min_nodes))))
 
     # The store --------------------------------------------------------------------------------------------------------
 
@@ -269,7 +277,9 @@ class Rendezvous(RendezvousHandler):
                 logged = True
                 logger.info("waiting for the launcher that hosts the rendezvous store at %s", self._parameters.endpoint)
             # torch would block for a minute in one call, without handling signals or directives.
-            if self._may_host() or self._is_listening() or left <= 0:
+            if may_host := self._may_host():
+                allow_connections(_CONNECTIONS * self._parameters.max_nodes)
+            if may_host or self._is_listening() or left <= 0:
                 try:
                     return create_backend(self._backend_parameters())[1]
                 except RendezvousConnectionError:
@@ -326,6 +336,22 @@ def _outcome(members: MembershipService) -> Outcome | None:
         return members.store.outcome()
     except DistError:
         return None
+
+
+def allow_connections(count: int) -> None:
+    """Raise this process's soft limit of open files as far as a store with so many connections needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        logger.warning(
+            "the limit of open files is %d (ulimit -Hn): a store here may have %d connections and refuses the rest",
+            hard,
+            count,
+        )
 
 
 def workers_of(place: Place, local_world_size: int) -> list[Worker]:

@@ -122,7 +122,7 @@ class MembershipService:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                self._round()
+                self._rest(self.round())
             except DistError as error:
                 # The main thread finds out by itself and logs it.
                 logger.debug("the rendezvous store is gone: %s", error)
@@ -132,7 +132,8 @@ class MembershipService:
                 logger.exception("a membership round failed; the next one follows")
                 self._ended.wait(HEARTBEAT_SECONDS)
 
-    def _round(self) -> None:
+    def round(self) -> float:
+        """Send one heartbeat and coordinate; return when the next round is due."""
         now = time.monotonic()
         if now - self._round_at > self._coordinator.node_timeout / 2:
             self._coordinator.reset_timers(now)  # the store or this process was suspended
@@ -141,7 +142,7 @@ class MembershipService:
             self._update(wake=False, progress=self._progress())
         self._store.write_member(self._next_heartbeat())
         self._coordinator.step(time.monotonic())
-        self._rest(now + self._coordinator.interval)
+        return now + self._coordinator.interval
 
     def _rest(self, until: float) -> None:
         coordinator = self._coordinator
@@ -164,7 +165,7 @@ class MembershipService:
         with self._lock:
             self._member = replace(self._member, **changes)
         if wake:
-            self._wake.set()
+            self.wake()
 
     def _next_heartbeat(self) -> Member:
         with self._lock:

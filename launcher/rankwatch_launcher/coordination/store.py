@@ -24,7 +24,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Final
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import read
@@ -41,6 +41,10 @@ from rankwatch_launcher.coordination.decisions import (
 from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, Roster, StopAnswer
 from rankwatch_launcher.outcome import Outcome
 from rankwatch_launcher.torch_compat import PrefixStore, Store
+
+BATCH: Final = 200
+"""Records in one call. torch's store parses an incomplete message again from its beginning whenever more of it arrives,
+and serves no other call meanwhile: 12,500 records in one call cost it 0.7 s, in batches 0.02 s."""
 
 
 class JobStore:
@@ -69,7 +73,8 @@ class JobStore:
     def members(self, names: Iterable[str]) -> list[Member]:
         """The launchers' records."""
         keys = [f"member/{name}" for name in names]
-        return [_member(json.loads(text)) for text in self._store.multi_get(keys)] if keys else []
+        batches = (self._store.multi_get(keys[i : i + BATCH]) for i in range(0, len(keys), BATCH))
+        return [_member(json.loads(text)) for batch in batches for text in batch]
 
     def claim_coordinator(self, me: str, before: str) -> str:
         """Become the coordinator if it still is ``before`` (empty: none); return the coordinator."""
@@ -114,7 +119,8 @@ class JobStore:
         """Write launchers' parts in an attempt."""
         keys = [f"place/{place.attempt}/{node}" for node, place in places.items()]
         values = [json.dumps(asdict(place)) for place in places.values()]
-        self._store.multi_set(keys, values)  # type: ignore[attr-defined]  # torch's stubs lack it
+        for i in range(0, len(keys), BATCH):
+            self._store.multi_set(keys[i : i + BATCH], values[i : i + BATCH])  # type: ignore[attr-defined]  # torch's stubs lack it
 
     def waiting_reason(self) -> str:
         """What the next roster waits for; empty when unknown."""

@@ -126,12 +126,13 @@ STOP_MARGIN_STEPS: Final = 1
 """Steps on top: the furthest rank may have completed one more since it reported."""
 
 
-def agreed_stop_step(furthest: int, steps_per_second: float) -> int:
+def agreed_stop_step(furthest: int, steps_per_second: float, *, delay: float = 0.0) -> int:
     """The step after which all ranks can stop together.
 
     Args:
         furthest: the last step that any rank has completed; -1: none.
         steps_per_second: pace of the job; 0: unknown, for which one more step is added.
+        delay: seconds beyond the margin until every slot holds the step.
     """
-    ahead = math.ceil(steps_per_second * STOP_MARGIN_SECONDS) if steps_per_second > 0 else 1
+    ahead = math.ceil(steps_per_second * (STOP_MARGIN_SECONDS + delay)) if steps_per_second > 0 else 1
     return furthest + ahead + STOP_MARGIN_STEPS

@@ -43,9 +43,10 @@ class Scene:
             directives=SimpleNamespace(ack=lambda directive, *rest: self.acks.append((directive.id, *rest))),
         )
         members = SimpleNamespace(answer_stop=lambda *answer: self.answers.append(answer), wake=lambda: None)
-        rendezvous: Any = SimpleNamespace(store=self.store, attempt=1, members=members)
+        rendezvous: Any = SimpleNamespace(store=self.store, attempt=1, world_size=2, members=members)
         ranks: Any = SimpleNamespace(signal=self.sent.append, alive=lambda: [SimpleNamespace(local_rank=0)])
         signals: Any = self.signals
+        self.rendezvous = rendezvous
         self.stop = GracefulStop(node, rendezvous, signals, ranks, 50.0)
 
     def _take(self) -> list[RankRequest]:
@@ -120,6 +121,18 @@ def test_without_an_agreement_in_time_the_ranks_get_sigterm(scene: Scene) -> Non
     assert scene.sent == []
     scene.now += 0.1
     assert scene.stop.check_timeout() is None
+    assert scene.sent == [signal.SIGTERM]
+
+
+def test_many_launchers_which_poll_rarely_have_longer_to_agree(scene: Scene) -> None:
+    scene.rendezvous.world_size = 12_500
+    scene.signals.stop_received = signal.SIGTERM
+    scene.stop.collect_requests(elsewhere=True)
+    scene.now += AGREEMENT_SECONDS + 6.8
+    assert scene.stop.check_timeout() is None
+    assert scene.sent == []
+    scene.now += 0.2  # of 3 polls, each every 2.5 s instead of 0.2
+    scene.stop.check_timeout()
     assert scene.sent == [signal.SIGTERM]
 
 

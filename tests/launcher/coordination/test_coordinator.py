@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from torch.distributed import HashStore
 
 from rankwatch.contract.enums import NodeRole
+from rankwatch_launcher.coordination import coordinator as module
 from rankwatch_launcher.coordination.coordinator import SETTLE_SECONDS, Coordinator
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
@@ -146,6 +148,31 @@ def test_a_new_coordinator_decides_nothing_before_it_knows_which_launchers_are_a
     job.tick(SETTLE_SECONDS + 1.0)
     job.tick()
     assert job.store.decision(1) is not None
+
+
+def test_a_new_coordinator_of_many_launchers_waits_for_their_rarer_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = running(3, 3, "a", "b", "c", "d")
+    monkeypatch.setattr(module, "MAX_HEARTBEATS_PER_SECOND", len(job.members) / 6)  # one of each in 6 s
+    job.tick(6.0)
+    assert job.coordinators["a"].interval == pytest.approx(6.0)
+    job.silent.add("a")
+    while not job.leaders:
+        job.tick(6.0)
+    (leader,) = job.leaders
+    # Until its next heartbeat, each of the others is silent for longer than one of few would be.
+    for _ in range(5):
+        job.now += 1.1
+        job.coordinators[leader].step(job.now)
+    assert job.lost == []
+    job.tick(6.0, times=4)
+    assert job.lost == [("a", 1)], "the one that was lost"
+
+
+def test_heartbeats_are_as_rare_before_the_first_roster_as_with_all_launchers() -> None:
+    job = Job(12_500, 12_500, "a")
+    assert job.coordinators["a"].interval == pytest.approx(6.25)
+    job.tick()
+    assert job.coordinators["a"].node_timeout == pytest.approx(3 * 6.25)
 
 
 def test_a_suspended_store_loses_no_node() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rankwatch_launcher.coordination.decisions import StepRange
 from rankwatch_launcher.coordination.membership import (
+    MAX_POLLS_PER_SECOND,
     Member,
     MembershipRules,
     MembershipView,
@@ -344,3 +346,49 @@ def test_before_the_first_step_there_is_nothing_to_save() -> None:
     scene = Scene(1, 1)
     scene.come("a", progress=FOLLOWS)
     assert scene.view.stop_step(scene.run()) is None
+
+
+# Many launchers -------------------------------------------------------------------------------------------------------
+
+
+class Counted(str):
+    """A node's name that counts the comparisons of all names."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_the_work_for_a_roster_grows_with_the_launchers_and_not_with_their_square() -> None:
+    count = 400
+    # Equal names are other objects in the members than in the roster, as when both were read from the store.
+    old, new = ([Counted(f"node-{number}") for number in range(count)] for _ in range(2))
+    late = [Counted(f"late-{number}") for number in range(count)]
+    view = MembershipView(MembershipRules(count, count))
+    view.update([Member(name, "h", 1, ready_after=1) for name in [*new, *late]], 100.0)
+    roster = Roster(1, tuple(old), tuple(Counted(name) for name in late))
+    Counted.compared = 0
+    assert view.with_latecomers(roster, NOTHING, 100.0) == roster
+    made = view.next_roster(roster, NOTHING, 100.0)
+    assert isinstance(made, Roster)
+    assert made.active == roster.active
+    assert Counted.compared < 20 * count
+
+
+def test_a_stop_step_waits_for_the_polls_of_many_launchers() -> None:
+    few, many = 10, 2 * MAX_POLLS_PER_SECOND
+    assert stop_step_of(few) == 10 + 3 * 4 + 1
+    # Each polls every 2 s, 1.8 s more than the margin is for: its step is as old, and it sees the proposal as late.
+    assert stop_step_of(many) == 10 + math.ceil((3 + 2 * 1.8) * 4) + 1
+
+
+def stop_step_of(count: int) -> int | None:
+    """The stop step of so many launchers at step 10, with 4 steps a second."""
+    view = MembershipView(MembershipRules(count, count))
+    names = tuple(f"node-{number}" for number in range(count))
+    view.update([Member(name, "h", 1, progress=at(10, 4.0), stop_answer=ASKED) for name in names], 100.0)
+    return view.stop_step(Roster(1, names))

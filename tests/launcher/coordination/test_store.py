@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from torch.distributed import HashStore
 
-from rankwatch.contract.enums import NoRestart
+from rankwatch.contract.enums import NodeRole, NoRestart
+from rankwatch_launcher.coordination import store as module
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
     RESTART,
@@ -17,9 +19,10 @@ from rankwatch_launcher.coordination.decisions import (
     StopProposal,
     StopRequest,
 )
-from rankwatch_launcher.coordination.membership import Member, NodeProgress, StopAnswer
+from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, StopAnswer
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, FAILED, FINISHED, Outcome
+from rankwatch_launcher.torch_compat import PrefixStore
 
 
 def end(store: JobStore, attempt: int, reason: str, by: str, *, max_restarts: int = 1, **more: Any) -> AttemptDecision:
@@ -160,3 +163,27 @@ def test_what_a_newer_launcher_wrote_more_is_left_aside() -> None:
     assert store.stop_request(2) == request
     assert store.stop_proposal(2) == StopProposal(1, 40, request)
     assert end(store, 3, "rank 4 crashed", "a", max_restarts=9).verdict == RESTART
+
+
+def test_many_records_are_moved_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Recorded(PrefixStore):
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            sizes.append(len(keys))
+            return super().multi_get(keys)
+
+        def multi_set(self, keys: list[str], values: list[str]) -> None:
+            sizes.append(len(keys))
+            super().multi_set(keys, values)
+
+    monkeypatch.setattr(module, "PrefixStore", Recorded)
+    store = JobStore(HashStore(), "job")
+    names = [f"node-{number}" for number in range(2 * module.BATCH + 1)]
+    for name in names:
+        store.write_member(Member(name, "h", 1))
+    assert [member.node for member in store.members(names)] == names
+    places = {name: Place(1, NodeRole.ACTIVE, group_rank=rank) for rank, name in enumerate(names)}
+    store.publish_places(places)
+    assert {name: store.place(1, name) for name in names} == places
+    assert sizes == 2 * [module.BATCH, module.BATCH, 1]
