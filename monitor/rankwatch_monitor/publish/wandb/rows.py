@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from rankwatch.cli.formatting import fault
 from rankwatch.contract.enums import JobState, VerdictKind
 from rankwatch_monitor.publish.snapshot import Snapshot, WorstRank
 
@@ -193,7 +194,7 @@ def alerts(snapshot: Snapshot, since: float, page: str | None = None) -> Iterato
     link = page_of(page, snapshot.job_id)
     for incident in snapshot.incidents:
         if incident["confirmed"] and not incident["provisional"]:
-            title = _title(incident["kind"].replace("_", " ") + _of(incident["culprits"]), snapshot)
+            title = _title(fault(incident["kind"]) + _of(incident["culprits"]), snapshot)
             here = link and f"{link}/incidents/{quote(incident['id'], safe='', errors='replace')}"
             current = incident["closed_at"] is None or incident["closed_at"] >= since
             yield Alert(incident["id"], title, _text(incident["reason"], here), _level(incident), current)
