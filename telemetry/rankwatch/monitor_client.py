@@ -24,6 +24,8 @@ EXIT_AWAY: Final = 1
 EXIT_WRONG: Final = 2
 """Exit code of a command: its arguments are wrong, or the monitor rejects the request."""
 
+CONTROLLED: Final = ("/tokens", "/audit")
+"""Paths below the API's prefix that only a control token may read."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """Host names of this machine."""
 
@@ -127,7 +129,7 @@ class MonitorClient:
                 yield response
         except urllib.error.HTTPError as error:
             with error:
-                raise self._rejected(error.code, _detail(error), method) from None
+                raise self._rejected(error.code, _detail(error), method, path) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or error
             raise MonitorError(
@@ -140,14 +142,13 @@ class MonitorClient:
         """Return the error for a response that is not a monitor's."""
         return MonitorError(f"what answers at {self._url} is not a Rankwatch monitor", EXIT_WRONG)
 
-    def _rejected(self, status: int, detail: str, method: str) -> MonitorError:
+    def _rejected(self, status: int, detail: str, method: str, path: str) -> MonitorError:
         if status in (401, 403):
-            reason = detail or "the monitor wants another token"
-            may = "read" if method == "GET" else "control"
-            return MonitorError(
-                f"{reason}: pass one that may {may} with --token or {env.TOKEN}",
-                EXIT_WRONG,
-            )
+            may = "control" if method != "GET" or path.startswith(CONTROLLED) else "read"
+            reason = detail.partition("; use one")[0] or "the monitor wants another token"
+            if status == 401 and not self._token:
+                reason = f"the monitor at {self._url} needs a token"
+            return MonitorError(f"{reason}: pass one that may {may} with --token or {env.TOKEN}", EXIT_WRONG)
         if status == 404 and not detail:
             return self.not_a_monitor()
         if status == 404:
