@@ -126,6 +126,19 @@ def test_what_a_person_should_do_stands_below_the_reason() -> None:
         assert [line.strip() for line in below] == lines
 
 
+def test_a_headline_that_was_cut_gives_way_to_the_reason() -> None:
+    counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
+    known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}
+    reason = "Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered."
+    job = {**WELL, **counts, **known, "id": "a", "name": "a", "state": "hung", "reason": reason}
+    for headline, shown in (
+        ("Rank 5 exited with code 1", "Rank 5 exited with code 1"),
+        ("Rank 5 on host-0 exit…", reason),
+    ):
+        (line,) = render.fleet_lines([{**job, "headline": headline}], Terminal(140), 100.0)[2:]
+        assert line.strip() == shown
+
+
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
     code, printed = ask(job, "--json")

@@ -52,7 +52,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
     lines = table[:1]
     for job, line in zip(jobs, table[1:], strict=True):
         lines.append(line)
-        if why := job.get("headline") or job["reason"]:
+        if why := _why(job):
             lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
         lines += _next(job, terminal)
     return lines
@@ -161,6 +161,12 @@ def _row(job: Json, now: float) -> list[Cell]:
         _verdict(job),
         Cell(duration(lived)),
     ]
+
+
+def _why(job: Json) -> str:
+    """The headline, or the reason where the headline had to be cut: lines of a terminal have room for it."""
+    headline, reason = str(job.get("headline") or ""), str(job["reason"])
+    return reason if reason and (not headline or headline.endswith("…")) else headline
 
 
 def _next(job: Json, terminal: Terminal) -> list[str]:
