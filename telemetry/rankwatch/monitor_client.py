@@ -26,6 +26,8 @@ EXIT_WRONG: Final = 2
 
 CONTROLLED: Final = ("/tokens", "/audit")
 """Paths below the API's prefix that only a control token may read."""
+PLAIN_HTTP: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's names for an answer that is not TLS."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """Host names of this machine."""
 
@@ -132,6 +134,9 @@ class MonitorClient:
                 raise self._rejected(error.code, _detail(error), method, path) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or error
+            if getattr(why, "reason", "") in PLAIN_HTTP:
+                plain = self._url.replace("https:", "http:", 1)
+                raise MonitorError(f"what listens at {self._url} speaks http: give {plain}", EXIT_WRONG) from None
             raise MonitorError(
                 f"no monitor answers at {self._url} ({why}); give its address with --monitor or "
                 f"{env.MONITOR_URL}, the one that 'rankwatch run' printed when the job began",

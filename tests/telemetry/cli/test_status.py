@@ -191,6 +191,14 @@ def test_a_monitor_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("rankwatch status: no monitor answers at http://127.0.0.1:9")
 
 
+def test_https_for_a_monitor_that_speaks_http_is_named(
+    monitor: RunningMonitor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secure = monitor.url.replace("http:", "https:")
+    assert status(["--monitor", secure]) == 2
+    assert capsys.readouterr().err == f"rankwatch status: what listens at {secure} speaks http: give {monitor.url}\n"
+
+
 def test_ctrl_c_while_waiting_for_an_answer_prints_no_traceback() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
