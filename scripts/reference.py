@@ -151,8 +151,8 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
   and what then (`otherwise`), what comes before the order (`condition`; empty: nothing), and the section of the
   `runbook` in the manual. One incident read by its id also has the `crashes` of its GPU over all jobs, and what to do
-  if it fails again. A job's `headline` is that of its open incident; its `trouble_since` is since when it
-  hangs, recovers, is suspected, lost, failed or slow (unix seconds;
+  if it fails again. A job's `headline` is that of its open incident, of a lost one its silence; its `trouble_since`
+  is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
   null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
   ranks saved in a section `checkpointing`: after which `step`, and when (`at`); null: none is known. A lost job also
   has the time of the last report, `last_heard`. Its `todo` is the next action of a person in a few words, with the

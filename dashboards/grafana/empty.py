@@ -43,6 +43,7 @@ REASONS: Final = {
     names.FORWARD_WAITING: _NO_FORWARD,
 }
 """By the family that a panel shows."""
+NO_RULES: Final = "no step has been counted yet, or Prometheus has not loaded the rules"
 NO_JOB: Final = "Prometheus has scraped no such job in this range"
 NO_MONITOR: Final = "Prometheus has scraped no monitor in this range"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from grafana.empty import NO_RULES
 from grafana.incidents import history
 from grafana.layout import TO_JOB, Row, dashboard
 from grafana.panels import (
@@ -33,7 +34,9 @@ _IN_COLOUR: Final = {"custom.cellOptions": {"type": "color-text"}}
 
 def _glance() -> Row:
     red = thresholds((1, "red"))
-    in_trouble = query(f"sum({of_fleet(names.JOB_STATE, state=BAD)})", now=True)
+    heard = f"time() - {of_fleet(names.JOB_LAST_HEARD)} < 3600"
+    failed = f"{of_fleet(names.JOB_STATE, state='failed')} and on (instance, job) {heard}"
+    in_trouble = query(f"sum({of_fleet(names.JOB_STATE, state=('hung', 'lost'))} or ({failed}))", now=True)
     coming_back = query(f"sum({of_fleet(names.JOB_STATE, state='recovering')})", now=True)
     stuck = query(
         f"sum({of_fleet(names.JOB_RANKS, state=('hung', 'silent', 'stopped', 'dead'))} and {_ALIVE})", now=True
@@ -47,7 +50,7 @@ def _glance() -> Row:
                 4,
                 stat(
                     "Jobs in trouble",
-                    "Jobs that hang, have failed, or of which nothing is heard.",
+                    "Jobs that hang, of which nothing is heard, or that have failed within the last hour.",
                     in_trouble,
                     steps=red,
                 ),
@@ -159,12 +162,13 @@ def _course() -> Row:
         [query(f'max by (job) ({LAST_HOUR}{{instance=~"$instance"}})', "{{job}}")],
         unit="percentunit",
         high=1,
+        none=NO_RULES,
     )
     cost = straggler_cost(of_fleet, "{{job}}")
     opened = lines(
         "Incidents opened",
         "In each interval, by kind of verdict.",
-        [query(f"sum by (kind) (increase({of_fleet(names.INCIDENTS)}[$__rate_interval]))", "{{kind}}")],
+        [query(f"sum by (kind) (round(increase({of_fleet(names.INCIDENTS)}[$__rate_interval])))", "{{kind}}")],
         stacked=True,
     )
     to_job = override("Job", {"links": [link("Open the job", TO_JOB + "&var-job=${__value.raw:percentencode}")]})
@@ -184,7 +188,14 @@ def _alerts() -> Row:
     ]
     said = "Alerts of Rankwatch's rules that fire now; docs/runbook.md has a section for each."
     columns = {"severity": "Severity", "alertname": "Alert", "job": "Job", "instance": "Monitor"}
-    panel = table("Alerts that fire", said, [firing], columns, overrides=overrides, none="no alert fires")
+    panel = table(
+        "Alerts that fire",
+        said,
+        [firing],
+        columns,
+        overrides=overrides,
+        none="no alert fires, or Prometheus has not loaded the rules",
+    )
     return Row("Alerts", 7, [(24, panel)])
 
 

@@ -89,9 +89,8 @@ def states_entered(of: Selector) -> Json:
 def marked() -> list[tuple[str, str, str, str, str, bool]]:
     """Annotations: name, colour, expression, title, text, and whether the value is the time in milliseconds."""
     opened = of_job(names.INCIDENT_OPENED, outcome="open")
-    title = "{{kind}}: rank {{rank}} on {{host}} ({{class}})"
     ended = f"max by ({_LABELS}) ({closed(of_job)}) * 1000"
     return [
-        ("Incidents", "red", ended, title, "{{reason}} Outcome: {{outcome}}", True),
-        ("Open incident", "dark-red", f"{opened} > 0", title, "{{reason}}", False),
+        ("Incidents", "red", ended, "{{kind}}", "{{reason}} Outcome: {{outcome}}", True),
+        ("Open incident", "dark-red", f"{opened} > 0", "{{kind}}", "{{reason}}", False),
     ]

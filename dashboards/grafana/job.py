@@ -1,4 +1,4 @@
-"""One job: is it healthy, who is it, since when, why, what was done, what did it cost."""
+"""One job: is it healthy, which rank is it, since when, why, what was done, what did it cost."""
 
 from __future__ import annotations
 
@@ -226,7 +226,8 @@ def _goodput() -> Row:
     )
     summed = bars(
         "So far",
-        "Time of the job's whole life by what it was spent on.",
+        "Time of the job's whole life by what it was spent on. Steps that were lost and never done again stay "
+        "productive here, since a counter cannot go down; Goodput has them right.",
         query(f"sort_desc(sum by (bucket) ({of_job(names.JOB_TIME)}) > 0)", "{{bucket}}", now=True),
         unit="s",
         colors=BUCKETS,
@@ -327,7 +328,7 @@ def _telemetry() -> Row:
         [query(f"sum by (reason) (rate({of_job(names.TELEMETRY_DROPPED)}[$__rate_interval]))", "{{reason}}")],
         unit="cps",
     )
-    spoken = mapping({"0": ("silent", "orange"), "1": ("yes", "green")})
+    reported = mapping({"0": ("no", "orange"), "1": ("yes", "green")})
     instrumented = query(f"max({of_job(names.JOB_INSTRUMENTED)})", now=True)
     sources = query(f"sort_desc(sum by (source) ({of_job(names.KERNEL_SOURCE_RANKS)}))", "{{source}}", now=True)
     scored = query(f"max by (score) ({of_job(names.SCORED_RANKS)})", "{{score}}", now=True)
@@ -340,14 +341,14 @@ def _telemetry() -> Row:
             (
                 3,
                 stat(
-                    "Ranks speak",
-                    "Whether a rank has spoken in this attempt; else exits are all there is.",
+                    "Ranks report",
+                    "Whether a rank has reported in this attempt; where none has, only exits of processes are known.",
                     instrumented,
-                    mappings=[spoken],
+                    mappings=[reported],
                 ),
             ),
             (4, bars("Kernel timings", "Ranks by where their kernel timings come from.", sources, unit="short")),
-            (4, bars("Ranks with a score", "The others have told no timings.", scored, unit="short")),
+            (4, bars("Ranks with a score", "The others have sent no kernel timings.", scored, unit="short")),
             (5, lines("Scoring", "How long computing the scores takes.", [scoring], unit="s")),
         ],
     )
@@ -356,5 +357,5 @@ def _telemetry() -> Row:
 def job() -> Json:
     """The dashboard of one job."""
     rows = [_state(), _incident(), _course(), _goodput(), _steps(), _stragglers(), _scores(), _telemetry()]
-    said = "Is it healthy, who is it, since when, why, what was done, what did it cost?"
+    said = "Is it healthy, which rank is it, since when, why, what was done, what did it cost?"
     return dashboard("rankwatch-job", "Rankwatch / Job", said, rows, job=True)

@@ -147,3 +147,8 @@ class Options:
         "signal that ends the ranks of a failed attempt, after their stacks are captured",
         signal_name,
     )
+    send_logs: bool = _option(
+        True,
+        "",
+        "send the monitor the last lines that failed ranks printed (manual: evidence); --no-send-logs keeps them here",
+    )

@@ -30,7 +30,7 @@ from rankwatch_monitor.http.request_gate import RequestGate
 from rankwatch_monitor.http.sessions import Sessions, code_routes, session_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
-from rankwatch_monitor.http.tokens import token_routes
+from rankwatch_monitor.http.tokens import audit_routes, token_routes
 from rankwatch_monitor.http.why import why_routes
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
@@ -125,6 +125,9 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))
     for routes in (control_routes(monitor, audit), token_routes(registry, tokens, audit)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.CONTROL))
+    # A record is opened by its owner, and no token of its monitor may control.
+    of_record = Scope.READ if monitor.read_only else None
+    app.include_router(audit_routes(audit), prefix=api, dependencies=behind(Scope.CONTROL, also=of_record))
 
     @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
     async def metrics() -> Response:

@@ -24,6 +24,10 @@ EXIT_AWAY: Final = 1
 EXIT_WRONG: Final = 2
 """Exit code of a command: its arguments are wrong, or the monitor rejects the request."""
 
+CONTROLLED: Final = ("/tokens", "/audit")
+"""Paths below the API's prefix that only a control token may read."""
+PLAIN_HTTP: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's names for an answer that is not TLS."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """Host names of this machine."""
 
@@ -127,9 +131,12 @@ class MonitorClient:
                 yield response
         except urllib.error.HTTPError as error:
             with error:
-                raise self._rejected(error.code, _detail(error), method) from None
+                raise self._rejected(error.code, _detail(error), method, path) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or error
+            if getattr(why, "reason", "") in PLAIN_HTTP:
+                plain = self._url.replace("https:", "http:", 1)
+                raise MonitorError(f"what listens at {self._url} speaks http: give {plain}", EXIT_WRONG) from None
             raise MonitorError(
                 f"no monitor answers at {self._url} ({why}); give its address with --monitor or "
                 f"{env.MONITOR_URL}, the one that 'rankwatch run' printed when the job began",
@@ -140,14 +147,13 @@ class MonitorClient:
         """Return the error for a response that is not a monitor's."""
         return MonitorError(f"what answers at {self._url} is not a Rankwatch monitor", EXIT_WRONG)
 
-    def _rejected(self, status: int, detail: str, method: str) -> MonitorError:
+    def _rejected(self, status: int, detail: str, method: str, path: str) -> MonitorError:
         if status in (401, 403):
-            reason = detail or "the monitor wants another token"
-            may = "read" if method == "GET" else "control"
-            return MonitorError(
-                f"{reason}: pass one that may {may} with --token or {env.TOKEN}",
-                EXIT_WRONG,
-            )
+            may = "control" if method != "GET" or path.startswith(CONTROLLED) else "read"
+            reason = detail.partition("; use one")[0] or "the monitor wants another token"
+            if status == 401 and not self._token:
+                reason = f"the monitor at {self._url} needs a token"
+            return MonitorError(f"{reason}: pass one that may {may} with --token or {env.TOKEN}", EXIT_WRONG)
         if status == 404 and not detail:
             return self.not_a_monitor()
         if status == 404:

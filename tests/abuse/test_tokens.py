@@ -227,7 +227,16 @@ def test_the_commands(monitor: RunningMonitor, root: Api, capsys: pytest.Capture
     capsys.readouterr()
     assert audit([*own, "--limit", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["token.revoke" in lines[1], "token.create" in lines[2], len(lines)] == [True, True, 3]
+    assert [lines[1].split()[3], lines[3].split()[3], len(lines)] == ["token.revoke", "token.create", 5]
+    assert lines[4] == f'  scope ingest, jobs ["{OWN}"]'
     assert audit([*own, "--json", "--limit", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["entries"][0]["by"] == "control"
+    capsys.readouterr()
     assert token(["list", "--monitor", monitor.url, "--token", "guess"]) == 2
+    assert audit(["--monitor", monitor.url]) == 2
+    wrong, missing = capsys.readouterr().err.splitlines()
+    assert wrong == "rankwatch token: the token is wrong: pass one that may control with --token or RANKWATCH_TOKEN"
+    assert missing == (
+        f"rankwatch audit: the monitor at {monitor.url} needs a token: pass one that may control with --token or "
+        "RANKWATCH_TOKEN"
+    )

@@ -29,6 +29,7 @@ STYLE = ROOT / "monitor" / "rankwatch_monitor" / "web" / "source" / "src" / "sty
 FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
 SCHEMA_VERSION = "12.1.0"
 """Of @grafana/schema: the version of the Grafana image in docker-compose.yml."""
+FLEET = "rankwatch-fleet"
 NOT_SHOWN: dict[str, str] = {}
 """Families that no dashboard shows, each with a reason that a reader would agree with."""
 
@@ -202,6 +203,34 @@ def test_why_a_panel_is_empty_is_that_of_the_family_it_shows() -> None:
     assert empty_because(["sum(rankwatch_rank_lateness_seconds)"]) == "no rank has sent a window of steps yet"
     assert empty_because(["rankwatch_job_world_size"]) == NO_JOB
     assert empty_because(["rankwatch_tick_seconds"]) == NO_MONITOR
+
+
+def test_marks_of_incidents_have_no_gap_where_no_rank_is_blamed() -> None:
+    marks = [mark for path in FILES for mark in loaded(path).get("annotations", {}).get("list", [])]
+    titles = [mark["titleFormat"] for mark in marks if "incident" in mark.get("name", "").lower()]
+    assert titles
+    assert not [title for title in titles if re.search(r"\{\{(rank|host|class)\}\}", title)]
+
+
+def test_a_job_that_failed_long_ago_is_in_trouble_no_longer(tmp_path: Path) -> None:
+    (expression,) = (text for board, title, text in targets() if (board, title) == (FLEET, "Jobs in trouble"))
+    hours = 3
+
+    def series(job: str, state: str, heard: int) -> list[dict[str, str]]:
+        of = f'instance="m",job="{job}"'
+        return [
+            {"series": f'rankwatch_job_state{{{of},state="{state}"}}', "values": f"1x{60 * hours}"},
+            {"series": f"rankwatch_job_last_heard_timestamp_seconds{{{of}}}", "values": f"{heard}x{60 * hours}"},
+        ]
+
+    jobs = [("hung", "hung", 0), ("lost", "lost", 0), ("old", "failed", 60), ("new", "failed", 3600 * hours - 60)]
+    expected = [{"labels": "{}", "value": 3}]
+    asked_at = {"expr": filled_in(expression, ".*"), "eval_time": f"{hours}h", "exp_samples": expected}
+    test = {"interval": "1m", "input_series": [s for job in jobs for s in series(*job)], "promql_expr_test": [asked_at]}
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"tests": [test]}))
+    done = subprocess.run([tool("promtool"), "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # Run ----------------------------------------------------------------------------------------------------------------

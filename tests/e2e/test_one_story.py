@@ -117,6 +117,7 @@ def test_one_incident_is_reported_the_same_everywhere(
     (run,) = written_runs(tmp_path / "files")
     assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
     (alert,) = run.alerts
-    about, _, link = alert.text.partition("\n")
+    about, action, link = alert.text.split("\n")
     assert about in reported.printed(), "W&B's alert"
+    assert action == "action: capture; the policy is to capture"
     assert link == f"{PAGE}/#/jobs/{job}/incidents/{incident['id']}", "it leads to the incident's page"

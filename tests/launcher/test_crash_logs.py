@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.conftest import FakeMonitor, Launcher
+from rankwatch.contract.messages import LOGS_UNSENT
 
 Start = Callable[..., Launcher]
 
@@ -65,3 +67,16 @@ def test_without_one_the_end_of_the_launchers_own_log_is_sent_as_shared(
     assert Path(log["path"]).read_text() == launcher.output
     assert monitor.of("nodes")[0]["facts"]["log"] == log["path"]
     assert not any(line.startswith("[rankwatch]") and "ended" in line for line in log["lines"])
+
+
+@pytest.mark.parametrize(("flags", "env"), [(["--no-send-logs"], {}), ([], {"RANKWATCH_SEND_LOGS": "false"})])
+def test_no_line_leaves_the_node_where_logs_are_not_to_be_sent(
+    start: Start, monitor: FakeMonitor, script: Path, tmp_path: Path, flags: list[str], env: dict[str, str]
+) -> None:
+    ours = (*flags, "--max-restarts", "0", "--nproc-per-node", "2", "--log-dir", str(tmp_path / "logs"), "--tee", "3")
+    launcher = start("--monitor", monitor.url, *ours, str(script), env=env)
+    assert launcher.wait() == 1, launcher.output
+    assert monitor.of("evidence"), "stacks are sent as before"
+    assert logs(monitor) == []
+    assert monitor.of("nodes")[0]["facts"][LOGS_UNSENT] == "true"
+    assert "reads shard 7" not in json.dumps(monitor.of("evidence"))

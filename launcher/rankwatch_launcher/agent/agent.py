@@ -411,8 +411,8 @@ class Agent(LocalElasticAgent):
         return tuple(ended.values())
 
     def _logs(self) -> tuple[RankLog, ...]:
-        """The ends of the logs of ranks that crashed."""
-        crashed = attempt_end.by_cause(self._exits.errors())
+        """The ends of the logs of ranks that crashed; empty where they are not to be sent."""
+        crashed = attempt_end.by_cause(self._exits.errors()) if self._options.send_logs else []
         return logs_of(crashed, self._pcontext, self.node.hostname, self.node.launchers) if crashed else ()
 
     def _announce(self, decision: AttemptDecision) -> None:

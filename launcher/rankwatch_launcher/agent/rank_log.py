@@ -16,7 +16,7 @@ from typing import Final
 from torch.distributed.elastic.multiprocessing import PContext
 
 from rankwatch.contract.intervals import omits_redundant_reports
-from rankwatch.contract.messages import LOG_LINES, RankLog
+from rankwatch.contract.messages import LOG_LINES, LOGS_UNSENT, RankLog
 from rankwatch.contract.text import INDENT
 from rankwatch_launcher.agent.processes import RankExit
 
@@ -80,13 +80,16 @@ def last_lines(path: str) -> tuple[str, ...]:
     return tuple(line for line in map(_shown, whole) if line.strip())[-LOG_LINES:]
 
 
-def log_facts(log_dir: str) -> dict[str, str]:
-    """Where the output of this launcher's ranks goes, as facts of its registration; empty: into no file.
+def log_facts(log_dir: str, *, sent: bool = True) -> dict[str, str]:
+    """Where the output of this launcher's ranks goes, if into a file, and that it stays there, as facts.
 
-    ``log_dir``: torch's folder for their logs, if it redirects their output; else empty.
+    Args:
+        log_dir: torch's folder for their logs, if it redirects their output; else empty.
+        sent: whether the ends of logs are sent.
     """
     name, path = ("rank_logs", log_dir) if log_dir else ("log", file_behind(2))
-    return {name: path} if 0 < len(path) <= MAX_FACT and path.isprintable() else {}
+    place = {name: path} if 0 < len(path) <= MAX_FACT and path.isprintable() else {}
+    return place if sent else place | {LOGS_UNSENT: "true"}
 
 
 def _shown(line: str) -> str:

@@ -109,9 +109,8 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
             continue
         flag, meaning = "--" + option.name.replace("_", "-"), option.metadata["meaning"].replace("%", "%%")
         if isinstance(option.default, bool):
-            group.add_argument(
-                flag, dest=option.name, action="store_true", default=argparse.SUPPRESS, help=f"{meaning}"
-            )
+            switch: Any = argparse.BooleanOptionalAction if option.default else "store_true"
+            group.add_argument(flag, dest=option.name, action=switch, default=argparse.SUPPRESS, help=meaning)
             continue
         unit = f" {option.metadata['unit']}".rstrip()
         group.add_argument(

@@ -1,4 +1,4 @@
-"""Named tokens and the audit log; both want a control token that is not bound to jobs."""
+"""Named tokens and the audit log; both want a control token that is not bound to jobs, but for the log of a record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(audit: AuditLog, request: Request, action: str, subject: str, detail:
 
 
 def token_routes(registry: TokenRegistry, tokens: TokenSource, audit: AuditLog) -> APIRouter:
-    """``/tokens`` and ``/audit``."""
+    """``/tokens``."""
     routes = APIRouter(tags=["access"])
 
     @routes.post("/tokens", status_code=201, summary="Make a named token; it is shown in this response alone")
@@ -63,6 +63,13 @@ def token_routes(registry: TokenRegistry, tokens: TokenSource, audit: AuditLog) 
             raise HTTPException(503, str(error)) from None
         record(audit, request, "token.revoke", name, {"scope": revoked.scope, "jobs": list(revoked.jobs)})
         return {"revoked": name}
+
+    return routes
+
+
+def audit_routes(audit: AuditLog) -> APIRouter:
+    """``/audit``."""
+    routes = APIRouter(tags=["access"])
 
     @routes.get("/audit", summary="Orders and changes of policies and tokens, the newest first")
     async def entries(limit: Annotated[int, Query(ge=1, le=KEPT)] = 100) -> dict[str, Any]:

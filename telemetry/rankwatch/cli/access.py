@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from rankwatch.cli import past
 from rankwatch.cli.common import add_monitor_flags, print_result
 from rankwatch.cli.formatting import printable, when
 from rankwatch.cli.parser import Parser
@@ -22,6 +23,8 @@ from rankwatch.monitor_client import MonitorClient
 TOKEN: Final = "rankwatch token"
 AUDIT: Final = "rankwatch audit"
 SCOPES: Final = ("ingest", "read", "control")
+KEPT: Final = 10_000
+"""Entries of the audit log that a monitor keeps."""
 
 
 def token(argv: Sequence[str]) -> int:
@@ -57,11 +60,13 @@ def audit(argv: Sequence[str]) -> int:
     arguments = audit_parser(os.environ).parse_args(argv)
 
     def ask(client: MonitorClient) -> tuple[str, int]:
-        answer = client.read(f"/audit?limit={arguments.limit}")
-        if arguments.json:
-            return json.dumps(answer, indent=2) + "\n", 0
+        answer = client.read(f"/audit?limit={arguments.limit if arguments.job is None else KEPT}")
         try:
-            return _text(_entries(answer["entries"], terminal_of(sys.stdout))), 0
+            entries = [each for each in answer["entries"] if arguments.job in (None, each["subject"])]
+            del entries[arguments.limit :]
+            if arguments.json:
+                return json.dumps({"entries": entries}, indent=2) + "\n", 0
+            return _text(_entries(entries, terminal_of(sys.stdout))), 0
         except (KeyError, TypeError):
             raise client.not_a_monitor() from None
 
@@ -102,24 +107,37 @@ def _entries(rows: Sequence[Mapping[str, Any]], terminal: Terminal) -> list[str]
         Column("OF", least=8),
         Column("BY"),
         Column("FROM", drop=1),
-        Column("DETAIL", drop=2, least=8),
     )
-    return terminal.table(
+    head, *table = terminal.table(
         columns,
         [
             [
                 Cell(when(row["at"])),
                 Cell(row["action"]),
                 *(Cell(printable(row[name])) for name in ("subject", "by", "address")),
-                Cell(printable(json.dumps(row["detail"]))),
             ]
             for row in rows
         ],
     )
+    lines = [head]
+    for row, line in zip(rows, table, strict=True):
+        lines += [line, *terminal.wrapped(_detail(row["detail"]), "  ")]
+    return lines
+
+
+def _detail(detail: Mapping[str, Any]) -> str:
+    """What was ordered or changed: ``action restart, reason stuck since the switch reboot``, as the page has it."""
+    return ", ".join(f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in detail.items())
 
 
 def _text(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def _limit(words: str) -> int:
+    if not (words.isascii() and words.isdigit()) or not 1 <= int(words) <= KEPT:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {KEPT}, not {words!r}")
+    return int(words)
 
 
 def token_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -156,7 +174,9 @@ def audit_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         description="Lists orders and changes of policies and tokens, the newest first.",
         epilog="Exit codes: 0 shown; 1 the monitor is unreachable; 2 rejected.",
     )
-    made.add_argument("--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
+    made.add_argument("job", nargs="?", metavar="JOB", help="only those of this job, by its id")
+    made.add_argument("--limit", type=_limit, default=100, metavar="N", help="at most so many (default: 100)")
     add_monitor_flags(made, variables, "control")
+    past.add_database_flag(made)
     made.add_argument("--json", action="store_true", help="print JSON")
     return made

@@ -87,6 +87,36 @@ def spaced(word: str) -> str:
     return word.replace("_", " ")
 
 
+_FAULTS: Final = {
+    "section_overrun": "section over its limit",
+    "out_of_section_overrun": "outside sections for too long",
+    "heartbeat_overrun": "no heartbeat",
+    "silent": "no report",
+    "stalled": "no step completes",
+    "process_exited": "crash",
+}
+
+
+def fault(kind: str) -> str:
+    """The kind of an incident in words, those of the page."""
+    return _FAULTS.get(kind) or spaced(kind)
+
+
+_FINDINGS: Final = {
+    "worker": "slow rank",
+    "stage": "slow stage",
+    "workload": "uneven load",
+    "link": "slow link",
+    "unexplained": "lost time",
+    "no_step": "no step",
+}
+
+
+def finding(verdict: str) -> str:
+    """The verdict on a job's speed in words."""
+    return _FINDINGS.get(verdict) or spaced(verdict)
+
+
 def action_line(incident: Mapping[str, Any]) -> str:
     """What was or will be done about an incident, as the API has it: ``planned action: restart; the policy is ...``."""
     action, timeline, restarts = incident["action"], incident["timeline"], incident["action"].startswith("restart")

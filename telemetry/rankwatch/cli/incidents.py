@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import count, duration, log_lines, of_it_lost, printable, ranks, spaced, when
+from rankwatch.cli.formatting import count, duration, fault, log_lines, of_it_lost, printable, ranks, spaced, when
 from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
@@ -86,7 +86,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     sure = "" if incident["confirmed"] else ", only suspected so far"
     state = "over" if incident["closed_at"] else f"OPEN, {incident['phase']}"
     title = (
-        f"INCIDENT {spaced(incident['kind'])} in attempt {incident['attempt']} of {incident['job_id']}, {state}{sure}"
+        f"INCIDENT {fault(incident['kind'])} in attempt {incident['attempt']} of {incident['job_id']}, {state}{sure}"
     )
     lines = terminal.wrapped(title, "", "bold" if incident["closed_at"] else "bad")
     lines += [f"  id {incident['id']}", *incident_lines(incident, terminal)]
@@ -107,8 +107,13 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
         by_error.setdefault(each["error"] or "without a reason", []).append(each["rank"])
     for words, members in list(by_error.items())[:SHOWN_ERRORS]:
         lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
+    return lines + log_report(incident) + _collectives(incident, terminal)
+
+
+def log_report(incident: Json) -> list[str]:
+    """The last lines of the ranks that failed, below an empty line; empty: none failed."""
     logs = [line for log in incident.get("logs") or () for line in ("", *log_lines(log, "  "))]
-    return lines + (["", "LOGS of the ranks that failed", *logs[1:]] if logs else []) + _collectives(incident, terminal)
+    return ["", "LOGS of the ranks that failed", *logs[1:]] if logs else []
 
 
 def _row(row: Json) -> list[Cell]:
@@ -117,7 +122,7 @@ def _row(row: Json) -> list[Cell]:
     took = row["took"]
     return [
         Cell(when(row["opened_at"]).removesuffix(" UTC")),
-        Cell(spaced(row["kind"]), "" if row["closed_at"] else "bad"),
+        Cell(fault(row["kind"]), "" if row["closed_at"] else "bad"),
         Cell(str(row["attempt"])),
         Cell(blamed + (f" and {more} more" if more > 0 else "")),
         Cell(spaced(row["action"])),
@@ -199,8 +204,13 @@ def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
         what = f"has {len(fitting)} incidents that begin or end with" if fitting else "has no incident"
         words = f"job {job!r} {what} {wanted!r}; 'rankwatch incidents {job}' lists them"
         raise MonitorError(words, EXIT_WRONG)
-    found = client.read(f"{path_of(job)}/incidents/{quote(fitting[0]['id'], safe='')}")
-    return {**found, "took": fitting[0]["took"]}
+    return {**whole(client, job, fitting[0]["id"]), "took": fitting[0]["took"]}
+
+
+def whole(client: MonitorClient, job: str, incident: str) -> dict[str, Any]:
+    """One incident with its stacks and logs."""
+    found: dict[str, Any] = client.read(f"{path_of(job)}/incidents/{quote(incident, safe='')}")
+    return found
 
 
 def _phases(row: Json) -> dict[str, Any]:

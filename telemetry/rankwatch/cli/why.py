@@ -1,4 +1,4 @@
-"""``rankwatch why``: prints the monitor's explanation of a change in step time. Standard library only."""
+"""``rankwatch why``: why a job stands, and the explanation of a change in step time. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import printable, refit
+from rankwatch.cli.formatting import fault, printable, refit, when
+from rankwatch.cli.incidents import log_report, whole
 from rankwatch.cli.parser import Parser
-from rankwatch.cli.status.render import headline_lines
+from rankwatch.cli.status.render import details_line, incident_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -35,14 +36,44 @@ def why(argv: Sequence[str]) -> int:
         answer = client.read(f"{path_of(job)}/why{question}")
         if not isinstance(answer, dict) or "sentence" not in answer:
             raise client.not_a_monitor()
-        if arguments.json:
-            return json.dumps(answer, indent=2) + "\n"
-        terminal = terminal_of(sys.stdout)
-        return "".join(f"{line}\n" for line in headline_lines(client.read(path_of(job)), terminal)) + text(
-            answer, terminal
-        )
+        shown = client.read(path_of(job))
+        try:
+            incident = None if arguments.at is not None else stood_still(client, shown)
+            if arguments.json:
+                return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
+            terminal = terminal_of(sys.stdout)
+            lines = [] if arguments.at is not None else standing(shown, incident, terminal)
+        except (KeyError, TypeError, AttributeError):
+            raise client.not_a_monitor() from None
+        return "".join(f"{line}\n" for line in lines) + text(answer, terminal)
 
     return print_for_job("rankwatch why", arguments, ask)
+
+
+def stood_still(client: MonitorClient, job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The incident for which a job stands or has failed, with its logs; None: there is none."""
+    incidents = client.listed(f"{path_of(job['id'])}/incidents", "incidents")
+    newest = incidents[0] if incidents else None
+    if newest is None or (newest["closed_at"] is not None and not _ended_it(newest, job)):
+        return None
+    return whole(client, job["id"], newest["id"])
+
+
+def _ended_it(incident: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """Whether a job failed with this incident: its end closes what is open."""
+    return job["state"] == "failed" and bool(incident["closed_at"] >= job["ended_at"])
+
+
+def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
+    """Why a job stands or has failed, above its step times: state, incident, logs; empty: it does not."""
+    if incident is None and job["state"] not in ("lost", "failed"):
+        return []
+    lines = state_lines(job, terminal)
+    if incident is not None:
+        lines += ["", f"INCIDENT {fault(incident['kind'])}, opened {when(incident['opened_at'])}"]
+        lines += incident_lines(incident, terminal, job["reason"]) + details_line(incident, terminal)
+        lines += log_report(incident)
+    return [*lines, "", "STEP TIMES"]
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
@@ -123,8 +154,8 @@ def _percent(share: float) -> int:
 def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="rankwatch why",
-        description="Explains a change in the step time of a job: its contributions, with their shares, and other "
-        "changes at the same time.",
+        description="Explains why a job stands or has failed, with what the failed ranks printed last, and a change in "
+        "its step time: its contributions, with their shares, and other changes at the same time.",
     )
     add_flags(parser, variables)
     parser.add_argument(

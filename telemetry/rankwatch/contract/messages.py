@@ -251,6 +251,8 @@ LOG_LINE: Final = 300
 """Characters of one of them."""
 LOGGED_RANKS: Final = 8
 """Failed ranks of one incident whose logs are kept."""
+LOGS_UNSENT: Final = "logs_unsent"
+"""Fact of a registration: the launcher was started with ``--no-send-logs``."""
 
 
 @dataclass(frozen=True, slots=True)

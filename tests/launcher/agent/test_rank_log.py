@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rankwatch.contract.intervals import FEW_LAUNCHERS
-from rankwatch.contract.messages import LOG_LINE, LOG_LINES
+from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGS_UNSENT
 from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.agent.rank_error import RankError
 from rankwatch_launcher.agent.rank_log import MAX_FACT, MAX_READ, RANKS, file_behind, last_lines, log_facts, logs_of
@@ -96,3 +96,7 @@ def test_a_path_that_a_monitor_would_refuse_is_left_out_of_the_registration() ->
     assert log_facts("/logs") == {"rank_logs": "/logs"}
     assert log_facts("/" + "x" * MAX_FACT) == {}
     assert log_facts("/a\nb") == {}
+
+
+def test_a_launcher_that_sends_no_logs_registers_it() -> None:
+    assert log_facts("/logs", sent=False) == {"rank_logs": "/logs", LOGS_UNSENT: "true"}

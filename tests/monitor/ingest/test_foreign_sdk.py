@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 import uvicorn
@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters
+from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
@@ -36,6 +37,12 @@ class Monitor:
         self.spans: list[SpanRecord] = []
         self.counters = Counters()
         self.url = ""
+        self.refusals: list[Refusal] = []
+        """What the next requests are answered."""
+
+    def admit(self, headers: Mapping[str, str]) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
 
     def take(self, reports: list[RankReport]) -> tuple[()]:
         self.reports.extend(reports)
@@ -46,7 +53,13 @@ class Monitor:
 def monitor() -> Iterator[Monitor]:
     monitor = Monitor()
     app = FastAPI()
-    app.include_router(OtlpEndpoints(monitor.take, spans=monitor.spans.extend, counters=monitor.counters).router)  # type: ignore[arg-type]
+    endpoints = OtlpEndpoints(
+        monitor.take,  # type: ignore[arg-type]
+        spans=monitor.spans.extend,  # type: ignore[arg-type]
+        counters=monitor.counters,
+        admit=monitor.admit,
+    )
+    app.include_router(endpoints.router)
     listener = socket.create_server(("127.0.0.1", 0))
     monitor.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
@@ -118,3 +131,15 @@ def test_spans(monitor: Monitor, compression: Compression) -> None:
     assert (span.job_id, span.rank, span.section, span.iteration) == ("foreign", 1, "step", 41)
     assert 0 <= span.end_unix_ns - span.start_unix_ns < 60 * 10**9
     assert monitor.counters.rejected == {}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_request_that_has_to_come_again_is_sent_again(monitor: Monitor, status: int) -> None:
+    monitor.refusals = [Refusal(status, "acquiring", "the job is being acquired", retry_after=1)]
+    provider = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{monitor.url}/v1/traces")))
+    with provider.get_tracer("training-script").start_as_current_span("step", attributes={"dl.iteration": 41}):
+        pass
+    provider.shutdown()
+    assert monitor.refusals == []
+    assert [span.iteration for span in monitor.spans] == [41]

@@ -101,7 +101,9 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     assert (second.run.display_name, second.run.run_group) == (first.run.display_name, job)
     (alert,) = first.alerts
     link = f"{first_url}/#/jobs/team%3Agpt/incidents/{quote(incident['id'], safe='')}"
-    assert (alert.text, alert.level) == (f"{incident['reason']}\n{link}", "ERROR")
+    reason, action, to_incident = alert.text.split("\n")
+    assert (reason, to_incident, alert.level) == (incident["reason"], link, "ERROR")
+    assert action.endswith("action: restart; the policy is to restart")
     assert second.alerts == [], "none is called twice"
     assert second.rows[0]["_step"] > first.rows[-1]["_step"]
     (row,) = second.tables("incidents")[-1]

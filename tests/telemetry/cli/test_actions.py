@@ -153,7 +153,7 @@ def test_a_read_token_cannot_change_a_policy(tmp_path: Path, capsys: pytest.Capt
         capsys.readouterr()
         assert policy(["job", "observe_only=true", *at, "--token", "looks"]) == 2
         assert capsys.readouterr().err == (
-            "rankwatch policy: this token does not allow control; use one that does: pass one that may control with "
+            "rankwatch policy: this token does not allow control: pass one that may control with "
             "--token or RANKWATCH_TOKEN\n"
         )
         assert policy(["job", "observe_only=true", *at, "--token", "all"]) == 0

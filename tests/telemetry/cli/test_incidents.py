@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from rankwatch.cli import incidents as module
-from rankwatch.cli.formatting import of_it_lost
+from rankwatch.cli.formatting import _FAULTS, of_it_lost
 from rankwatch.cli.incidents import PHASES, incident_report, incidents, table
 from rankwatch.cli.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
@@ -55,7 +57,7 @@ def test_the_list_has_phases_culprit_and_outcome(
     head, row, outcome = capsys.readouterr().out.splitlines()
     assert [title for _, title, _ in PHASES if title not in head] == []
     [known] = api.incidents(restarted)
-    assert "section overrun" in row
+    assert "section over its limit" in row
     assert "2 behind" in row
     assert "restart" in row
     assert row.endswith(f"  {known['id'].removeprefix(f'{restarted}-')}")
@@ -72,7 +74,7 @@ def test_one_incident_is_found_by_any_clear_part_of_its_id_and_shows_its_stacks(
         shown.append(capsys.readouterr().out)
     assert len(set(shown)) == 1
     lines = shown[0].splitlines()
-    assert lines[0] == f"INCIDENT section overrun in attempt 1 of {restarted}, over"
+    assert lines[0] == f"INCIDENT section over its limit in attempt 1 of {restarted}, over"
     blamed, waiting = lines.index("  rank 2: culprit"), lines.index("  3 ranks (0-1, 3): waits for peers")
     assert blamed < waiting
     assert lines[blamed + 1] == "    compute  train.py:30"
@@ -161,3 +163,9 @@ def test_collectives_are_sentences() -> None:
         "  3 ranks (0-1, 3) wait in all_reduce number 65 of group default_pg",
         "  rank 2 has completed all_reduce number 64 of group default_pg and entered no other",
     ]
+
+
+def test_kinds_of_faults_are_called_as_on_the_page() -> None:
+    source = Path(__file__).parents[3] / "monitor/rankwatch_monitor/web/source/src/logic/incidents.ts"
+    (table_of_page,) = re.findall(r"const KINDS: .*?\{(.*?)\};", source.read_text(), re.DOTALL)
+    assert dict(re.findall(r'(\w+): "(.*?)"', table_of_page)) == _FAULTS

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.cli import past
+from rankwatch.cli.access import audit
 from rankwatch.cli.incidents import incidents
 from rankwatch.cli.open_page import open_page
 from rankwatch.cli.report import report
@@ -23,6 +25,7 @@ from rankwatch.contract import access, env, records
 from rankwatch.contract.access import MonitorAccess
 from rankwatch.monitor_client import MonitorError
 from rankwatch_monitor.past_jobs import jobs
+from rankwatch_monitor.service.audit import Entry
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
@@ -124,6 +127,34 @@ def test_a_reader_only_reads(folder: Path) -> None:
         client.read("/jobs")
     assert record.read_bytes() == before
     assert sorted(folder.iterdir()) == there
+
+
+def test_the_audit_log_of_a_record_is_read_by_its_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repository = Repository(str(keep(folder)))
+    try:
+        for number, (subject, action) in enumerate([(JOB, "stop"), ("another", "restart")]):
+            detail = {"action": action, "reason": "the switch reboots"}
+            entry = Entry(str(number), 1e9 + number, "order", subject, "ops", "10.0.0.7", detail)
+            repository.save(schema.audit, asdict(entry))
+        assert repository.flush()
+    finally:
+        repository.close()
+    assert audit([JOB]) == 0
+    printed = capsys.readouterr()
+    assert "read from the record" in printed.err
+    _, row, detail = printed.out.splitlines()
+    assert row.split()[:3] == ["2001-09-09", "01:46:40", "UTC"]
+    assert detail == "  action stop, reason the switch reboots"
+    assert audit(["--json", "--limit", "1"]) == 0, "of the newest record"
+    assert [each["subject"] for each in json.loads(capsys.readouterr().out)["entries"]] == ["another"]
+
+
+@pytest.mark.parametrize("limit", ["0", "10001", "x", "-1"])
+def test_a_limit_that_is_none_is_refused_in_words(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        audit([f"--limit={limit}"])
+    assert ended.value.code == 2
+    assert f"must be a whole number from 1 to 10000, not '{limit}'" in capsys.readouterr().err
 
 
 def test_jobs_lists_living_and_past_ones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

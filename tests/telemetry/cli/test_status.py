@@ -83,7 +83,9 @@ def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, 
     assert flat.count(incident["reason"]) == 1, "what was reported at the top is not stated again"
     assert "waiting 3 (0-1, 3)" in flat
     assert "hung 1 (2)" in flat
-    assert f"[{incident['id']}] culprit: rank 2 on node-a, behind" in flat
+    assert "INCIDENT section over its limit for" in flat
+    assert "detected culprit: rank 2 on node-a, behind" in flat
+    assert f"rankwatch incidents {job} {incident['id'].removeprefix(f'{job}-')}" in flat
     assert "action: capture; the policy is to capture" in flat
     assert re.search(r"section step 10 s 1\d\.\d s configured 0-3", flat)
     assert "node-a active 0-3" in flat
@@ -108,7 +110,7 @@ def test_a_job_without_a_step_is_not_called_healthy() -> None:
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     shown = {**WELL, **unknown, **counts, "id": "a", "name": "a", "verdict": "no_step", "reason": reason}
     row, below = render.fleet_lines([shown], Terminal(140), 100.0)[1:]
-    assert "no_step" in row
+    assert "no step" in row
     assert below.strip() == reason
 
 
@@ -122,6 +124,19 @@ def test_what_a_person_should_do_stands_below_the_reason() -> None:
     ):
         below = render.fleet_lines([{**shown, "todo": todo}], Terminal(140), 100.0)[2:]
         assert [line.strip() for line in below] == lines
+
+
+def test_a_headline_that_was_cut_gives_way_to_the_reason() -> None:
+    counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
+    known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}
+    reason = "Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered."
+    job = {**WELL, **counts, **known, "id": "a", "name": "a", "state": "hung", "reason": reason}
+    for headline, shown in (
+        ("Rank 5 exited with code 1", "Rank 5 exited with code 1"),
+        ("Rank 5 on host-0 exit…", reason),
+    ):
+        (line,) = render.fleet_lines([{**job, "headline": headline}], Terminal(140), 100.0)[2:]
+        assert line.strip() == shown
 
 
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
@@ -174,6 +189,14 @@ def test_an_unknown_job_is_a_usage_error(
 def test_a_monitor_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(["--monitor", "http://127.0.0.1:9"]) == 1
     assert capsys.readouterr().err.startswith("rankwatch status: no monitor answers at http://127.0.0.1:9")
+
+
+def test_https_for_a_monitor_that_speaks_http_is_named(
+    monitor: RunningMonitor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secure = monitor.url.replace("http:", "https:")
+    assert status(["--monitor", secure]) == 2
+    assert capsys.readouterr().err == f"rankwatch status: what listens at {secure} speaks http: give {monitor.url}\n"
 
 
 def test_ctrl_c_while_waiting_for_an_answer_prints_no_traceback() -> None:

@@ -1,12 +1,17 @@
-"""``rankwatch why``: the moments it understands, and lines that cannot steer a terminal."""
+"""``rankwatch why``: why a job stands, the moments it understands, and lines that cannot steer a terminal."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
+from monitor.core.scene import Scene
 from rankwatch.cli.why import moment, text, why
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.views import rank_logs
+from web.scene_monitor import serving_scenes
 
 NOW = datetime(2025, 10, 9, 14, 5, 0, tzinfo=UTC).timestamp()
 
@@ -84,3 +89,63 @@ def test_all_that_is_known_as_lines() -> None:
         "What else changed at that time",
         "  attempt 1 began",
     ]
+
+
+def answered(scene: Scene, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    """What the command prints of a job, on the monitor's own application."""
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        assert why([scene.job.id, "--monitor", monitor.url, *flags]) == 0
+    return capsys.readouterr().out
+
+
+ERROR = "RuntimeError: CUDA error: device-side assert triggered"
+LOGGED = f"    | {ERROR}"
+
+
+def test_of_a_job_that_crashed_it_has_the_incident_and_the_log_as_the_page_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene = Scene(4, hosts=2).run(20).crash(2, ERROR)
+    lines = answered(scene, capsys).splitlines()
+    (log,) = rank_logs.of_incident(scene.job, scene.incident)
+    assert lines[0] == "JOB gpt (job) is RECOVERING"
+    assert "  culprit: rank 2 on host-1, dead" in lines
+    assert [f"    | {line}" for line in log.lines] == [line for line in lines if line.startswith("    | ")]
+    assert f"    the whole log, on host-1: {log.place.command}" in lines
+    assert lines.index("STEP TIMES") > lines.index(LOGGED)
+    assert sum(ERROR in line for line in lines) == 2, "in the reason and in the log"
+
+
+def test_of_a_job_that_failed_it_has_the_incident_with_which_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(4, hosts=2).run(20).crash(2, ERROR)
+    scene.run(3).finish(ProcessEventKind.FAILED, f"rank 2 on host-1 exited with code 1: {ERROR}; no restart is left")
+    lines = answered(scene, capsys).splitlines()
+    assert lines[0] == "JOB gpt (job) is FAILED"
+    assert LOGGED in lines
+    assert "  outcome: the job failed" in lines, "the reason stands above"
+
+
+def test_an_incident_that_is_over_is_no_reason_for_a_later_end(capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(4, hosts=2).run(20).crash(2, ERROR)
+    scene.event(ProcessEventKind.RESTARTING, attempt=2)
+    scene.launch(attempt=2)
+    scene.run(60)
+    assert not scene.incident.open
+    assert "INCIDENT" not in answered(scene, capsys)
+    scene.finish(ProcessEventKind.FAILED, "the rendezvous store does not respond")
+    shown = answered(scene, capsys)
+    assert "INCIDENT" not in shown
+    assert "the rendezvous store does not respond" in shown
+
+
+def test_of_a_job_that_runs_and_of_a_moment_it_has_the_step_times_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(answered(Scene(4).run(20), capsys).splitlines()) == 1
+    crashed = Scene(4, hosts=2).run(20).crash(2, ERROR)
+    assert len(answered(crashed, capsys, "--at", str(int(crashed.now) + 10**9 - 10**6)).splitlines()) == 1
+
+
+def test_json_has_the_incident_with_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(answered(Scene(4, hosts=2).run(20).crash(2, ERROR), capsys, "--json"))
+    assert found["state"] == "recovering"
+    assert found["incident"]["logs"][0]["lines"][-1] == ERROR
+    assert json.loads(answered(Scene(4).run(20), capsys, "--json"))["incident"] is None

@@ -71,17 +71,17 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
         *_incidents(faults, names),
         *_others(opened, names),
         *_restarts(jobs, names, since),
-        *_lost_time(jobs, since, now),
-        *_ended(jobs, since, now),
+        *_lost_time(jobs, names, since, now),
+        *_ended(jobs, names, since, now),
         *_nodes(opened, jobs, since),
-        *_stragglers(jobs, since),
+        *_stragglers(jobs, names, since),
     ]
     return {
         "since": since,
         "until": now,
         "summary": _summary(jobs, faults, since, now),
         "lines": lines,
-        "notes": _notes(jobs, since, started_at, stored=stored),
+        "notes": _notes(jobs, names, since, started_at, stored=stored),
     }
 
 
@@ -146,7 +146,7 @@ def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[
     return [_line("restarts", text, [Link(f"{names[job.id]}: {len(each):,}", job.id) for job, each in found])]
 
 
-def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+def _lost_time(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
     found = [(job, seconds) for job in jobs if (seconds := downtime.of_job(job, since, now)) >= 1]
     if not found:
         return []
@@ -154,12 +154,13 @@ def _lost_time(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, 
     cost = gpu_time(sum(seconds * job.world_size for job, seconds in found))
     text = f"Incidents cost jobs {_duration(sum(seconds for _, seconds in found))}: {cost}."
     links = [
-        Link(f"{job.name}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id) for job, seconds in found
+        Link(f"{names[job.id]}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id)
+        for job, seconds in found
     ]
     return [_line("time", text, links)]
 
 
-def _ended(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
     lines = []
     ends = [(job, *_end(job, now)) for job in jobs]
     for wanted in (JobState.FAILED, JobState.LOST, JobState.STOPPED, JobState.FINISHED):
@@ -167,7 +168,9 @@ def _ended(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]
             (job, reason, at) for job, state, reason, at in ends if state is wanted and at is not None and at >= since
         ]
         if found:
-            links = [Link(f"{job.name}{f': {reason}' if reason else ''}", job.id, at=at) for job, reason, at in found]
+            links = [
+                Link(f"{names[job.id]}{f': {reason}' if reason else ''}", job.id, at=at) for job, reason, at in found
+            ]
             lines.append(_line(str(wanted), f"{_count(len(found), 'job')} {_word(wanted)}.", links))
     return lines
 
@@ -192,7 +195,7 @@ def _node(host: str, named: Sequence[Incident], slow: Sequence[tuple[Job, Stragg
     return f"{host}: {len(named)} incidents{'' if gpu is None else f'; {gpu.name}, {gpu.finding}'}"
 
 
-def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
+def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:
     found = [(job, each) for job in jobs for each in job.performance.stragglers if each.since >= since]
     if not found:
         return []
@@ -201,15 +204,19 @@ def _stragglers(jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
     still = sum(each.open for _, each in found)
     tail = f", {still:,} still slow" if still else ", none of which is still slow"
     text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost}."
-    return [_line("stragglers", text, [Link(_straggler(job, each), job.id, at=each.since) for job, each in found])]
+    return [
+        _line("stragglers", text, [Link(_straggler(names[job.id], each), job.id, at=each.since) for job, each in found])
+    ]
 
 
-def _straggler(job: Job, each: Straggler) -> str:
+def _straggler(name: str, each: Straggler) -> str:
     where = f" on {each.host}" if each.host else ""
-    return f"{job.name}: rank {each.rank}{where}, {_SLOW_IN[each.cause]}, cost {gpu_time(3600.0 * each.cost_gpu_hours)}"
+    return f"{name}: rank {each.rank}{where}, {_SLOW_IN[each.cause]}, cost {gpu_time(3600.0 * each.cost_gpu_hours)}"
 
 
-def _notes(jobs: Sequence[Job], since: float, started_at: float, *, stored: bool) -> list[dict[str, Any]]:
+def _notes(
+    jobs: Sequence[Job], names: dict[str, str], since: float, started_at: float, *, stored: bool
+) -> list[dict[str, Any]]:
     """What is not in it, each with the moment from which the record reaches."""
     notes = []
     if started_at > since:
@@ -221,11 +228,11 @@ def _notes(jobs: Sequence[Job], since: float, started_at: float, *, stored: bool
         notes.append({"text": text, "at": started_at})
     for job in jobs:
         if len(job.incidents) >= KEPT_INCIDENTS and job.incidents[0].opened_at > since:
-            text = f"Of job {job.name} the last {KEPT_INCIDENTS} incidents are kept, which begin later."
+            text = f"Of job {names[job.id]} the last {KEPT_INCIDENTS} incidents are kept, which begin later."
             notes.append({"text": text, "at": job.incidents[0].opened_at})
         slow = job.performance.stragglers
         if len(slow) >= KEPT_STRAGGLERS and slow[0].since > since:
-            text = f"Of job {job.name} the last {KEPT_STRAGGLERS} stragglers are kept, which begin later."
+            text = f"Of job {names[job.id]} the last {KEPT_STRAGGLERS} stragglers are kept, which begin later."
             notes.append({"text": text, "at": slow[0].since})
     return notes
 

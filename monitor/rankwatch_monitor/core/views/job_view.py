@@ -152,7 +152,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "name": job.name,
         "state": str(state),
         "reason": reason,
-        "headline": _headline(job, reason, quiet, slow),
+        "headline": _headline(job, state, reason, quiet, slow),
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state, now, activity)],
@@ -190,10 +190,12 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
     }
 
 
-def _headline(job: Job, reason: str, quiet: QuietHost | None, slow: SlowAction | None) -> str:
+def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None, slow: SlowAction | None) -> str:
     """The state of the job in one line for lists."""
     if quiet is not None:
         return quiet.headline
+    if state is JobState.LOST:  # what was found before is no news of its ranks
+        return headline.of_job(None, reason)
     if job.ended is not None and job.open_incident is None:
         return headline.of_job(None, ended.cause(job))
     if slow is not None and (stragglers := job.performance.open_stragglers):

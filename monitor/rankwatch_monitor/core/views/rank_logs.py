@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import CulpritClass
-from rankwatch.contract.messages import LOGGED_RANKS, RankLog
+from rankwatch.contract.messages import LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
+UNSENT: Final = "its launcher was started with --no-send-logs"
 
 
 class Place(NamedTuple):
@@ -76,7 +78,7 @@ def place_of_rank(job: Job, rank: int, host: str) -> Place:
 
 def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
     """Where the launcher on a host keeps the logs of its ranks; -1: of all of them."""
-    facts = next((node.registration.facts for node in job.nodes.values() if node.registration.host == host), {})
+    facts = _facts(job, host)
     if command := host_commands.tail(facts, local_rank):
         return Place(command, host)
     return Place(host_commands.log(facts))
@@ -96,5 +98,11 @@ def _received(log: RankLog) -> ShownLog:
 
 def _missing(job: Job, rank: int, host: str) -> ShownLog:
     place = place_of(job, rank, host)
-    text = "No line of its output was received" + ("." if place.command else f": {KEEP_THEM}.")
-    return ShownLog(rank, host, "", "", (), text, place)
+    facts = _facts(job, host)
+    why = UNSENT if LOGS_UNSENT in facts else "" if place.command else KEEP_THEM
+    return ShownLog(rank, host, "", "", (), "No line of its output was received" + (f": {why}." if why else "."), place)
+
+
+def _facts(job: Job, host: str) -> Mapping[str, str]:
+    """Of the launcher on a host."""
+    return next((node.registration.facts for node in job.nodes.values() if node.registration.host == host), {})

@@ -69,7 +69,8 @@ JOB_TIME: Final = Family(
     "rankwatch_job_time_seconds_total",
     "counter",
     ("job", "bucket"),
-    "a job's time by what it was spent on, counted once that is known; lost steps as they are done again",
+    "a job's time by what it was spent on, counted once that is known; lost steps as they are done again, those that "
+    "never are stay productive here and are lost in rankwatch_goodput_ratio",
 )
 JOB_LOGGED: Final = Family(
     "rankwatch_job_logged_value", "gauge", ("job", "name"), "the last value of a name the training script logs"

@@ -12,6 +12,7 @@ from rankwatch.cli.formatting import (
     action_line,
     count,
     duration,
+    fault,
     log_lines,
     of_it_lost,
     pace,
@@ -136,7 +137,7 @@ def _incidents(job: Job, now: float) -> list[str]:
 
 def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     state = f"OPEN for {duration(downtime.seconds(job, incident, now))}" if incident.open else "over"
-    what = incident.kind.replace("_", " ")
+    what = fault(incident.kind)
     lines = [f"  {when(incident.opened_at)}  {what} in attempt {incident.attempt}, {state}  [{incident.id}]"]
     lines += wrapped(incident.reason, "    ")
     for culprit in incident.culprits[:SHOWN_CULPRITS]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from rankwatch.cli.formatting import action_line, fault
 from rankwatch.contract.enums import JobState, VerdictKind
 from rankwatch_monitor.publish.snapshot import Snapshot, WorstRank
 
@@ -22,6 +23,7 @@ FAILED: Final = (JobState.FAILED, JobState.LOST)
 """States that end a run as failed; an orderly stop is not a failure."""
 LONGEST_TITLE: Final = 63
 LONGEST_TEXT: Final = 2000
+_LONGEST_ACTION: Final = 500
 
 
 class Metric(NamedTuple):
@@ -193,10 +195,11 @@ def alerts(snapshot: Snapshot, since: float, page: str | None = None) -> Iterato
     link = page_of(page, snapshot.job_id)
     for incident in snapshot.incidents:
         if incident["confirmed"] and not incident["provisional"]:
-            title = _title(incident["kind"].replace("_", " ") + _of(incident["culprits"]), snapshot)
+            title = _title(fault(incident["kind"]) + _of(incident["culprits"]), snapshot)
             here = link and f"{link}/incidents/{quote(incident['id'], safe='', errors='replace')}"
             current = incident["closed_at"] is None or incident["closed_at"] >= since
-            yield Alert(incident["id"], title, _text(incident["reason"], here), _level(incident), current)
+            text = _text(incident["reason"], action_line(incident)[:_LONGEST_ACTION], here)
+            yield Alert(incident["id"], title, text, _level(incident), current)
     for straggler in snapshot.stragglers:
         title = _title(f"rank {straggler['rank']} is slow: {straggler['cause']}", snapshot)
         current = straggler["ended"] is None or straggler["ended"] >= since
@@ -219,6 +222,6 @@ def _title(what: str, snapshot: Snapshot) -> str:
     return f"{what} ({snapshot.name})"[:LONGEST_TITLE]
 
 
-def _text(reason: str, link: str | None) -> str:
-    end = f"\n{link}" if link else ""
+def _text(reason: str, *below: str | None) -> str:
+    end = "".join(f"\n{line}" for line in below if line)
     return reason[: LONGEST_TEXT - len(end)] + end

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import count, duration, gpu_time, ranks, when
+from rankwatch.cli.formatting import count, duration, fault, gpu_time, ranks, when
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -133,7 +133,7 @@ def _of_host(up: QuietHost, found: headline.NextAction) -> dict[str, Any]:
 
 def _closed(incident: Incident, cost: float | None) -> str:
     took = downtime.held_up(incident)
-    what = incident.kind.replace("_", " ").capitalize()
+    what = fault(incident.kind).capitalize()
     text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
     spent = [] if incident.steps_lost is None else [f"{count(incident.steps_lost, 'step')} lost"]

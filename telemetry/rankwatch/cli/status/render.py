@@ -10,6 +10,8 @@ from rankwatch.cli.formatting import (
     action_line,
     count,
     duration,
+    fault,
+    finding,
     gpu_time,
     pace,
     percent,
@@ -50,7 +52,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
     lines = table[:1]
     for job, line in zip(jobs, table[1:], strict=True):
         lines.append(line)
-        if why := job.get("headline") or job["reason"]:
+        if why := _why(job):
             lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
         lines += _next(job, terminal)
     return lines
@@ -103,12 +105,13 @@ def reason_style(job: Json) -> str:
 
 
 def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[str]:
-    """Reason, culprits, action and outcome of one incident; without the reason if it equals ``shown``."""
+    """Reason, culprits, action and outcome of one incident, less what is ``shown`` above them."""
     indent = "  "
-    lines = [] if incident["reason"] == shown else terminal.wrapped(incident["reason"], indent)
+    lines = [] if _states(shown, incident["reason"]) else terminal.wrapped(incident["reason"], indent)
     for culprit in incident["culprits"][:SHOWN]:
         host = f" on {culprit['host']}" if culprit["host"] else ""
-        why = f": {culprit['reason']}" if culprit["reason"] and culprit["reason"] not in incident["reason"] else ""
+        repeated = _states(incident["reason"], culprit["reason"].removeprefix("its process "))
+        why = "" if repeated else f": {culprit['reason']}"
         lines += terminal.wrapped(
             f"culprit: rank {culprit['rank']}{host}, {spaced(culprit['class'])}{why}", indent, "bold"
         )
@@ -119,8 +122,25 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
         lines.append(f"{indent}culprit: none")
     lines += terminal.wrapped(action_line(incident), indent)
     if incident["outcome"]:
-        lines += terminal.wrapped(f"outcome: {incident['outcome']}", indent)
+        lines += terminal.wrapped(f"outcome: {_less(incident['outcome'], shown)}", indent)
     return lines
+
+
+def details_line(incident: Json, terminal: Terminal) -> list[str]:
+    """The command that shows the stacks and logs of an incident."""
+    short = incident["id"].removeprefix(f"{incident['job_id']}-")
+    return terminal.wrapped(f"stacks and logs: rankwatch incidents {incident['job_id']} {short}", "  ", "dim")
+
+
+def _states(sentence: str, words: str) -> bool:
+    """Whether a sentence contains these words, which it may begin or end differently."""
+    return words.rstrip(".").casefold() in sentence.casefold()
+
+
+def _less(sentence: str, shown: str) -> str:
+    """A sentence up to what is shown already: ``the job failed`` of ``the job failed: rank 5 ...``."""
+    before, found, after = sentence.partition(shown.rstrip(".")) if shown else (sentence, "", "")
+    return before.rstrip(": ") if found and before and not after.rstrip(".") else sentence
 
 
 # The table of all jobs ------------------------------------------------------------------------------------------------
@@ -143,6 +163,12 @@ def _row(job: Json, now: float) -> list[Cell]:
     ]
 
 
+def _why(job: Json) -> str:
+    """The headline, or the reason where the headline had to be cut: lines of a terminal have room for it."""
+    headline, reason = str(job.get("headline") or ""), str(job["reason"])
+    return reason if reason and (not headline or headline.endswith("…")) else headline
+
+
 def _next(job: Json, terminal: Terminal) -> list[str]:
     """What a person should do, in a few words; nothing, or an older monitor: no line."""
     todo = job.get("todo")
@@ -160,22 +186,26 @@ def _verdict(job: Json) -> Cell:
     if job["verdict"] == "healthy" and (job["state"] != "running" or job["open_incidents"]):
         return Cell("")
     slow = f" ({job['open_stragglers']})" if job["open_stragglers"] else ""
-    return Cell(f"{job['verdict']}{slow}", state_style(job["verdict"]))
+    return Cell(f"{finding(job['verdict'])}{slow}", state_style(job["verdict"]))
 
 
 # One job --------------------------------------------------------------------------------------------------------------
 
 
-def _headline(job: Json, terminal: Terminal) -> list[str]:
+def state_lines(job: Json, terminal: Terminal) -> list[str]:
+    """State of one job, its reason, and what a person should do."""
     name = job["id"] if job["name"] == job["id"] else f"{job['name']} ({job['id']})"
     word = terminal.paint(job["state"].upper(), state_style(job["state"]))
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
     if job.get("next_step"):  # an older monitor has none
-        lines += terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
-    else:
-        lines += _next(job, terminal)
+        return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
+    return lines + _next(job, terminal)
+
+
+def _headline(job: Json, terminal: Terminal) -> list[str]:
+    lines = state_lines(job, terminal)
     world = count(job["world_size"], "rank")
     reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
     facts = [reporting, f"attempt {job['attempt']}"]
@@ -208,16 +238,17 @@ def _incident(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     if snapshot.incident is None:
         if snapshot.last is None:
             return []
-        ended = f"{spaced(snapshot.last['kind'])}, {snapshot.last['outcome'] or 'closed'}"
-        before = f"LAST INCIDENT {duration(max(0.0, now - snapshot.last['opened_at']))} ago: {ended}"
-        return terminal.wrapped(f"{before}  [{snapshot.last['id']}]")
+        outcome = _less(snapshot.last["outcome"] or "closed", snapshot.job["reason"])
+        ago = duration(max(0.0, now - snapshot.last["opened_at"]))
+        ended = terminal.wrapped(f"LAST INCIDENT {ago} ago: {fault(snapshot.last['kind'])}, {outcome}")
+        return ended + details_line(snapshot.last, terminal)
     incident = snapshot.incident
     since = incident["timeline"]["since"] or incident["opened_at"]
     sure = "" if incident["confirmed"] else ", only suspected so far"
-    title = f"INCIDENT {spaced(incident['kind'])} for {duration(max(0.0, now - since))}, {incident['phase']}{sure}"
+    title = f"INCIDENT {fault(incident['kind'])} for {duration(max(0.0, now - since))}, {incident['phase']}{sure}"
     style = "bad" if incident["confirmed"] else "warning"
-    lines = terminal.wrapped(f"{title}  [{incident['id']}]", "", style)
-    return lines + incident_lines(incident, terminal, snapshot.job["reason"])
+    lines = terminal.wrapped(title, "", style) + incident_lines(incident, terminal, snapshot.job["reason"])
+    return lines + details_line(incident, terminal)
 
 
 def _stragglers(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:

@@ -120,7 +120,7 @@ def test_jobs_that_ended_are_told_with_their_reason(state: JobState) -> None:
     found = digest([scene.job], 0.0, scene.now + 5, 0.0, stored=True)
     [line] = found["lines"]
     assert (line["kind"], line["text"]) == (str(state), f"1 job {state}.")
-    assert line["links"][0]["text"] == f"{scene.job.name}: the disk was full"
+    assert line["links"][0]["text"] == f"{scene.job.name} ({scene.job.id}): the disk was full"
     assert line["links"][0]["at"] == scene.now
     assert found["summary"] == f"1 job {state}"
 
@@ -153,3 +153,17 @@ def test_what_is_left_out_is_stated() -> None:
     assert [note["at"] for note in found["notes"]] == [incident.opened_at]
     assert len(found["lines"][0]["links"]) == LINKS
     assert found["lines"][0]["more"] == KEPT_INCIDENTS - LINKS
+
+
+def test_jobs_of_one_name_are_distinguished_in_every_line() -> None:
+    scenes = [Scene(4, job_id=job, on_hang="restart").run(20).hang(1).until_found().run(9) for job in ("a", "b")]
+    for scene in scenes:
+        scene.job.ended = Ending(JobState.FAILED, "the disk was full", scene.now)
+    lines = digest([scene.job for scene in scenes], 0.0, scenes[0].now + 5, 0.0, stored=True)["lines"]
+    of_jobs = [line for line in lines if any(link["job"] for link in line["links"])]
+    assert {line["kind"] for line in of_jobs} == {"incidents", "restarts", "time", "failed"}
+    for line in of_jobs:
+        assert [link["text"].partition(":")[0] for link in line["links"]] in (
+            ["gpt (a)", "gpt (b)"],
+            ["gpt (b)", "gpt (a)"],
+        )

@@ -47,6 +47,14 @@ def test_a_job_without_reports_is_starting_then_lost() -> None:
     assert reason == "nothing was received from any rank or launcher for 6 min 40 s"
 
 
+def test_a_job_that_is_lost_has_no_older_finding_for_its_headline() -> None:
+    scene = Scene(on_hang="log").run(10).hang(2).until_found().run(1)
+    assert summary(scene.job, scene.now)["headline"].startswith("Rank 2 on host-0 hangs")
+    lost = summary(scene.job, scene.now + 400.0)
+    assert (lost["state"], lost["open_incidents"]) == ("lost", 1)
+    assert lost["headline"] == "Nothing was received from any rank or launcher for 6 min 40 s"
+
+
 def test_a_job_whose_launcher_speaks_is_not_lost() -> None:
     scene = Scene(silence_timeout=30.0, initial_heartbeat_timeout=None)
     for rank in scene.ranks:

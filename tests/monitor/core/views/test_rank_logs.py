@@ -7,7 +7,7 @@ from dataclasses import replace
 from monitor.core.scene import LOGS, Scene
 from monitor.core.views.test_next_steps import POD, registered
 from rankwatch.contract.enums import JobState
-from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGGED_RANKS, RankLog
+from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident.state_machine import kept_logs
 from rankwatch_monitor.core.views import next_steps, rank_logs
 from rankwatch_monitor.core.views.rank_logs import KEEP_THEM, ShownLog
@@ -58,6 +58,9 @@ def test_where_nothing_was_received_there_is_how_to_get_it() -> None:
     )
     assert of(POD).place == ("kubectl logs -n ml gpt-0 --tail 200", "")
     assert {of(facts).text for facts in (POD, {"log": "/a"})} == {"No line of its output was received."}
+    kept = of({"log": "/a", LOGS_UNSENT: "true"})
+    assert kept.text == "No line of its output was received: its launcher was started with --no-send-logs."
+    assert kept.place == ("tail -n 200 /a", "host-1")
 
 
 def test_ranks_that_hang_have_no_log_in_the_incident() -> None:

@@ -50,7 +50,7 @@ def test_each_incident_with_reason_culprit_phases_and_what_was_lost(hung: Accoun
     assert shown.index(newest.id) < shown.index(earlier.id)
     for incident in (newest, earlier):
         assert plain(incident.reason) in shown
-    assert "section overrun in attempt 2, OPEN for 11.0 s" in shown
+    assert "section over its limit in attempt 2, OPEN for 11.0 s" in shown
     assert "culprit: rank 5 on host-1, stopped" in shown
     assert "outcome: attempt 2 resumed at step 56; 3 steps were lost" in shown
     assert (

@@ -43,7 +43,10 @@ def test_an_alert_links_to_its_incident() -> None:
     scene = Scene(on_hang="log").run(10).hang(2).until_found()
     scene.run(10)
     (alert,) = rows.alerts(snapshot(scene.job, scene.now), 0, "https://monitor.example/")
-    assert alert.text.endswith(f"\nhttps://monitor.example/#/jobs/job/incidents/{scene.incident.id}")
+    reason, action, link = alert.text.split("\n")
+    assert link == f"https://monitor.example/#/jobs/job/incidents/{scene.incident.id}"
+    assert (reason, action) == (scene.incident.reason, "action: none, only recorded; the policy only records")
+    assert alert.title == "section over its limit, rank 2 (gpt)"
 
 
 def test_few_numbers_are_logged_unless_all_are_wanted() -> None:

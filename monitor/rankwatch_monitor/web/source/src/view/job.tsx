@@ -206,7 +206,7 @@ function endedWith(job: JobSummary, incident: Incident | null): Incident | null 
 }
 
 function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, last: Incident | null): string {
-  // The headline is that of the open incident, also where the job was lost since.
+  // The title is that of the open incident, also where the job was lost since.
   const known = (job.state === "lost" ? silence(job) : last?.title) || job.headline || job.reason || sentence(job, grid);
   const words = zoned(known, asOf.value);
   return outdated === null ? words : `Unknown since ${clock(outdated.since, now.value)}. Before: ${words}`;
