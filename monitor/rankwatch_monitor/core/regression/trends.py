@@ -2,10 +2,10 @@
 
 How this works
 --------------
-A :class:`Point` is added every 15 s. Points are kept as they are for two hours at least, and for a week as means of a
-minute, both in blocks of an hour: float32 columns, compressed once the hour is over. Each block has a slot, a number
-that repeats, so the store overwrites the rows of hours that are no longer kept and never has to delete one. Only the
-blocks of the current hour are written again.
+A :class:`Point` is added every 15 s and at events. Points are kept as they are for two hours at least, and for a week
+as means of a minute and an attempt, both in blocks of an hour: float32 columns, compressed once the hour is over. Each
+block has a slot, a number that repeats, so the store overwrites the rows of hours that are no longer kept and never has
+to delete one. Only the blocks of the current hour are written again.
 
 An hour of 12 columns takes 8 KB in points and 2 KB in minutes, a week of a job 400 KB; with 32 logged values besides,
 2 MB.
@@ -148,6 +148,8 @@ class TrendHistory:
         """Points of the unfinished minute."""
         self._unsaved: set[tuple[Tier, int]] = set()
         self.latest_at = float("-inf")
+        self.event: object = None
+        """The state of the job at the last look, to detect events; None: there was none."""
         self.sparkline = Sparkline()
         """The speed of the last hours."""
 
@@ -156,7 +158,7 @@ class TrendHistory:
         if point.at <= self.latest_at:
             return
         self.latest_at = point.at
-        if self._minute and self._minute[-1].at // MINUTE != point.at // MINUTE:
+        if self._minute and _apart(self._minute[-1], point):
             self._append(COARSE, mean(self._minute))
             self._minute = []
         self._minute.append(point)
@@ -263,6 +265,11 @@ class TrendHistory:
         if tier is COARSE and self._minute:
             found += [mean(self._minute)] if since <= self._minute[-1].at <= until else []
         return found
+
+
+def _apart(one: Point, other: Point) -> bool:
+    """Whether two points belong to different means of a minute."""
+    return one.at // MINUTE != other.at // MINUTE or one.attempt != other.attempt
 
 
 def mean(points: Sequence[Point]) -> Point:

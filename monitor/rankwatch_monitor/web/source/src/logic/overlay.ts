@@ -1,7 +1,7 @@
 // Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
 
 import type { HistorySample, Trends, Why } from "../api/types";
-import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, withEdge, withTrendGaps } from "./charts";
+import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
 import { listed, ofStep, shortened, wholePercent } from "./text";
 
@@ -45,7 +45,7 @@ export type Curves = Map<string, Curve>;
 interface Row {
   at: number;
   attempt?: number | null;
-  iteration?: number | null;
+  iteration?: number | null | undefined;
 }
 
 /** The rows that stand on the axis, with their places. Of steps that were done again after a restart, the later ones count. */
@@ -67,7 +67,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   const edge = change === null ? null : placeOf(change, samples, axis, began);
   const found: Curves = new Map();
   const adder = (of: readonly Row[]) => {
-    const placed = places(of, axis, began).filter(([, place]) => of !== samples || place >= 0);
+    const placed = places(of, axis, began).filter(([, place]) => of !== steps || place >= 0);
     const [on, times] = [placed.map(([, place]) => place), placed.map(([row]) => of[row]!.at)];
     return (name: string, values: readonly (number | null)[] | undefined, first: (times: readonly number[], at: number, values: readonly (number | null)[]) => number = () => -1) => {
       const each = placed.map(([row]) => values?.[row] ?? null);
@@ -75,9 +75,11 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
       if (each.some((value) => value !== null)) found.set(name, { across: [...across], values: along(each) });
     };
   };
-  const addStep = adder(samples);
-  addStep("step", samples.map(({ step }) => step), stepAfter);
-  for (const part of PART_NAMES) addStep(`${PART}${part}`, samples.map((sample) => partOf(sample, part) ?? null), stepAfter);
+  const steps = axis === "time" ? stepRows(samples) : samples.map((sample) => ({ at: sample.at, iteration: sample.iteration, sample }));
+  const addStep = adder(steps);
+  const column = (of: (sample: HistorySample) => number | null | undefined) => steps.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
+  addStep("step", column(({ step }) => step), stepAfter);
+  for (const part of PART_NAMES) addStep(`${PART}${part}`, column((sample) => partOf(sample, part)), stepAfter);
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);

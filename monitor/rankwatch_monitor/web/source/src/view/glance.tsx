@@ -5,16 +5,15 @@ import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
-import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { heard, heardCount, mainValue, nonFinite, withTrendGaps } from "../logic/charts";
-import { outages, withOutages } from "../logic/outages";
-import { over } from "../logic/phases";
+import { heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, perSecond, speedText } from "../logic/text";
 import { Broken, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
+const HOUR_S = 3600;
 const HEIGHT = 120;
 
 interface Course {
@@ -24,10 +23,10 @@ interface Course {
 
 /** The speed of the last hour, or since the job began. */
 export function RateChart({ job, incidents }: Course) {
-  useTrends(job);
+  const trends = useTrends(job, incidents);
   return (
     <section class="course">
-      <Speed job={job} incidents={incidents} range={hour(job)} />
+      <Speed job={job} incidents={incidents} trends={trends} range={hour(job)} />
     </section>
   );
 }
@@ -44,7 +43,7 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
     return poll(EVERY_MS, async (stopped) => take(withTrendGaps(await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${from - 60}&until=${to + 60}`, stopped))));
   }, [job.id, from, to]);
   if (trends === null || !(trends.speed ?? []).some((value) => value !== null)) return null;
-  const { time, values } = withOutages(trends.at, trends.speed!, outages(incidents, job, asOf.value));
+  const { at: time, speed: values = [] } = trends;
   const middle = (began + ended) / 2;
   const nearest = time.reduce((best, at, i) => (Math.abs(at - middle) < Math.abs(time[best]! - middle) ? i : best), 0);
   return (
@@ -61,16 +60,16 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
 }
 
 export function Glance({ job, incidents }: Course) {
-  const trends = useTrends(job);
+  const trends = useTrends(job, incidents);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
-  const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
+  const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
   if (!hasSpeed && logged === null) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
-      {hasSpeed && <Speed job={job} incidents={incidents} range={range} />}
+      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} />}
       {trends !== null && logged !== null && (
         <div>
           <h2>{logged} <small>logged by the training script</small></h2>
@@ -82,11 +81,8 @@ export function Glance({ job, incidents }: Course) {
   );
 }
 
-function Speed({ job, incidents, range }: Course & { range: readonly [number, number] }) {
-  void sampled.value; // the samples grow in place
-  const samples = samplesOf(job.id);
-  const count = heardCount(samples.time, job);
-  const { time, values } = withOutages(samples.time.slice(0, count), samples.rate.slice(0, count), outages(incidents, job, samples.time.at(-1) ?? asOf.value));
+function Speed({ job, incidents, trends, range }: Course & { trends: Trends | null; range: readonly [number, number] }) {
+  const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value);
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
@@ -104,20 +100,17 @@ const unknownIn = (job: JobSummary, incidents: readonly Incident[], range: reado
 
 /** First and last second shown. */
 function hour(job: JobSummary): [number, number] {
-  return bounds({ last: KEPT_S }, job.started_at, job.ended_at ?? asOf.value);
+  return bounds({ last: HOUR_S }, job.started_at, job.ended_at ?? asOf.value);
 }
 
-/** The stored trends of the last hour, which the samples of the speed are completed with. */
-function useTrends(job: JobSummary): Trends | null {
+/** The stored trends of the last hour; read at once when an incident begins or ends. */
+function useTrends(job: JobSummary, incidents: readonly Incident[]): Trends | null {
   const [trends, take] = useState<Trends | null>(null);
-  useEffect(() => {
-    take(null);
-    return poll(EVERY_MS, async (ended) => {
-      const end = job.ended_at ?? now.peek();
-      const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - KEPT_S)}&until=${Math.ceil(end + 60)}`, ended);
-      seed(samplesOf(job.id), found);
-      take(withTrendGaps(heard(found, job)));
-    });
-  }, [job.id, job.ended_at, job.state === "lost"]);
+  useEffect(() => take(null), [job.id]);
+  useEffect(() => poll(EVERY_MS, async (ended) => {
+    const end = job.ended_at ?? now.peek();
+    const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - HOUR_S)}&until=${Math.ceil(end + 60)}`, ended);
+    take(withTrendGaps(heard(found, job)));
+  }), [job.id, job.ended_at, job.state === "lost", eventsOf(incidents)]);
   return trends;
 }

@@ -7,7 +7,7 @@ import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
-import { speed } from "../live/samples";
+import { speed } from "../live/speed";
 import { checkpointFact } from "../logic/checkpoint";
 import { spent, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
