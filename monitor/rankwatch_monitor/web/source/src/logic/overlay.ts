@@ -3,7 +3,7 @@
 import type { HistorySample, Trends, Why } from "../api/types";
 import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, shortened, wholePercent } from "./text";
+import { listed, ofStep, plural, shortened, wholeDuration, wholePercent } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -129,6 +129,26 @@ export function times(multiple: number | null): string {
   if (multiple === null) return "–";
   return `${multiple >= 9.995 ? Math.round(multiple).toLocaleString("en-US") : multiple.toFixed(2)}×`;
 }
+
+/** A figure of one run against the same of another one. */
+export const dividedBy = ([one, other]: readonly [string, string]): string => `${one} ÷ ${other}`;
+
+/** What a larger figure is, a smaller one, and a multiple of it. */
+function directions(name: string): readonly [more: string, less: string, multiple: string] {
+  if (name === "step" || name.startsWith(PART)) return ["longer", "shorter", "as long"];
+  return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
+}
+
+/** "12 % slower", of the first run against the second; "the same"; empty: there is no ratio. */
+export function differenceWords(name: string, multiple: number | null): string {
+  if (multiple === null) return "";
+  const [more, less, manifold] = directions(name);
+  if (Math.abs(multiple - 1) < 0.005) return "the same";
+  return multiple >= 2 ? `${times(multiple)} ${manifold}` : `${wholePercent(Math.abs(multiple - 1))} ${multiple > 1 ? more : less}`;
+}
+
+/** How much of the axis a mean is over: "2,005 steps of each", "15 min of each". */
+export const lengthWords = ([from, to]: readonly [number, number], axis: Axis): string => `${axis === "step" ? plural(Math.floor(to) - Math.ceil(from) + 1, "step") : wholeDuration(to - from)} of each`;
 
 /** Means of two lines over the places at which both have a value; null: there are none. `ofRates`: of steps per second by step, so steps divided by their seconds; those in which none completed take no step. */
 export function means(one: readonly (number | null)[], other: readonly (number | null)[], ofRates = false): [number, number] | null {

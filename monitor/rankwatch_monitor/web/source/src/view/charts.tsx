@@ -8,6 +8,7 @@ import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
 import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
+import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
@@ -50,7 +51,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
-    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null && job.state !== "lost",
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && goesOn(job),
     mark: why.value?.since ?? null, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
     unknown: (first: number, last: number) => unknownWords(first, last, job, incidents, to),
   };
@@ -166,7 +167,7 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
   const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
   return moves ? (
     <p class="note">
-      Ranks {job.ended_at === null ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
+      Ranks {goesOn(job) ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
       <span class="code">rankwatch.window.*</span>: check that a collector passes them. <a href="/manual/other-emitters.html">Other emitters</a> send none.
     </p>
   ) : (

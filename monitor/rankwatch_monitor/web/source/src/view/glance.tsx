@@ -6,6 +6,7 @@ import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends } from "../api/types";
 import { poll } from "../live/poll";
 import { heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, perSecond, speedText } from "../logic/text";
@@ -62,7 +63,7 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
 export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job, incidents);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
+  const shared = { incidents, range, together: job.id, live: goesOn(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
   const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
@@ -88,13 +89,11 @@ function Speed({ job, incidents, trends, range }: Course & { trends: Trends | nu
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
         key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
-        live={isLive(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
+        live={goesOn(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
   );
 }
-
-const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
 
 const unknownIn = (job: JobSummary, incidents: readonly Incident[], range: readonly [number, number]) => (from: number, to: number) => unknownWords(from, to, job, incidents, range[1]);
 

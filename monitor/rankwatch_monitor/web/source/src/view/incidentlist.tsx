@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { titleOf, wasTaken } from "../logic/incidents";
+import { noIncidentWords } from "../logic/lastword";
 import { costOf, over, took } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
@@ -17,7 +18,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
     return (
       <section class="ledger">
         <h2>Incidents</h2>
-        <p class="note">{job.ended_at === null ? "None in this job so far." : "No incidents in this run."}</p>
+        <p class="note">{noIncidentWords(job, asOf.value)}</p>
       </section>
     );
   }

@@ -144,7 +144,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {!broken && <VitalSigns job={job} vitals={vitals.value} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
-            {!past && <Limits timeouts={timeouts.value} />}
+            {!past && <Limits job={job} timeouts={timeouts.value} />}
             {goodput.value?.incidents.length === 0 && timeSpent}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
