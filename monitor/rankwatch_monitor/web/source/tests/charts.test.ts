@@ -186,6 +186,7 @@ test("the speed goes on to now, and where steps cease or begin again its points 
   assert.deepEqual(speedCurve({ ...job, state: "recovering", iterations_per_second: 0 }, trends, 40).time, trends.at, "no slope");
   assert.deepEqual(speedCurve(job, { ...trends, speed: [1, 1, 0] }, 40).time, trends.at, "no slope");
   assert.deepEqual(speedCurve({ ...job, state: "hung", iterations_per_second: 0 }, { ...trends, speed: [1, 0, 0] }, 40).values, [1, 0, 0, 0]);
+  assert.deepEqual(speedCurve(job, { ...trends, speed: [null, null, null] }, 40).time, trends.at, "none was measured");
   assert.deepEqual(speedCurve({ ...job, ended_at: 30, iterations_per_second: 0 }, trends, 40).time, trends.at);
 });
 

@@ -187,7 +187,7 @@ export function withEdge(axis: readonly number[], at: number | null, first: numb
 export function speedCurve(job: Pick<JobSummary, "ended_at" | "state" | "iterations_per_second">, trends: Trends, now: number, change: number | null = null) {
   const { axis, along } = withEdge(trends.at, change, change === null ? -1 : speedAfter(trends.at, change));
   const values = along(trends.speed ?? []);
-  const latest = job.ended_at === null ? job.iterations_per_second : null;
+  const latest = job.ended_at === null && values.some((value) => value !== null) ? job.iterations_per_second : null;
   // Where steps cease or begin again, the points have the moment as soon as they are read.
   const same = (latest === 0) === ((values.at(-1) ?? latest) === 0);
   return withLatest(job, now, axis, values, same ? latest : null);

@@ -139,11 +139,10 @@ function directions(name: string): readonly [more: string, less: string, multipl
   return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
 }
 
-/** "12 % slower", of the first run against the second; "the same"; empty: there is no ratio. */
+/** "12 % slower", of the first run against the second; empty: they are the same, or there is no ratio. */
 export function differenceWords(name: string, multiple: number | null): string {
-  if (multiple === null) return "";
+  if (multiple === null || Math.abs(multiple - 1) < 0.005) return "";
   const [more, less, manifold] = directions(name);
-  if (Math.abs(multiple - 1) < 0.005) return "the same";
   return multiple >= 2 ? `${times(multiple)} ${manifold}` : `${wholePercent(Math.abs(multiple - 1))} ${multiple > 1 ? more : less}`;
 }
 

@@ -116,4 +116,4 @@ export function costText(incident: Incident, job: Pick<JobSummary, "ended_at" | 
 }
 
 /** Changes when an incident begins, when its first new step completes, and when it is closed. */
-export const eventsOf = (incidents: readonly Incident[]): string => incidents.map(({ id, timeline, closed_at }) => `${id} ${timeline.first_step} ${closed_at}`).join();
+export const eventsOf = (incidents: readonly Incident[]): string => incidents.map(({ id, timeline, closed_at }) => `${id} ${timeline.first_step !== null} ${closed_at !== null}`).join();

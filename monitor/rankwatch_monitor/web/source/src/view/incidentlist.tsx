@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { titleOf, wasTaken } from "../logic/incidents";
+import { placeWords, titleOf, wasTaken } from "../logic/incidents";
 import { noIncidentWords } from "../logic/lastword";
 import { costOf, over, took } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
@@ -51,6 +51,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 function facts(job: JobSummary, incident: Incident): string {
   const lost = costOf(incident, job, asOf.value);
   return [
+    job.attempt > 1 ? placeWords(incident) : null,
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     took(lost, over(incident) === null),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
