@@ -183,6 +183,9 @@ export function withEdge(axis: readonly number[], at: number | null, first: numb
   return { axis: moved(axis, [at + JUMP, at + 2 * JUMP]), along: (column) => moved(column, [column[before]!, column[first]!]) };
 }
 
+/** When the step time changed; null: it did not. */
+export const changeOf = (why: Pick<Why, "kind" | "since"> | null): number | null => (why?.kind === "change" ? why.since : null);
+
 /** The speed as each chart of it draws it: what changed at a moment does so at once, and the line goes on to now. */
 export function speedCurve(job: Pick<JobSummary, "ended_at" | "state" | "iterations_per_second">, trends: Trends, now: number, change: number | null = null) {
   const { axis, along } = withEdge(trends.at, change, change === null ? -1 : speedAfter(trends.at, change));

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
@@ -47,7 +47,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const { samples, why, trends } = useRead(job, eventsOf(incidents));
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const points = trends.value;
-  const change = why.value?.since != null && why.value.kind === "change" ? why.value.since : null;
+  const change = changeOf(why.value);
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
@@ -207,7 +207,7 @@ export function Broken({ found }: { found: readonly NonFinite[] }) {
 /** The command line's sentences are ASCII. */
 const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
-function Explanation({ why, sentence }: { why: Why; sentence: string }) {
+export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   const { shares, also } = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>

@@ -3,14 +3,14 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
-import type { Incident, JobSummary, Trends } from "../api/types";
+import type { Incident, JobSummary, Trends, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { changeOf, explanation, heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, perSecond, speedText } from "../logic/text";
-import { Broken, unknownWords } from "./charts";
+import { Broken, Explanation, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
@@ -27,7 +27,7 @@ export function RateChart({ job, incidents }: Course) {
   const trends = useTrends(job, incidents);
   return (
     <section class="course">
-      <Speed job={job} incidents={incidents} trends={trends} range={hour(job)} />
+      <Speed job={job} incidents={incidents} trends={trends} range={hour(job)} change={changeOf(useWhy(job))} />
     </section>
   );
 }
@@ -60,17 +60,20 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
   );
 }
 
-export function Glance({ job, incidents }: Course) {
+/** `explained`: why steps take longer stands above. */
+export function Glance({ job, incidents, explained }: Course & { explained: boolean }) {
   const trends = useTrends(job, incidents);
   const range = hour(job);
   const shared = { incidents, range, together: job.id, live: goesOn(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
+  const why = useWhy(job);
   const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
   if (!hasSpeed && logged === null) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
-      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} />}
+      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} />}
+      {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
       {trends !== null && logged !== null && (
         <div>
           <h2>{logged} <small>logged by the training script</small></h2>
@@ -82,8 +85,8 @@ export function Glance({ job, incidents }: Course) {
   );
 }
 
-function Speed({ job, incidents, trends, range }: Course & { trends: Trends | null; range: readonly [number, number] }) {
-  const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value);
+function Speed({ job, incidents, trends, range, change }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null }) {
+  const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value, change);
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
@@ -112,4 +115,14 @@ function useTrends(job: JobSummary, incidents: readonly Incident[]): Trends | nu
     take(withTrendGaps(heard(found, job)));
   }), [job.id, job.ended_at, job.state === "lost", eventsOf(incidents)]);
   return trends;
+}
+
+/** How the step time changed; null: not read yet. */
+function useWhy(job: JobSummary): Why | null {
+  const [why, take] = useState<Why | null>(null);
+  useEffect(() => {
+    take(null);
+    return poll(EVERY_MS, async (ended) => take(await get<Why>(`/jobs/${encodeURIComponent(job.id)}/why`, ended)));
+  }, [job.id, goesOn(job)]);
+  return why;
 }

@@ -140,7 +140,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {broken && !past && !renewing && <RateChart job={job} incidents={incidents} />}
-            {!broken && <Glance job={job} incidents={incidents} />}
+            {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} />}
             {!broken && <VitalSigns job={job} vitals={vitals.value} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
