@@ -9,8 +9,6 @@ state gets no further ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final
 
 from rankwatch.contract.enums import JobState
@@ -19,7 +17,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
-from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean
+from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean, neighbours
 from rankwatch_monitor.core.views import goodput_note, job_view, rankings
 
 INTERVAL: Final = 15.0
@@ -92,9 +90,7 @@ def to_json(
     attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
     if attempt is not None:
         found = [point for point in found if point.attempt == attempt]
-    each = -(-len(found) // most) if found else 1
-    of_attempts = [list(points) for _, points in groupby(found, attrgetter("attempt"))]
-    merged = [mean(some[i : i + each]) for some in of_attempts for i in range(0, len(some), each)]
+    merged = [mean(some) for some in neighbours(found, most)]
     points = [point for point in with_edges(merged, outages, began) if since <= point.at <= until]
     names = {name for point in points for name in point.values}
     non_finite = sorted(name.removeprefix(NON_FINITE) for name in names if name.startswith(NON_FINITE))

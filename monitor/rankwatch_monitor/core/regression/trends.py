@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import inf, isfinite, isnan, nan
+from operator import attrgetter
 from statistics import fmean
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rankwatch_monitor.core.regression import sparkline
+from rankwatch_monitor.core.regression.sample import Sample
 from rankwatch_monitor.core.regression.sparkline import Sparkline
 
 HOUR: Final = 3600.0
@@ -38,6 +41,9 @@ RANK: Final = ".rank"
 _LARGEST: Final = 3e38
 """Larger numbers do not fit into 32 bits."""
 _HEAD: Final = Struct("<dqq")
+
+
+OfAttempt = TypeVar("OfAttempt", "Point", Sample)
 
 
 class Point(NamedTuple):
@@ -270,6 +276,14 @@ class TrendHistory:
 def _apart(one: Point, other: Point) -> bool:
     """Whether two points belong to different means of a minute."""
     return one.at // MINUTE != other.at // MINUTE or one.attempt != other.attempt
+
+
+def neighbours(rows: Sequence[OfAttempt], most: int) -> Iterator[Sequence[OfAttempt]]:
+    """Neighbouring rows that are to be merged so that about ``most`` remain; never of two attempts."""
+    each = max(1, -(-len(rows) // most))
+    for _, some in groupby(rows, attrgetter("attempt")):
+        of_attempt = list(some)
+        yield from (of_attempt[i : i + each] for i in range(0, len(of_attempt), each))
 
 
 def mean(points: Sequence[Point]) -> Point:
