@@ -51,9 +51,9 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 function facts(job: JobSummary, incident: Incident): string {
   const lost = costOf(incident, job, asOf.value);
   return [
-    job.attempt > 1 ? placeWords(incident) : null,
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     took(lost, over(incident) === null),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
+    job.attempt > 1 ? placeWords(incident) : null,
   ].filter(Boolean).join(" · ");
 }
