@@ -105,16 +105,20 @@ def jobs() -> Iterator[Job]:
     def crash(scene: Scene) -> None:
         scene.crash(5, CRASH)
 
+    def live(scene: Scene, seconds: int) -> Scene:
+        for _ in range(seconds):
+            account(scene.run(1).job, scene.now)
+        return scene
+
     def failed(scene: Scene) -> None:
         for attempt in range(2, 5):
             crash(scene)
-            scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+            live(scene, 1).event(ProcessEventKind.RESTARTING, attempt=attempt)
             scene.launch(attempt=attempt)
-            for _ in range(15):
-                account(scene.run(1).job, scene.now)
+            live(scene, 15)
         crash(scene)
         why = f"rank 5 on host-0 exited with code 1: {CRASH}; all 3 restarts are used up (--max-restarts)"
-        scene.run(3).finish(ProcessEventKind.FAILED, why)
+        live(scene, 3).finish(ProcessEventKind.FAILED, why)
 
     yield situation("llama-70b", 13, lambda scene: scene.hang(13))
     yield situation("recorded", 60, lambda scene: scene.hang(13), on_hang="log")

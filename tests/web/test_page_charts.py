@@ -311,7 +311,7 @@ def test_without_windows_of_completed_steps_their_speed_gives_the_step_time(
     expect(steps).to_contain_text("rankwatch.window.*: check that a collector passes them")
     expect(steps).not_to_contain_text("rankwatch.step()")
     expect(steps.get_by_role("heading")).to_contain_text("of completed steps, without its parts")
-    expect(steps.locator(".key")).to_contain_text("seconds for each completed step 420\u202fms")
+    expect(steps.locator(".key")).to_contain_text("seconds for each completed step 313\u202fms")
 
 
 def test_incidents_near_each_other_stand_singly_with_the_numbers_of_a_list(

@@ -197,7 +197,10 @@ class Pace:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Steps per second; None until two steps and :data:`PACE_SPAN` after the first sample; 0 in a pause."""
+        """Steps per second; None until two steps and :data:`PACE_SPAN` after the first sample; 0 in a pause.
+
+        The step under way slows the speed down only once it has taken longer than those before it.
+        """
         if self.stalled:
             return 0.0
         first = int(bool(self.samples) and self.samples[0][0] == self.begun_at)
@@ -207,7 +210,7 @@ class Pace:
         if i1 <= i0:
             return None
         paused = self.seen_at - t1 > max(PAUSE_SECONDS, PAUSE_STEPS * (t1 - t0) / (i1 - i0))
-        return 0.0 if paused else (i1 - i0) / (self.seen_at - t0)
+        return 0.0 if paused else min((i1 - i0) / (t1 - t0), (i1 - i0 + 1) / (self.seen_at - t0))
 
     @property
     def between_samples(self) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from rankwatch.contract.policy import Ranks, parse_ranks
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.no_sections import no_sections
 from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
 from rankwatch_monitor.service import span_store, trace_export, trend
@@ -90,11 +92,13 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         attempt: OfAttempt = None,
         points: Points = trend.SHOWN,
     ) -> dict[str, Any]:
-        kept = monitor.job(job_id).trends.copy()
+        job = monitor.job(job_id)
         check_order(since, until)
+        kept, outages = job.trends.copy(), downtime.outages(job, monitor.clock.now())
         last = kept.latest_at if until is None else until
         begin = last - SIX_HOURS if since is None else since
-        return await run_in_threadpool(trend.to_json, kept, begin, last, attempt, points)
+        shown = partial(trend.to_json, outages=outages, began=job.ledger.began)
+        return await run_in_threadpool(shown, kept, begin, last, attempt, points)
 
     return routes
 

@@ -14,6 +14,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import NAME, Sample, merged
+from rankwatch_monitor.core.regression.trends import neighbours
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -95,8 +96,7 @@ def _samples(
     shown: Callable[[Sample], dict[str, Any]],
 ) -> list[dict[str, Any]]:
     found = [each for each in history.window(since, until) if attempt in (None, each.attempt)]
-    each = -(-len(found) // points) if found else 1
-    return [shown(merged(found[i : i + each])) for i in range(0, len(found), each)]
+    return [shown(merged(some)) for some in neighbours(found, points)]
 
 
 def _brief(sample: Sample, devices: bool, section: str | None) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Records scores, goodput and speed of a job as points over time, and shows them as columns for charts.
 
-Complements ``core.regression.history``, which records step times; ``core.regression.trends`` keeps the points. A job in
-a terminal state gets no further ones.
+Complements ``core.regression.history``, which records step times; ``core.regression.trends`` keeps the points. There is
+one every 15 s, and one at each event: where a fault begins, at the first step after it, and where the job ends.
+``core.regression.outages`` lays what is known of faults later over the points when they are read. A job in a terminal
+state gets no further ones.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
-from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean
+from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
+from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean, neighbours
 from rankwatch_monitor.core.views import goodput_note, job_view, rankings
 
 INTERVAL: Final = 15.0
@@ -29,10 +33,26 @@ _SCORES: Final = tuple(rankings.GPU_SCORES)
 
 
 def sample(job: Job, state: JobState, now: float) -> None:
-    """Add a point when the interval has passed, unless the job's state is terminal."""
-    if state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL:
+    """Add a point when the interval has passed or something happened, unless the job's state was terminal before."""
+    incident = job.incidents[-1] if job.incidents else None
+    stepped = incident is not None and incident.timeline.first_step is not None
+    event = (incident and incident.id, stepped, state in TERMINAL_STATES)
+    before, job.trends.event = job.trends.event, event
+    happened = before is not None and before != event
+    if happened or (state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL):
         iteration = job.logged.step if job.furthest_iteration is None else job.furthest_iteration
-        job.trends.add(Point(now, job.attempt, -1 if iteration is None else iteration, _values(job)))
+        at = _moment(job, incident, now) if happened else now
+        values = _values(job)
+        if at < now and job.ended is None:  # a fault, since when nothing was kept
+            values |= goodput_at(values, now, at, job.ledger.began)
+        job.trends.add(Point(at, job.attempt, -1 if iteration is None else iteration, values))
+
+
+def _moment(job: Job, incident: Incident | None, now: float) -> float:
+    """When what happened did, in unix seconds; ``now`` where there is a later point, or a step completed again."""
+    since = None if incident is None or incident.timeline.first_step is not None else incident.timeline.since
+    at = since if job.ended is None else job.ended.at
+    return at if at is not None and job.trends.latest_at < at <= now else now
 
 
 def _values(job: Job) -> dict[str, float]:
@@ -52,24 +72,32 @@ def _values(job: Job) -> dict[str, float]:
 
 
 def to_json(
-    history: TrendHistory, since: float, until: float, attempt: int | None = None, most: int = SHOWN
+    history: TrendHistory,
+    since: float,
+    until: float,
+    attempt: int | None = None,
+    most: int = SHOWN,
+    *,
+    outages: Sequence[Outage] = (),
+    began: float = 0.0,
 ) -> dict[str, Any]:
     """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name.
 
-    ``non_finite`` has how many logged values were NaN or infinite, ``attempts`` those with points in that time.
+    ``non_finite`` has how many logged values were NaN or infinite, ``attempts`` those with points in that time. Each
+    end of an outage has points of its own, beside ``most``; goodput counts since ``began``.
     """
     found = history.window(since, until)
     attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
     if attempt is not None:
         found = [point for point in found if point.attempt == attempt]
-    each = -(-len(found) // most) if found else 1
-    points = [mean(found[i : i + each]) for i in range(0, len(found), each)]
+    merged = [mean(some) for some in neighbours(found, most)]
+    points = [point for point in with_edges(merged, outages, began) if since <= point.at <= until]
     names = {name for point in points for name in point.values}
     non_finite = sorted(name.removeprefix(NON_FINITE) for name in names if name.startswith(NON_FINITE))
     logged = sorted({name.removeprefix(LOGGED) for name in names if name.startswith(LOGGED)}.union(non_finite))
     return {
         "attempts": attempts,
-        "at": [round(point.at, 1) for point in points],
+        "at": [round(point.at, 3) for point in points],
         "attempt": [point.attempt for point in points],
         "iteration": [None if point.iteration < 0 else point.iteration for point in points],
         **{name: _column(points, name) for name in COURSES},

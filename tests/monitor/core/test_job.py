@@ -252,6 +252,20 @@ def test_the_pace_is_steps_per_second() -> None:
     assert scene.job.steps_per_second == 0.0, "no step for ten seconds, where one took a second"
 
 
+def test_the_step_under_way_does_not_slow_the_speed_of_steady_steps() -> None:
+    pace, rates = Pace(), []
+    for second in range(120):
+        pace.add(float(second), second // 7)
+        rates.append(pace.steps_per_second)
+    known = [rate for rate in rates if rate is not None]
+    assert known == pytest.approx([1 / 7] * len(known))
+    assert len(known) > 90
+    for second in range(120, 140):
+        pace.add(float(second), 119 // 7)
+    assert pace.steps_per_second is not None
+    assert 0 < pace.steps_per_second < 1 / 7, "it takes longer than those before it"
+
+
 def test_reports_that_arrive_together_after_a_pause_show_no_speed_that_never_was() -> None:
     pace, steps = Pace(), 0
     for second in range(100):

@@ -2,10 +2,10 @@
 
 How this works
 --------------
-A :class:`Point` is added every 15 s. Points are kept as they are for two hours at least, and for a week as means of a
-minute, both in blocks of an hour: float32 columns, compressed once the hour is over. Each block has a slot, a number
-that repeats, so the store overwrites the rows of hours that are no longer kept and never has to delete one. Only the
-blocks of the current hour are written again.
+A :class:`Point` is added every 15 s and at events. Points are kept as they are for two hours at least, and for a week
+as means of a minute and an attempt, both in blocks of an hour: float32 columns, compressed once the hour is over. Each
+block has a slot, a number that repeats, so the store overwrites the rows of hours that are no longer kept and never has
+to delete one. Only the blocks of the current hour are written again.
 
 An hour of 12 columns takes 8 KB in points and 2 KB in minutes, a week of a job 400 KB; with 32 logged values besides,
 2 MB.
@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import inf, isfinite, isnan, nan
+from operator import attrgetter
 from statistics import fmean
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rankwatch_monitor.core.regression import sparkline
+from rankwatch_monitor.core.regression.sample import Sample
 from rankwatch_monitor.core.regression.sparkline import Sparkline
 
 HOUR: Final = 3600.0
@@ -38,6 +41,9 @@ RANK: Final = ".rank"
 _LARGEST: Final = 3e38
 """Larger numbers do not fit into 32 bits."""
 _HEAD: Final = Struct("<dqq")
+
+
+OfAttempt = TypeVar("OfAttempt", "Point", Sample)
 
 
 class Point(NamedTuple):
@@ -148,6 +154,8 @@ class TrendHistory:
         """Points of the unfinished minute."""
         self._unsaved: set[tuple[Tier, int]] = set()
         self.latest_at = float("-inf")
+        self.event: object = None
+        """The state of the job at the last look, to detect events; None: there was none."""
         self.sparkline = Sparkline()
         """The speed of the last hours."""
 
@@ -156,7 +164,7 @@ class TrendHistory:
         if point.at <= self.latest_at:
             return
         self.latest_at = point.at
-        if self._minute and self._minute[-1].at // MINUTE != point.at // MINUTE:
+        if self._minute and _apart(self._minute[-1], point):
             self._append(COARSE, mean(self._minute))
             self._minute = []
         self._minute.append(point)
@@ -263,6 +271,19 @@ class TrendHistory:
         if tier is COARSE and self._minute:
             found += [mean(self._minute)] if since <= self._minute[-1].at <= until else []
         return found
+
+
+def _apart(one: Point, other: Point) -> bool:
+    """Whether two points belong to different means of a minute."""
+    return one.at // MINUTE != other.at // MINUTE or one.attempt != other.attempt
+
+
+def neighbours(rows: Sequence[OfAttempt], most: int) -> Iterator[Sequence[OfAttempt]]:
+    """Neighbouring rows that are to be merged so that about ``most`` remain; never of two attempts."""
+    each = max(1, -(-len(rows) // most))
+    for _, some in groupby(rows, attrgetter("attempt")):
+        of_attempt = list(some)
+        yield from (of_attempt[i : i + each] for i in range(0, len(of_attempt), each))
 
 
 def mean(points: Sequence[Point]) -> Point:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.regression.outages import Outage, joined
+from rankwatch_monitor.core.views.job_verdict import steps_per_second
 
 
 def began(incident: Incident) -> float:
@@ -71,3 +73,31 @@ def of_job(job: Job, since: float, now: float) -> float:
         total += max(0.0, end - max(begin, until))
         until = max(until, end)
     return total
+
+
+def outages(job: Job, now: float) -> list[Outage]:
+    """Stretches in which no step completed, the oldest first.
+
+    Before an elective restart steps completed, and in a suspicion they may: it is an outage while none does.
+    """
+    return joined([found for incident in job.incidents if (found := _outage(job, incident, now)) is not None])
+
+
+def _outage(job: Job, incident: Incident, now: float) -> Outage | None:
+    since, first_step = began(incident), incident.timeline.first_step
+    if incident.elective:
+        since = incident.timeline.restarted or now
+    if first_step is not None:
+        until, shown = first_step, incident.confirmed
+    elif incident.closed_at is None:
+        until = known_until(job, incident, now) or now
+        shown = not incident.elective and steps_per_second(job, now) == 0.0
+    else:
+        until = incident.closed_at if job.ended is None else job.ended.at
+        shown = (
+            incident.confirmed
+            and not incident.elective
+            and job.ended is not None
+            and job.ended.at <= incident.closed_at
+        )
+    return Outage(since, until, over=first_step is not None) if shown and until > since else None

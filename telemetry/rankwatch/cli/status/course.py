@@ -18,6 +18,8 @@ WIDEST: Final = 40
 LOGGED: Final = 3
 """Logged values shown, a loss first and those that are not finite before it."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_EDGE: Final = 1.0
+"""The two ends of an edge are closer than this."""
 _NAME: Final = 16
 _FIGURES: Final = 34
 """Columns of the figures beside a course."""
@@ -38,7 +40,8 @@ def course_lines(trends: Trends | None, terminal: Terminal) -> list[str]:
     begin = max(at[0], at[-1] - HOUR)
     span = at[-1] - begin
     if len(at) > 2:  # no finer than the points, or there would be blanks between them
-        width = max(1, min(width, int(span / (1.2 * median(b - a for a, b in pairwise(at))))))
+        apart = [b - a for a, b in pairwise(at) if b - a > _EDGE]
+        width = max(1, min(width, int(span / (1.2 * median(apart or [span])))))
     where = (begin, at[-1], width, terminal.width - 2)
     rows = [_row("speed", at, trends.get("speed") or (), where, pace, floor=0.0)]
     logged, broken = trends.get("logged") or {}, trends.get("non_finite") or {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_monitor.core.regression.trends import COARSE, FINE, MAX_VALUES, Point, TrendHistory
+from rankwatch_monitor.core.regression.trends import COARSE, FINE, MAX_VALUES, Point, TrendHistory, neighbours
 
 START = 1_700_002_800.0 // 3600 * 3600
 DAY = 86_400
@@ -66,6 +66,13 @@ def test_a_minute_is_the_mean_of_its_points_and_keeps_the_extremes() -> None:
     first = history.window(START, START + 600)[0]
     assert first.values == {"speed": 1.5, "gpu_robust.min": 0.0, "gpu_robust.max": 3.0, "log.a.max": 1.5}
     assert (first.at, first.iteration) == (START + 45, 3)
+
+
+def test_rows_of_two_attempts_are_never_merged() -> None:
+    rows = [Point(float(i), 1 + i // 5, i, {}) for i in range(8)]
+    found = [[row.iteration for row in some] for some in neighbours(rows, 3)]
+    assert found == [[0, 1, 2], [3, 4], [5, 6, 7]]
+    assert list(neighbours(rows[:0], 3)) == []
 
 
 def test_a_least_score_keeps_its_rank_and_a_logged_value_of_such_a_name_is_a_mean() -> None:

@@ -7,7 +7,7 @@ import pytest
 from monitor.core.accounted import Accounted
 from monitor.core.scene import Scene
 from rankwatch.cli.formatting import duration, gpu_time
-from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch_monitor.core.views import digest, downtime, ended, headline, job_view, node_view
 from rankwatch_monitor.publish.text import report
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
@@ -103,3 +103,32 @@ def test_an_incident_of_a_lost_job_costs_until_the_job_was_last_heard_of() -> No
     cost = scene.job.last_heard - downtime.began(incident)
     assert downtime.seconds(scene.job, incident, scene.now) == pytest.approx(cost)
     assert figures(scene)["node"] == pytest.approx(cost)
+
+
+def test_an_outage_is_from_the_last_progress_to_the_first_new_step_and_goes_on_while_none_completes() -> None:
+    scene = Scene(4, hosts=2).run(20)
+    scene.hang(3).until_found()
+    since = scene.job.incidents[-1].timeline.since
+    assert since is not None
+    assert downtime.outages(scene.job, scene.now) == [(since, scene.now, False)]
+    scene.until(lambda: not scene.job.incidents[-1].open).run(30)
+    first_step = scene.job.incidents[-1].timeline.first_step
+    assert downtime.outages(scene.job, scene.now) == [(since, first_step, True)]
+
+
+def test_before_an_ordered_restart_nothing_stood_still() -> None:
+    scene = Scene(4, hosts=2).run(20)
+    scene.order(Action.RESTART)
+    scene.until(lambda: scene.closings).run(30)
+    timeline = scene.job.incidents[-1].timeline
+    assert downtime.outages(scene.job, scene.now) == [(timeline.restarted, timeline.first_step, True)]
+
+
+def test_the_outage_with_which_a_job_failed_lasts_to_its_end() -> None:
+    scene = Scene(4).run(20)
+    scene.crash(2, "RuntimeError: boom").run(3)
+    scene.finish(ProcessEventKind.FAILED, "all restarts are used up")
+    scene.run(60)
+    (incident,) = scene.job.incidents
+    assert scene.job.ended is not None
+    assert downtime.outages(scene.job, scene.now) == [(incident.timeline.since, scene.job.ended.at, False)]

@@ -1,4 +1,4 @@
-"""The reason for missing sections follows from what is known; what is not known is asked, not stated."""
+"""The reason for missing sections follows from what is known; where causes remain, each has what to do about it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def test_each_cause_that_is_known_is_the_only_one() -> None:
     assert reason.endswith(f"and this is step {early.job.furthest_iteration}.")
 
 
-def test_after_sampled_steps_the_two_causes_that_remain_are_questions() -> None:
+def test_after_sampled_steps_each_of_the_two_causes_that_remain_has_its_remedy() -> None:
     [reason, *checks] = no_sections(Scene(4).run(60).job, others=0)
-    assert reason.startswith("Ranks report steps, the last one ")
-    assert [check.partition("?")[1] for check in checks] == ["?", "?"]
+    assert reason.startswith("No sections have arrived, though ranks have reported ")
+    assert all(check.startswith("If ") for check in checks)
+    assert "unset it" in checks[0]
     assert "RANKWATCH_SPAN_STRIDE" in checks[0]
     assert "/v1/traces" in checks[1]
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
@@ -16,7 +16,7 @@ test("areas lie on those that follow them, and lines stay where they are", () =>
 
 test("silence is a gap, and a step that was not profiled has no parts", () => {
   const chart = stepChart([sample(10, { compute: 0.3 }), sample(20, {}), sample(300, { compute: 0.3 })]);
-  assert.deepEqual(chart.time, [10, 20, 21, 300]);
+  assert.deepEqual(chart.time.map(Math.round), [10, 20, 20, 300]);
   assert.deepEqual(chart.lines[0]!.values, [0.3, null, null, 0.3]);
   assert.deepEqual(chart.lines.at(-1)!.values, [0.5, 0.5, null, 0.5]);
 });
@@ -170,4 +170,29 @@ test("the rank that stands out is drawn against the median one, from the change 
   assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
   assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ values }) => values), [[1.98e9, 1.98e9, 1.98e9], [1.98e9, 1.98e9, 1.2e9]]);
   assert.deepEqual(causeChart([sample(10, {})], { devices: true }, null).lines[0]!.values, [null]);
+});
+
+test("no line joins the step times of two attempts, and the first one of an attempt holds for its steps", () => {
+  const of = (at: number, attempt: number, step: number) => ({ ...sample(at, {}), attempt, step });
+  const { time, lines } = stepChart([of(10, 1, 0.5), of(20, 1, 0.5), of(60, 2, 0.7), of(70, 2, 0.7)]);
+  assert.deepEqual(time.map(Math.round), [10, 20, 20, 50, 60, 70]);
+  assert.deepEqual(lines.at(-1)!.values, [0.5, 0.5, null, 0.7, 0.7, 0.7]);
+});
+
+test("the speed goes on to now, and where steps cease or begin again its points have the moment", () => {
+  const trends = { at: [0, 15, 30], goodput: [], goodput_window: [], scores: {}, speed: [1, 1, 1] };
+  const job = { ended_at: null, state: "running" as const, iterations_per_second: 1.1 };
+  assert.deepEqual(speedCurve(job, trends, 40), { time: [0, 15, 30, 40], values: [1, 1, 1, 1.1] });
+  assert.deepEqual(speedCurve({ ...job, state: "recovering", iterations_per_second: 0 }, trends, 40).time, trends.at, "no slope");
+  assert.deepEqual(speedCurve(job, { ...trends, speed: [1, 1, 0] }, 40).time, trends.at, "no slope");
+  assert.deepEqual(speedCurve({ ...job, state: "hung", iterations_per_second: 0 }, { ...trends, speed: [1, 0, 0] }, 40).values, [1, 0, 0, 0]);
+  assert.deepEqual(speedCurve(job, { ...trends, speed: [null, null, null] }, 40).time, trends.at, "none was measured");
+  assert.deepEqual(speedCurve({ ...job, ended_at: 30, iterations_per_second: 0 }, trends, 40).time, trends.at);
+});
+
+test("the ends of an outage are no gaps, and of none that is longer", () => {
+  const row = Array.from({ length: 9 }, () => 1);
+  const at = [0, 15, 20, 20.001, 22, 22.001, 25, 25.001, 40];
+  const trends = { at, goodput: row, goodput_window: row, scores: {} };
+  assert.equal(withTrendGaps(trends), trends);
 });

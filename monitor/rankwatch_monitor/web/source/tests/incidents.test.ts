@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, hostsThen, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, hostsThen, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback, listWords } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -180,4 +180,11 @@ test("the nodes of the ranks of a past incident are those of now, unless a culpr
   assert.deepEqual(hostsThen([0, 2, 3], culprit("a"), (rank) => now[rank]), ["a", "b"]);
   assert.deepEqual(hostsThen([0, 2, 3], culprit("spare"), (rank) => now[rank]), []);
   assert.deepEqual(hostsThen([0, 7], culprit("a"), (rank) => now[rank]), [], "a rank that is no more");
+});
+
+test("in a list each incident has what distinguishes it, and what it has in common once", () => {
+  const [first, again] = [638, 614].map((step, i) => some({ attempt: i + 1, furthest_iteration: step, title: "Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered" }));
+  assert.equal(listWords(first!, undefined), "attempt 1, after step 638: Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered");
+  assert.equal(listWords(again!, first), "attempt 2, after step 614: the same");
+  assert.equal(listWords({ ...again!, title: "another" }, first), "attempt 2, after step 614: another");
 });

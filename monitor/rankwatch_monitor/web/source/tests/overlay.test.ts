@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration } from "../src/logic/text";
-import { cells, changeWords, comparedWords, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { cells, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -165,4 +165,19 @@ test("a change has its factor, its place, its figures and its cause", () => {
     "A step of slowed takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
   );
   assert.match(changeWords("a", { ...why, contributors: [] }, "step 9"), /→ 224.ms\)\.$/);
+});
+
+test("a ratio names what is divided by what, what that means, and how much it is of", () => {
+  assert.equal(dividedBy(["attempt 4", "attempt 1"]), "attempt 4 ÷ attempt 1");
+  const of = (name: string, multiple: number | null) => differenceWords(name, multiple).replaceAll("\u2009", " ").replaceAll("\u202f", " ");
+  assert.deepEqual([of("step", 1.12), of("speed", 0.88), of("speed", 1.5), of("log loss", 0.9), of(`${PART}data`, 0.5)], ["12 % longer", "12 % slower", "50 % faster", "10 % lower", "50 % shorter"]);
+  assert.deepEqual([of("step", 1.004), of("goodput", null), of("step", 2.5)], ["", "", "2.50× as long"]);
+  assert.equal(lengthWords([59, 2659], "step"), "2,601 steps of each");
+  assert.match(lengthWords([0, 900], "time"), /^15.min of each$/);
+});
+
+test("by time no line joins the step times of two attempts", () => {
+  const of = (at: number, attempt: number) => ({ at, iteration: at, step: attempt, attempt, seconds: 10, step_max: 1, parts: {} });
+  const { values } = curves(trends([[0, 1, 0, 1], [80, 2, 80, 1]]), [of(10, 1), of(20, 1), of(60, 2), of(70, 2)], "time").get("step")!;
+  assert.deepEqual(values, [1, 1, null, 2, 2, 2]);
 });

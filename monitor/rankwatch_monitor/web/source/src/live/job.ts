@@ -1,12 +1,11 @@
 // One job, kept current by the event stream and by polling: summary, grid, ranks, incidents.
 
-import { batch, effect, type Signal, signal, untracked } from "@preact/signals";
-import { exactNow, expectNoClock, now } from "../api/connection";
+import { batch, type Signal, signal } from "@preact/signals";
+import { exactNow, expectNoClock } from "../api/connection";
 import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
-import { sample } from "./samples";
 import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
 
@@ -127,10 +126,6 @@ export function watchJob(id: string): JobWatch {
     },
     () => void readAll(),
   );
-  const stopSampling = effect(() => {
-    void now.value;
-    untracked(() => job.value && sample(job.value));
-  });
   const seen = () => void (document.hidden || readRanks());
   document.addEventListener("visibilitychange", seen);
 
@@ -138,7 +133,6 @@ export function watchJob(id: string): JobWatch {
     id, job, grid, performance, looks, reports, incidents, slow, unknown,
     close() {
       stream.close();
-      stopSampling();
       slow.close();
       ended.abort();
       clearTimeout(timer);

@@ -37,6 +37,8 @@ export function partOf({ parts, waiting }: HistorySample, part: string): number 
   const seconds = parts[part];
   return part === "communication" && seconds !== undefined ? seconds - (waiting ?? 0) : seconds;
 }
+/** The two ends of an edge are closer than this. */
+const EDGE_S = 1;
 /** Missing samples beyond this many sample lengths are a gap in the lines. */
 const GAP = 3;
 
@@ -115,7 +117,7 @@ export function isolated(values: readonly (number | null)[]): number[] | null {
 /** The same with an empty row in each gap: where the next point is much later than points usually are. */
 export function withTrendGaps(trends: Trends): Trends {
   const { at } = trends;
-  const limit = GAP * median(at.slice(1).map((time, i) => time - at[i]!));
+  const limit = GAP * median(at.slice(1).map((time, i) => time - at[i]!).filter((apart) => apart > EDGE_S));
   const rows = [...at.keys()].flatMap((i) => (i > 0 && at[i]! - at[i - 1]! > limit ? [null, i] : [i]));
   return rows.length === at.length ? trends : rowsOf(trends, rows);
 }
@@ -181,6 +183,19 @@ export function withEdge(axis: readonly number[], at: number | null, first: numb
   return { axis: moved(axis, [at + JUMP, at + 2 * JUMP]), along: (column) => moved(column, [column[before]!, column[first]!]) };
 }
 
+/** When the step time changed; null: it did not. */
+export const changeOf = (why: Pick<Why, "kind" | "since"> | null): number | null => (why?.kind === "change" ? why.since : null);
+
+/** The speed as each chart of it draws it: what changed at a moment does so at once, and the line goes on to now. */
+export function speedCurve(job: Pick<JobSummary, "ended_at" | "state" | "iterations_per_second">, trends: Trends, now: number, change: number | null = null) {
+  const { axis, along } = withEdge(trends.at, change, change === null ? -1 : speedAfter(trends.at, change));
+  const values = along(trends.speed ?? []);
+  const latest = job.ended_at === null && values.some((value) => value !== null) ? job.iterations_per_second : null;
+  // Where steps cease or begin again, the points have the moment as soon as they are read.
+  const same = (latest === 0) === ((values.at(-1) ?? latest) === 0);
+  return withLatest(job, now, axis, values, same ? latest : null);
+}
+
 /** A line that ends with the figure of now, or of the end of the job. */
 export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: number, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
   const at = job.ended_at ?? now;
@@ -223,7 +238,7 @@ export interface StepChart {
 
 /** The step time and its parts, which change at once at the moment of a change. Parts without any value have no line. */
 export function stepChart(samples: readonly HistorySample[], change: number | null = null): StepChart {
-  const given = withGaps(samples);
+  const given = stepRows(samples);
   const moments = given.map(({ at }) => at);
   const { axis: time, along } = withEdge(moments, change, change === null ? -1 : stepAfter(moments, change));
   const rows = along(given);
@@ -252,9 +267,10 @@ export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause 
 
 /** The rank that stands out against the median one. */
 export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
-  const time = samples.map(({ at }) => at);
+  const given = stepRows(samples);
+  const time = given.map(({ at }) => at);
   const { axis, along } = withEdge(time, change, change === null ? -1 : stepAfter(time, change));
-  const column = (of: (sample: HistorySample) => number | null | undefined) => along(samples).map((sample) => of(sample) ?? null);
+  const column = (of: (sample: HistorySample) => number | null | undefined) => along(given).map(({ sample }) => (sample === null ? null : of(sample) ?? null));
   const line = (name: string, tone: string, of: Parameters<typeof column>[0]): Line => ({ name, tone, values: column(of) });
   const lines = "devices" in cause
     ? [line("median", "text", ({ device }) => device?.clock), line("lowest", "rank-hung", ({ device }) => device?.clock_min)]
@@ -288,12 +304,22 @@ export function explanation(why: Why, job: JobSummary, incidents: readonly Incid
   return `The step time did not change${why.sentence.slice(NOTHING.length).replace(/\.$/, "")}; ${facts.join("; ")}.`;
 }
 
-function withGaps(samples: readonly HistorySample[]): { at: number; sample: HistorySample | null }[] {
-  const rows: { at: number; sample: HistorySample | null }[] = [];
-  for (const sample of samples) {
-    const before = rows.at(-1);
-    if (before && sample.at - before.at > Math.max(30, GAP * sample.seconds)) rows.push({ at: before.at + 1, sample: null });
-    rows.push({ at: sample.at, sample });
-  }
+export interface StepRow {
+  at: number;
+  iteration?: number | null | undefined;
+  sample: HistorySample | null;
+}
+
+/** The samples, with an empty row where none came for long and between two attempts. The first one of an attempt holds for all of its steps. */
+export function stepRows(samples: readonly HistorySample[]): StepRow[] {
+  const rows: StepRow[] = [];
+  samples.forEach((sample, i) => {
+    const { at, iteration, seconds } = sample;
+    const before = samples[i - 1];
+    const renewed = before !== undefined && sample.attempt !== before.attempt;
+    if (before && (renewed || at - before.at > Math.max(30, GAP * seconds))) rows.push({ at: before.at + JUMP, sample: null });
+    if (renewed && at - seconds > before.at + EDGE_S) rows.push({ at: at - seconds, sample });
+    rows.push({ at, iteration, sample });
+  });
   return rows;
 }

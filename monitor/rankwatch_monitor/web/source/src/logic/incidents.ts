@@ -246,3 +246,12 @@ const REASONS: Record<string, string> = {
 };
 
 const asked = (decided: boolean) => (decided ? "no launcher answered in time" : "nothing was ordered");
+
+/** Where in the run it began: "attempt 3, after step 614". */
+export const placeWords = ({ attempt, furthest_iteration: step }: Pick<Incident, "attempt" | "furthest_iteration">): string => `attempt ${attempt}${step == null ? "" : `, after step ${count(step)}`}`;
+
+/** One in a list, in words: what distinguishes it first, and what it has in common with the one above it only there. */
+export function listWords(incident: Incident, above: Incident | undefined): string {
+  const what = (of: Incident) => of.title || of.headline || kindWords(of);
+  return `${placeWords(incident)}: ${above !== undefined && what(above) === what(incident) ? "the same" : what(incident)}`;
+}

@@ -1,9 +1,9 @@
 // Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
 
 import type { HistorySample, Trends, Why } from "../api/types";
-import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, withEdge, withTrendGaps } from "./charts";
+import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, shortened, wholePercent } from "./text";
+import { listed, ofStep, plural, shortened, wholeDuration, wholePercent } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -45,7 +45,7 @@ export type Curves = Map<string, Curve>;
 interface Row {
   at: number;
   attempt?: number | null;
-  iteration?: number | null;
+  iteration?: number | null | undefined;
 }
 
 /** The rows that stand on the axis, with their places. Of steps that were done again after a restart, the later ones count. */
@@ -67,7 +67,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   const edge = change === null ? null : placeOf(change, samples, axis, began);
   const found: Curves = new Map();
   const adder = (of: readonly Row[]) => {
-    const placed = places(of, axis, began).filter(([, place]) => of !== samples || place >= 0);
+    const placed = places(of, axis, began).filter(([, place]) => of !== steps || place >= 0);
     const [on, times] = [placed.map(([, place]) => place), placed.map(([row]) => of[row]!.at)];
     return (name: string, values: readonly (number | null)[] | undefined, first: (times: readonly number[], at: number, values: readonly (number | null)[]) => number = () => -1) => {
       const each = placed.map(([row]) => values?.[row] ?? null);
@@ -75,9 +75,11 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
       if (each.some((value) => value !== null)) found.set(name, { across: [...across], values: along(each) });
     };
   };
-  const addStep = adder(samples);
-  addStep("step", samples.map(({ step }) => step), stepAfter);
-  for (const part of PART_NAMES) addStep(`${PART}${part}`, samples.map((sample) => partOf(sample, part) ?? null), stepAfter);
+  const steps = axis === "time" ? stepRows(samples) : samples.map((sample) => ({ at: sample.at, iteration: sample.iteration, sample }));
+  const addStep = adder(steps);
+  const column = (of: (sample: HistorySample) => number | null | undefined) => steps.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
+  addStep("step", column(({ step }) => step), stepAfter);
+  for (const part of PART_NAMES) addStep(`${PART}${part}`, column((sample) => partOf(sample, part)), stepAfter);
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
@@ -127,6 +129,25 @@ export function times(multiple: number | null): string {
   if (multiple === null) return "–";
   return `${multiple >= 9.995 ? Math.round(multiple).toLocaleString("en-US") : multiple.toFixed(2)}×`;
 }
+
+/** A figure of one run against the same of another one. */
+export const dividedBy = ([one, other]: readonly [string, string]): string => `${one} ÷ ${other}`;
+
+/** What a larger figure is, a smaller one, and a multiple of it. */
+function directions(name: string): readonly [more: string, less: string, multiple: string] {
+  if (name === "step" || name.startsWith(PART)) return ["longer", "shorter", "as long"];
+  return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
+}
+
+/** "12 % slower", of the first run against the second; empty: they are the same, or there is no ratio. */
+export function differenceWords(name: string, multiple: number | null): string {
+  if (multiple === null || Math.abs(multiple - 1) < 0.005) return "";
+  const [more, less, manifold] = directions(name);
+  return multiple >= 2 ? `${times(multiple)} ${manifold}` : `${wholePercent(Math.abs(multiple - 1))} ${multiple > 1 ? more : less}`;
+}
+
+/** How much of the axis a mean is over: "2,005 steps of each", "15 min of each". */
+export const lengthWords = ([from, to]: readonly [number, number], axis: Axis): string => `${axis === "step" ? plural(Math.floor(to) - Math.ceil(from) + 1, "step") : wholeDuration(to - from)} of each`;
 
 /** Means of two lines over the places at which both have a value; null: there are none. `ofRates`: of steps per second by step, so steps divided by their seconds; those in which none completed take no step. */
 export function means(one: readonly (number | null)[], other: readonly (number | null)[], ofRates = false): [number, number] | null {

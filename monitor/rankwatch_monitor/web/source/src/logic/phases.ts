@@ -114,3 +114,6 @@ export function costText(incident: Incident, job: Pick<JobSummary, "ended_at" | 
   const open = over(incident) === null;
   return `${took(costOf(incident, job, now), open)}${open ? " so far" : ""}`;
 }
+
+/** Changes when an incident begins, when its first new step completes, and when it is closed. */
+export const eventsOf = (incidents: readonly Incident[]): string => incidents.map(({ id, timeline, closed_at }) => `${id} ${timeline.first_step !== null} ${closed_at !== null}`).join();

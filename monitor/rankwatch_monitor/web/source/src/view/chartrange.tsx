@@ -5,7 +5,7 @@ import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
-import { kindWords } from "../logic/incidents";
+import { kindWords, listWords } from "../logic/incidents";
 import { clock, plural, wholeDuration, zoned } from "../logic/text";
 import { range } from "./selection";
 
@@ -96,7 +96,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
       )}
       {numbered.length > 0 && (
         <ol>
-          {numbered.map(({ from: began, items: [first] }) => <li key={first!.id}><a href={incidentAddress(job.id, first!.id)}>{clock(began, asOf.value)}</a> {zoned(first!.headline || kindWords(first!), asOf.value)}</li>)}
+          {numbered.map(({ from: began, items: [first] }, i) => <li key={first!.id}><a href={incidentAddress(job.id, first!.id)}>{clock(began, asOf.value)}</a> {zoned(listWords(first!, numbered[i - 1]?.items[0]), asOf.value)}</li>)}
         </ol>
       )}
     </div>

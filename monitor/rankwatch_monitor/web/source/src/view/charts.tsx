@@ -6,9 +6,10 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedAfter, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
-import { outages, withOutages } from "../logic/outages";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
+import { goesOn } from "../logic/lastword";
+import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
 import { clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
@@ -43,22 +44,18 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
 }
 
 function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
-  const { samples, why, trends } = useRead(job);
+  const { samples, why, trends } = useRead(job, eventsOf(incidents));
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const points = trends.value;
-  const change = why.value?.since != null && why.value.kind === "change" ? why.value.since : null;
+  const change = changeOf(why.value);
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const axis = {
-    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && job.ended_at === null && job.state !== "lost",
+    incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && goesOn(job),
     mark: why.value?.since ?? null, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
     unknown: (first: number, last: number) => unknownWords(first, last, job, incidents, to),
   };
-  const speed = useMemo(() => {
-    if (points === null) return null;
-    const { axis: time, along } = withEdge(points.at, change, change === null ? -1 : speedAfter(points.at, change));
-    return withOutages(time, along(points.speed ?? []), outages(incidents, job, to));
-  }, [points, change, incidents, job.ended_at, job.state, to]);
+  const speed = useMemo(() => (points === null ? null : speedCurve(job, points, asOf.value, change)), [points, change, job.iterations_per_second, job.ended_at, job.state]);
   const moves = speed?.values.some((value) => value !== null && value > 0) ?? false;
   const windows = samples.value !== null && samples.value.length > 0;
   const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
@@ -170,7 +167,7 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
   const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
   return moves ? (
     <p class="note">
-      Ranks {job.ended_at === null ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
+      Ranks {goesOn(job) ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
       <span class="code">rankwatch.window.*</span>: check that a collector passes them. <a href="/manual/other-emitters.html">Other emitters</a> send none.
     </p>
   ) : (
@@ -185,7 +182,8 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
 export function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
   const { last_heard: last = null } = job;
   if (job.state === "lost" && last !== null && to > last) return `nothing received since ${clock(last, asOf.value)}`;
-  const within = outages(incidents, job, end).some((outage) => Math.min(to, outage.to) - Math.max(from, outage.from) > 0.5 * (to - from));
+  const stood = (each: Incident) => Math.min(to, over(each) ?? end) - Math.max(from, each.timeline.since ?? each.opened_at);
+  const within = incidents.some((each) => each.confirmed && stood(each) > 0.5 * (to - from));
   return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "none yet" : "not measured";
 }
 
@@ -209,7 +207,7 @@ export function Broken({ found }: { found: readonly NonFinite[] }) {
 /** The command line's sentences are ASCII. */
 const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
-function Explanation({ why, sentence }: { why: Why; sentence: string }) {
+export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
   const { shares, also } = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>
@@ -235,7 +233,8 @@ function query(job: JobSummary, chosen: Range): string {
   return `?since=${Math.floor(Math.max(0, from - beyond))}&until=${Math.ceil(to + beyond)}`;
 }
 
-function useRead(job: JobSummary): Read {
+/** Read anew with `events`. */
+function useRead(job: JobSummary, events: string): Read {
   const read: Read = useMemo(() => ({ samples: signal(null), why: signal(null), trends: signal(null) }), [job.id]);
   const chosen = range.value;
   useEffect(() => {
@@ -253,6 +252,6 @@ function useRead(job: JobSummary): Read {
         if (trends.status === "fulfilled") read.trends.value = withTrendGaps(heard(trends.value, job));
       }));
     });
-  }, [job.id, job.ended_at, job.state === "lost", job.started_at, chosen]);
+  }, [job.id, job.ended_at, job.state === "lost", job.started_at, chosen, events]);
   return read;
 }

@@ -6,7 +6,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { JobSummary, NamedHost } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
-import { speed } from "../live/samples";
+import { speed } from "../live/speed";
 import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, needsPerson, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
 import { byItself } from "../logic/incidents";
 import { nodesOf } from "../logic/nodemap";

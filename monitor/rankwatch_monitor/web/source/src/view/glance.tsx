@@ -3,18 +3,18 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
-import type { Incident, JobSummary, Trends } from "../api/types";
+import type { Incident, JobSummary, Trends, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { KEPT_S, sampled, samplesOf, seed } from "../live/samples";
-import { heard, heardCount, mainValue, nonFinite, withTrendGaps } from "../logic/charts";
-import { outages, withOutages } from "../logic/outages";
-import { over } from "../logic/phases";
+import { changeOf, explanation, heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { goesOn } from "../logic/lastword";
+import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { figure, perSecond, speedText } from "../logic/text";
-import { Broken, unknownWords } from "./charts";
+import { Broken, Explanation, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
+const HOUR_S = 3600;
 const HEIGHT = 120;
 
 interface Course {
@@ -24,10 +24,10 @@ interface Course {
 
 /** The speed of the last hour, or since the job began. */
 export function RateChart({ job, incidents }: Course) {
-  useTrends(job);
+  const trends = useTrends(job, incidents);
   return (
     <section class="course">
-      <Speed job={job} incidents={incidents} range={hour(job)} />
+      <Speed job={job} incidents={incidents} trends={trends} range={hour(job)} change={changeOf(useWhy(job))} />
     </section>
   );
 }
@@ -44,7 +44,7 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
     return poll(EVERY_MS, async (stopped) => take(withTrendGaps(await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${from - 60}&until=${to + 60}`, stopped))));
   }, [job.id, from, to]);
   if (trends === null || !(trends.speed ?? []).some((value) => value !== null)) return null;
-  const { time, values } = withOutages(trends.at, trends.speed!, outages(incidents, job, asOf.value));
+  const { at: time, speed: values = [] } = trends;
   const middle = (began + ended) / 2;
   const nearest = time.reduce((best, at, i) => (Math.abs(at - middle) < Math.abs(time[best]! - middle) ? i : best), 0);
   return (
@@ -60,17 +60,20 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
   );
 }
 
-export function Glance({ job, incidents }: Course) {
-  const trends = useTrends(job);
+/** `explained`: why steps take longer stands above. */
+export function Glance({ job, incidents, explained }: Course & { explained: boolean }) {
+  const trends = useTrends(job, incidents);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: isLive(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
+  const shared = { incidents, range, together: job.id, live: goesOn(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
   const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
   const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
-  const hasSpeed = job.ended_at === null || samplesOf(job.id).time.length > 1;
+  const why = useWhy(job);
+  const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
   if (!hasSpeed && logged === null) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
-      {hasSpeed && <Speed job={job} incidents={incidents} range={range} />}
+      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} />}
+      {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
       {trends !== null && logged !== null && (
         <div>
           <h2>{logged} <small>logged by the training script</small></h2>
@@ -82,42 +85,44 @@ export function Glance({ job, incidents }: Course) {
   );
 }
 
-function Speed({ job, incidents, range }: Course & { range: readonly [number, number] }) {
-  void sampled.value; // the samples grow in place
-  const samples = samplesOf(job.id);
-  const count = heardCount(samples.time, job);
-  const { time, values } = withOutages(samples.time.slice(0, count), samples.rate.slice(0, count), outages(incidents, job, samples.time.at(-1) ?? asOf.value));
+function Speed({ job, incidents, trends, range, change }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null }) {
+  const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value, change);
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
         key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
-        live={isLive(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
+        live={goesOn(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
   );
 }
 
-const isLive = (job: JobSummary): boolean => job.ended_at === null && job.state !== "lost";
-
 const unknownIn = (job: JobSummary, incidents: readonly Incident[], range: readonly [number, number]) => (from: number, to: number) => unknownWords(from, to, job, incidents, range[1]);
 
 /** First and last second shown. */
 function hour(job: JobSummary): [number, number] {
-  return bounds({ last: KEPT_S }, job.started_at, job.ended_at ?? asOf.value);
+  return bounds({ last: HOUR_S }, job.started_at, job.ended_at ?? asOf.value);
 }
 
-/** The stored trends of the last hour, which the samples of the speed are completed with. */
-function useTrends(job: JobSummary): Trends | null {
+/** The stored trends of the last hour; read at once when an incident begins or ends. */
+function useTrends(job: JobSummary, incidents: readonly Incident[]): Trends | null {
   const [trends, take] = useState<Trends | null>(null);
+  useEffect(() => take(null), [job.id]);
+  useEffect(() => poll(EVERY_MS, async (ended) => {
+    const end = job.ended_at ?? now.peek();
+    const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - HOUR_S)}&until=${Math.ceil(end + 60)}`, ended);
+    take(withTrendGaps(heard(found, job)));
+  }), [job.id, job.ended_at, job.state === "lost", eventsOf(incidents)]);
+  return trends;
+}
+
+/** How the step time changed; null: not read yet. */
+function useWhy(job: JobSummary): Why | null {
+  const [why, take] = useState<Why | null>(null);
   useEffect(() => {
     take(null);
-    return poll(EVERY_MS, async (ended) => {
-      const end = job.ended_at ?? now.peek();
-      const found = await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${Math.floor(end - KEPT_S)}&until=${Math.ceil(end + 60)}`, ended);
-      seed(samplesOf(job.id), found);
-      take(withTrendGaps(heard(found, job)));
-    });
-  }, [job.id, job.ended_at, job.state === "lost"]);
-  return trends;
+    return poll(EVERY_MS, async (ended) => take(await get<Why>(`/jobs/${encodeURIComponent(job.id)}/why`, ended)));
+  }, [job.id, goesOn(job)]);
+  return why;
 }

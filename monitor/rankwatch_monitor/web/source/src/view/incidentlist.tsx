@@ -3,7 +3,8 @@
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { titleOf, wasTaken } from "../logic/incidents";
+import { placeWords, titleOf, wasTaken } from "../logic/incidents";
+import { noIncidentWords } from "../logic/lastword";
 import { costOf, over, took } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
@@ -17,7 +18,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
     return (
       <section class="ledger">
         <h2>Incidents</h2>
-        <p class="note">{job.ended_at === null ? "None in this job so far." : "No incidents in this run."}</p>
+        <p class="note">{noIncidentWords(job, asOf.value)}</p>
       </section>
     );
   }
@@ -53,5 +54,6 @@ function facts(job: JobSummary, incident: Incident): string {
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     took(lost, over(incident) === null),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
+    job.attempt > 1 ? placeWords(incident) : null,
   ].filter(Boolean).join(" · ");
 }

@@ -7,7 +7,7 @@ import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
-import { speed } from "../live/samples";
+import { speed } from "../live/speed";
 import { checkpointFact } from "../logic/checkpoint";
 import { spent, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
@@ -140,11 +140,11 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {broken && !past && !renewing && <RateChart job={job} incidents={incidents} />}
-            {!broken && <Glance job={job} incidents={incidents} />}
+            {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} />}
             {!broken && <VitalSigns job={job} vitals={vitals.value} />}
             <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
             {!past && <Launchers launchers={over ? [] : launchers.value} />}
-            {!past && <Limits timeouts={timeouts.value} />}
+            {!past && <Limits job={job} timeouts={timeouts.value} />}
             {goodput.value?.incidents.length === 0 && timeSpent}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}

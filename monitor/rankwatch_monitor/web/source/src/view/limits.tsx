@@ -1,13 +1,15 @@
 // All limits: configured, learned and loaded values, the one in force and its source.
 
 import { useState } from "preact/hooks";
-import type { Timeout } from "../api/types";
+import { asOf } from "../api/connection";
+import type { JobSummary, Timeout } from "../api/types";
+import { goesOn, momentWords } from "../logic/lastword";
 import { columns, limited, ordered, origin } from "../logic/limits";
 import { limitText } from "../logic/text";
 
 const FEW = 14;
 
-export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
+export function Limits({ job, timeouts }: { job: JobSummary; timeouts: readonly Timeout[] | null }) {
   const [all, showAll] = useState(false);
   if (timeouts === null || timeouts.length === 0) return null;
   const rows = ordered(timeouts);
@@ -50,7 +52,7 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
   );
   return (
     <section class="limits">
-      <details><summary>Limits in force</summary>{table}</details>
+      <details><summary>{goesOn(job) ? "Limits in force" : `Limits in force ${momentWords(job, asOf.value)}`}</summary>{table}</details>
     </section>
   );
 }

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, changeWords, comparedWords, type Curve, type Curves, curves, extent, inside, lasts, means, onCells, type Overlay, overlap, PART, placeOf, ratio, SECONDS_APART, secondsOf, STEPS_APART, stretches, times } from "../logic/overlay";
+import { type Axis, cells, changeWords, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, ratio, SECONDS_APART, secondsOf, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
@@ -207,7 +207,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
             range={shown} choose={choose} reset={() => setZoom(null)}
             across={across} mark={changes[0] ?? changes[1] ?? null} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
             rest={rest < 0 ? on.length - 1 : rest} {...how}
-            {...(lines.length === 2 ? { more: (at: number) => ({ name: "ratio", value: times(ratio(lines[0]!.values[at], lines[1]!.values[at])) }) } : {})}
+            {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(ratio(lines[0]!.values[at], lines[1]!.values[at])) }) } : {})}
           />
         </section>
       ))}
@@ -267,14 +267,14 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
             {within.length > 1 && (
               <tr>
                 <td />
-                {within.map((each) => <th key={each[0]} scope="colgroup" colSpan={3} class="number">{span(each)}</th>)}
+                {within.map((each) => <th key={each[0]} scope="colgroup" colSpan={3} class="number">over {span(each)}<small>, {lengthWords(each, axis)}</small></th>)}
               </tr>
             )}
             <tr>
-              <th scope="col">Mean{within.length === 1 && ` of ${span(within[0]!)}`}</th>
+              <th scope="col">Mean{within.length === 1 && <> over {span(within[0]!)}<small>, {lengthWords(within[0]!, axis)}</small></>}</th>
               {within.map(([from]) => (
                 <Fragment key={from}>
-                  <th scope="col" class="number" title={`${names[0]} as a multiple of ${names[1]}`}>Ratio</th>
+                  <th scope="col" class="number">{dividedBy(names)}</th>
                   <th scope="col" class="number">{names[0]}</th>
                   <th scope="col" class="number">{names[1]}</th>
                 </Fragment>
@@ -290,7 +290,7 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
                   const multiple = ratio(one, two);
                   return (
                     <Fragment key={i}>
-                      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}</td>
+                      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>
                       <td class="number">{format(one)}</td>
                       <td class="number">{format(two)}</td>
                     </Fragment>

@@ -5,6 +5,7 @@ import type { Incident, Straggler } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
+import { momentWords } from "../logic/lastword";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look, withSlow } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
@@ -47,7 +48,7 @@ const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "righ
 
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const snapshot = watch.grid.value;
-  const over = watch.job.value?.ended_at != null;
+  const lost = watch.job.value?.state === "lost";
   const former = incident !== null && watch.job.value !== null && isFormer(watch.job.value, incident);
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
@@ -104,7 +105,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        {stale.value !== null ? "Ranks, last known" : over ? "Ranks when the job ended" : watch.job.value?.state === "lost" ? "Ranks when last heard" : "Ranks now"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        {stale.value !== null ? "Ranks, last known" : `Ranks ${watch.job.value === null ? "now" : momentWords(watch.job.value, asOf.value)}`} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
       <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts, coordinates: extras.coordinates.value }} />
       <LookChoice looks={bytes} />
@@ -113,7 +114,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>
             <RankMark state={state} />
-            {words(state)} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
+            {words(state)}{lost && state === "silent" && " since then"} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
           </button>
         ))}
         {slow.size > 0 && <span class="ringed"><RankMark state="slow" />slow <b>{count(performance!.open)}</b></span>}

@@ -10,7 +10,7 @@ import { isFormer } from "../logic/incidents";
 import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
-import { count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
+import { clock, count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
 import { Nodes } from "./placedranks";
@@ -52,7 +52,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   return (
     <section class="ranks">
       <h2>
-        Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
+        Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}${job?.state === "lost" && job.last_heard != null && states[0] === "silent" ? ` since ${clock(job.last_heard, asOf.value)}` : ""}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
       <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
         <table>

@@ -1,6 +1,8 @@
 // How a job trains: a step and its parts, what the script logged last, the range of its GPUs.
 
 import type { JobSummary, Vitals } from "../api/types";
+import { asOf } from "../api/connection";
+import { goesOn, momentWords } from "../logic/lastword";
 import { vitalFacts } from "../logic/vitals";
 import { Facts } from "./facts";
 
@@ -8,12 +10,12 @@ export function VitalSigns({ job, vitals }: { job: JobSummary; vitals: Vitals | 
   if (vitals === null || !job.instrumented) return null;
   const facts = vitalFacts(vitals);
   const logs = Object.keys(vitals.logged).length > 0;
-  if (facts.length === 0 && job.ended_at !== null) return null;
+  if (facts.length === 0 && !goesOn(job)) return null;
   return (
     <section class="vitals">
-      <h2>{job.ended_at === null ? "Training now" : "Training at the end"}</h2>
+      <h2>Training {momentWords(job, asOf.value)}</h2>
       <Facts kind="facts" facts={facts} />
-      {!logs && job.ended_at === null && <p class="note">The script logs no loss and no throughput: <a href="/manual/page.html#charts">how to log them</a>.</p>}
+      {!logs && goesOn(job) && <p class="note">The script logs no loss and no throughput: <a href="/manual/page.html#charts">how to log them</a>.</p>}
     </section>
   );
 }
