@@ -110,10 +110,14 @@ def waits_for_peers(frames: Sequence[Frame]) -> bool:
     return waiting_call(frames) is not None
 
 
+_Key = tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class _Place:
     """One stack that is kept, with its ranks."""
 
+    key: _Key
     frames: tuple[Frame, ...]
     state: str
     waits: bool
@@ -124,7 +128,14 @@ class _Place:
     ranks: set[int] = field(default_factory=set)
 
 
-_Key = tuple[Any, ...]
+@dataclass(slots=True)
+class _Failed:
+    """One reason for which stacks could not be taken, with its ranks."""
+
+    key: _Key
+    ranks: set[int] = field(default_factory=set)
+
+
 _Position = tuple[str, str, int, int, int, tuple[str, ...]]
 """Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
 
@@ -162,8 +173,8 @@ class Stacks:
 
     def __init__(self) -> None:
         self._places: dict[_Key, _Place] = {}
-        self._failures: dict[_Key, set[int]] = {}
-        self._held: dict[int, tuple[dict[_Key, Any], _Key]] = {}
+        self._failures: dict[_Key, _Failed] = {}
+        self._held: dict[int, _Place | _Failed] = {}
         self._positions: dict[int, tuple[_Position, ...]] = {}
         self._reached: dict[_Position, _Reached] = {}
         self._groups: list[StackGroup] | None = None
@@ -227,7 +238,7 @@ class Stacks:
 
     def failures(self) -> list[Failure]:
         """Ranks whose stacks could not be taken, and why."""
-        found = [Failure(tuple(sorted(ranks)), str(key[0]), str(key[1])) for key, ranks in self._failures.items()]
+        found = [Failure(tuple(sorted(f.ranks)), str(f.key[0]), str(f.key[1])) for f in self._failures.values()]
         return sorted(found, key=lambda f: f.ranks)
 
     def copy(self) -> Stacks:
@@ -238,7 +249,7 @@ class Stacks:
             key: replace(place, ranks=set(place.ranks), methods=set(place.methods))
             for key, place in self._places.items()
         }
-        made._failures = {key: set(ranks) for key, ranks in self._failures.items()}
+        made._failures = {key: replace(each, ranks=set(each.ranks)) for key, each in self._failures.items()}
         if made._progress is None:
             made._reached = {key: each.copy() for key, each in self._reached.items()}
         return made
@@ -283,12 +294,10 @@ class Stacks:
                 del self._reached[position]
         if held is None:
             return
-        where, key = held
-        entry = where[key]
-        ranks: set[int] = entry.ranks if isinstance(entry, _Place) else entry
-        ranks.discard(rank)
-        if not ranks:
-            del where[key]
+        held.ranks.discard(rank)
+        if not held.ranks:
+            where: dict[_Key, Any] = self._places if isinstance(held, _Place) else self._failures
+            del where[held.key]
 
     def _add_place(self, stack: RankStack) -> None:
         frames, note = _cut(stack)
@@ -305,14 +314,14 @@ class Stacks:
         if key not in self._places and len(self._places) >= MAX_PLACES:
             key = (group.waits, odd)
             group = group._replace(frames=(), note=f"more than {MAX_PLACES} different stacks")
-        place = self._places.setdefault(key, _Place(group.frames, group.process_state, group.waits))
+        place = self._places.setdefault(key, _Place(key, group.frames, group.process_state, group.waits))
         first = min(group.ranks)
         if place.shown < 0 or first < place.shown:
             place.frames, place.state, place.note, place.shown = group.frames, group.process_state, group.note, first
         place.methods.add(group.method)
         place.ranks.update(group.ranks)
         for rank in group.ranks:
-            self._held[rank] = (self._places, key)
+            self._held[rank] = place
 
     def _put_position(self, rank: int, position: _Position) -> None:
         # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
@@ -324,9 +333,10 @@ class Stacks:
         key: _Key = (error, state)
         if key not in self._failures and len(self._failures) >= MAX_ERRORS:
             key = (OTHER_ERRORS, state)
-        self._failures.setdefault(key, set()).update(ranks)
+        failed = self._failures.setdefault(key, _Failed(key))
+        failed.ranks.update(ranks)
         for rank in ranks:
-            self._held[rank] = (self._failures, key)
+            self._held[rank] = failed
 
 
 _CANNOT_RUN: Final = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE)

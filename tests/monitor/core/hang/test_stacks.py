@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -246,3 +247,20 @@ def test_stacks_that_replace_others_leave_what_the_newest_alone_would(sent: list
     before = copied.to_json()
     kept.add(RankStack(99, 1, "py-spy", (Frame("h", "b.py", 1),), collectives=(Collective("c", "barrier", 1, 0),)))
     assert copied.to_json() == before
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_ranks_with_equal_stacks_share_what_is_kept_of_them(taken: bool) -> None:
+    """100,000 ranks hang in one collective: what is kept of each is a number, and never frames or an error."""
+    ranks, held = range(2_000), Stacks()
+    frames = [(f"function_{number}", f"/srv/me/module_{number}.py", number) for number in range(40)]
+    tracemalloc.start()
+    try:
+        for rank in ranks:
+            seen = tuple(Frame(*frame) for frame in frames) if taken else ()
+            held.add(RankStack(rank, 100 + rank, "py-spy", seen, error="" if taken else f"{'long':>200}"))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(held) == len(ranks)
+    assert kept < 300 * len(ranks)
