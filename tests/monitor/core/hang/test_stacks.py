@@ -194,6 +194,20 @@ def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
     assert back != stacks
 
 
+@given(st.lists(RANK_STACKS), st.lists(RANK_STACKS))
+def test_settled_stacks_show_the_same_and_take_further_ones(first: list[RankStack], then: list[RankStack]) -> None:
+    stacks, twin = Stacks.of(first), Stacks.of(first)
+    stacks.settle()
+    assert stacks.settled
+    assert (stacks, list(stacks), len(stacks), stacks.to_json()) == (twin, list(twin), len(twin), twin.to_json())
+    assert stacks.copy() == twin
+    for each in then:
+        stacks.add(each)
+        twin.add(each)
+    assert stacks.settled == (not then)
+    assert (stacks, list(stacks), stacks.to_json()) == (twin, list(twin), twin.to_json())
+
+
 def test_twenty_thousand_ranks_are_stored_in_a_few_kilobytes() -> None:
     waits = stack(0, *("all_reduce", *(f"layer_{i}" for i in range(40))), file=TORCH)
     reported = tuple(Collective(f"group ({i})", "all_reduce", 58, 57) for i in range(8))
