@@ -177,7 +177,7 @@ class _Settled(NamedTuple):
 
     def ranks(self) -> Iterator[tuple[int, ...]]:
         """The ranks of each group and failure; each rank is in one of them."""
-        return (each.ranks for each in chain(self.groups, self.failures))
+        return chain((group.ranks for group in self.groups), (failure.ranks for failure in self.failures))
 
 
 class Stacks:
