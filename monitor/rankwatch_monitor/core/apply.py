@@ -261,7 +261,7 @@ def _silent(job: Job, rank: int, now: float) -> bool:
 
 def _out_of_sight(job: Job, now: float) -> bool:
     """Whether no launcher runs this job and no rank of it is alive: the next report begins a new run."""
-    return not nodes.acting(job) and liveness.all_silent(job, now)
+    return not nodes.any_acting(job) and liveness.all_silent(job, now)
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
@@ -384,10 +384,10 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
     incident = job.open_incident
     if incident is None or incident.directive != event.directive:
         return
-    if event.ack.node not in nodes.acting(job):
-        return  # it has no ranks that the directive could be about
     if event.ack.state not in (AckState.REFUSED, AckState.FAILED):
         return
+    if event.ack.node not in nodes.acting(job):
+        return  # it has no ranks that the directive could be about
     transition(incident, DirectiveRefused(event.ack.node, event.ack.detail), now)
     if event.ack.state == AckState.REFUSED and event.ack.max_iteration is not None:
         job.refused_step = max(job.refused_step or 0, event.ack.max_iteration)

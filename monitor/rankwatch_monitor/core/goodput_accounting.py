@@ -219,7 +219,7 @@ def _end(job: Job) -> float | None:
     """When the run ended; None while it goes on."""
     if job.ended is not None:
         return job.ended.at
-    if liveness.all_shut_down(job) and not nodes.acting(job):
+    if liveness.all_shut_down(job) and not nodes.any_acting(job):
         return float(np.fmax.reduce(job.columns.last_report_R, initial=job.attempt_since))
     return None
 

@@ -20,6 +20,9 @@ HELD_BECAUSE: Final = {
 NO_LAUNCHER: Final = "no launcher of Rankwatch runs this job, so it can only be watched"
 """Why nothing can be ordered."""
 
+SETTLED_AFTER: Final = 30.0
+"""Seconds after an incident's end, and without further stacks, from which on none are expected."""
+
 
 class Phase(StrEnum):
     """Phase of an incident; the transitions are in :mod:`.incident.state_machine`."""
@@ -96,6 +99,8 @@ class Incident:
     """Launchers that could not carry out its newest directive."""
     heard_nodes: set[str] = field(default_factory=set)
     """Launchers whose stacks have arrived."""
+    heard_at: float = 0.0
+    """Unix seconds at which the last of them did."""
     stacks: Stacks = field(default_factory=Stacks)
     logs: tuple[RankLog, ...] = ()
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
@@ -140,6 +145,11 @@ class Incident:
         """Not yet closed."""
         return self.phase is not Phase.CLOSED
 
+    def may_settle(self, now: float) -> bool:
+        """Whether no further stacks are expected at ``now`` (unix seconds)."""
+        last = max(self.closed_at or 0.0, self.heard_at)
+        return not self.open and now - last >= SETTLED_AFTER
+
     def to_json(self) -> dict[str, Any]:
         """The incident as the API returns it, without its stacks and logs."""
         return {
@@ -170,6 +180,18 @@ class Incident:
             "steps_lost": self.steps_lost,
             "furthest_iteration": self.furthest_iteration,
         }
+
+
+def settle(incidents: Sequence[Incident], now: float) -> None:
+    """Reduce the stacks of incidents that are over to what is shown of them, the newest first.
+
+    Ends at the first that is settled: nearly always the last one or the one before.
+    """
+    for incident in reversed(incidents):
+        if incident.stacks.settled:
+            break
+        if incident.may_settle(now):
+            incident.stacks.settle()
 
 
 class Notice(NamedTuple):

@@ -89,6 +89,12 @@ def acting(job: Job) -> dict[str, Node]:
     return {node.registration.node: node for node in taking_part(job) if node.ended is None}
 
 
+def any_acting(job: Job) -> bool:
+    """Whether there is one that can carry out a directive. Of thousands of launchers the first one answers it."""
+    active = (node for node in job.nodes.values() if node.role is NodeRole.ACTIVE and node.ranks)
+    return any(node.ended is None and not node.departed(job.attempt) for node in active) or bool(acting(job))
+
+
 def of_role(job: Job, role: NodeRole) -> dict[str, Node]:
     """Live launchers of a role, by name."""
     return {

@@ -68,7 +68,7 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
         job = monitor.job(job_id)
         if job.ended is not None:
             raise HTTPException(409, f"job {job_id!r} has already {job.ended.state}: there is nothing to act on")
-        if not nodes.acting(job):
+        if not nodes.any_acting(job):
             raise HTTPException(
                 409,
                 f"job {job_id!r} has no launcher of Rankwatch that could act: start it with 'rankwatch run'",

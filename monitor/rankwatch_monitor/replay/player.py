@@ -136,7 +136,7 @@ class JobPlayer:
 
     def _push_settings(self, now: float) -> list[Effect]:
         """Push observed limits when they changed enough, at the loop's intervals."""
-        if not nodes.acting(self.job) or self._is_pushed():
+        if not nodes.any_acting(self.job) or self._is_pushed():
             return []
         directive, last = push_if_changed(self.job, now), self.job.last_settings
         if last is not None and now - last.at >= PUSH_INTERVAL and settings_of(self.job) == last.settings:
@@ -197,7 +197,7 @@ class JobPlayer:
     def _push_at(self) -> float:
         """When settings may be pushed next; never while the launchers have the current ones."""
         last = self.job.last_settings
-        if self._is_pushed() or not nodes.acting(self.job):
+        if self._is_pushed() or not nodes.any_acting(self.job):
             return NEVER
         if last is None:
             return self._evaluated_at

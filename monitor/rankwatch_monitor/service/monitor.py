@@ -26,7 +26,7 @@ from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.incident import settings_push
 from rankwatch_monitor.core.incident.lifecycle import advance
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.incident_record import Incident, settle
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.ranks import failed_ranks
@@ -455,6 +455,7 @@ class Monitor:
         if may_compact(job, state, now):
             job.performance.compact()
             job.trends.compact()
+        settle(job.incidents, now)
         self._log_scores(job, now)
         if self.publishing is not None:
             self.publishing.observe(job, now)

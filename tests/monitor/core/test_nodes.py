@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, NodeRole, ProcessEventKind
-from rankwatch.contract.messages import NodeObservation, NodeRegistration
+from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core import apply, nodes
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.job import KEPT_DEPARTED_NODES
+from rankwatch_monitor.core.job import KEPT_DEPARTED_NODES, Job
 from rankwatch_monitor.core.views import job_view
 
 
@@ -63,9 +63,19 @@ def test_a_spare_that_is_alone_left_receives_an_operators_stop() -> None:
     joins(scene, "node-1", NodeRole.SPARE)
     scene.event(ProcessEventKind.NODE_LOST, "node-1", lost_node="node-0")
     assert list(nodes.acting(scene.job)) == ["node-1"]
+    assert nodes.any_acting(scene.job)
     scene.order(Action.STOP, "enough")
     scene.run(8)
     assert scene.directives(DirectiveKind.STOP)
+
+
+def test_a_job_whose_launchers_have_all_ended_has_none_that_can_act() -> None:
+    scene = Scene(4, 2).run(5)
+    assert nodes.any_acting(scene.job)
+    for name, node in scene.job.nodes.items():
+        node.ended = ProcessEvent(name, ProcessEventKind.FINISHED, scene.job.attempt)
+    assert not nodes.any_acting(scene.job)
+    assert not nodes.any_acting(Job("without-launchers", 0.0))
 
 
 def test_twenty_restarts_with_nodes_that_come_and_go_end_with_the_last_ones() -> None:
@@ -86,6 +96,7 @@ def test_twenty_restarts_with_nodes_that_come_and_go_end_with_the_last_ones() ->
         for rank in range(4):
             scene.event(ProcessEventKind.STARTED, names[rank // 2], rank=rank, pid=100 * attempt + rank, world_size=4)
         assert set(nodes.acting(scene.job)) == set(names)
+        assert nodes.any_acting(scene.job)
         assert scene.job.ended is None
     assert scene.job.restarts == 20
     scene.event(ProcessEventKind.FINISHED, names[0])

@@ -8,9 +8,10 @@ one number differ in operation or size wait for each other without end, or are a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from rankwatch_monitor.core.hang.stacks import GroupProgress
@@ -75,17 +76,17 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
     late: dict[int, Late] = {}
     waiting: set[int] = set()
     everywhere: list[GroupProgress] = []
-    for _, reported in groupby(progress, key=lambda f: f.group):
-        of_group = list(reported)
-        if len({f.enqueued for f in of_group}) == 1:
+    for of_group in _by_group(progress):
+        if len(of_group) == 1 or len({f.enqueued for f in of_group}) == 1:
             if all(f.waits for f in of_group):
                 everywhere.append(of_group[0])
             continue
         _judge(of_group, late, waiting)
     roots = {rank: each for rank, each in late.items() if rank not in waiting}
-    known = {rank for f in progress for rank in f.ranks}
-    # Where most ranks wait in one collective, those that wait elsewhere are late, whoever waits for them there.
-    roots = roots or {rank: each for rank, each in late.items() if 2 * each.waiting > len(known)}
+    if late and not roots:
+        # Where most ranks wait in one collective, those that wait elsewhere are late, whoever waits for them there.
+        known = set().union(*(f.ranks for f in progress))
+        roots = {rank: each for rank, each in late.items() if 2 * each.waiting > len(known)}
     cycle = () if roots else tuple(sorted(set(late) & waiting))
     for each in filter(lambda f: f.waits, progress):
         for rank in roots.keys() & set(each.ranks):
@@ -96,12 +97,14 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
 
 def mismatch(progress: Sequence[GroupProgress]) -> Mismatch | None:
     """The first mismatch in which a rank waits, of a group with a majority if there is one."""
-    found: list[Mismatch] = []
-    for _, reported in groupby(progress, key=lambda f: f.group):
-        first = _first_mismatch(list(reported))
-        if first is not None:
-            found.append(first)
+    several = (of_group for of_group in _by_group(progress) if len(of_group) > 1)  # equal progress is of equal calls
+    found = [first for of_group in several if (first := _first_mismatch(of_group)) is not None]
     return min(found, key=lambda each: not each.has_majority, default=None)
+
+
+def _by_group(progress: Sequence[GroupProgress]) -> Iterator[list[GroupProgress]]:
+    """The progress of each group; of thousands of small ones nearly all have one, that of all their ranks."""
+    return (list(of_group) for _, of_group in groupby(progress, key=attrgetter("group")))
 
 
 def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:

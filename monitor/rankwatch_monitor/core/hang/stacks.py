@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import ProcessState
@@ -110,10 +110,14 @@ def waits_for_peers(frames: Sequence[Frame]) -> bool:
     return waiting_call(frames) is not None
 
 
+_Key = tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class _Place:
     """One stack that is kept, with its ranks."""
 
+    key: _Key
     frames: tuple[Frame, ...]
     state: str
     waits: bool
@@ -124,7 +128,14 @@ class _Place:
     ranks: set[int] = field(default_factory=set)
 
 
-_Key = tuple[Any, ...]
+@dataclass(slots=True)
+class _Failed:
+    """One reason for which stacks could not be taken, with its ranks."""
+
+    key: _Key
+    ranks: set[int] = field(default_factory=set)
+
+
 _Position = tuple[str, str, int, int, int, tuple[str, ...]]
 """Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
 
@@ -157,17 +168,35 @@ class _Reached:
         return self._progress
 
 
+class _Settled(NamedTuple):
+    """Stacks as they are shown."""
+
+    groups: list[StackGroup]
+    failures: list[Failure]
+    progress: list[GroupProgress]
+
+    def ranks(self) -> Iterator[tuple[int, ...]]:
+        """The ranks of each group and failure; each rank is in one of them."""
+        return chain((group.ranks for group in self.groups), (failure.ranks for failure in self.failures))
+
+
 class Stacks:
     """The stacks of one incident. A rank's newest stack replaces the one before."""
 
     def __init__(self) -> None:
+        self._hold(None)
+
+    def _hold(self, settled: _Settled | None) -> None:
+        """Hold this and nothing else."""
         self._places: dict[_Key, _Place] = {}
-        self._failures: dict[_Key, set[int]] = {}
-        self._held: dict[int, tuple[dict[_Key, Any], _Key]] = {}
+        self._failures: dict[_Key, _Failed] = {}
+        self._held: dict[int, _Place | _Failed] = {}
         self._positions: dict[int, tuple[_Position, ...]] = {}
         self._reached: dict[_Position, _Reached] = {}
         self._groups: list[StackGroup] | None = None
         self._progress: list[GroupProgress] | None = None
+        self._settled = settled
+        """All that is held, instead of the above, until another stack is added."""
 
     @classmethod
     def of(cls, stacks: Iterable[RankStack]) -> Stacks:
@@ -179,11 +208,11 @@ class Stacks:
 
     def __len__(self) -> int:
         """Number of ranks, those included whose stacks could not be taken."""
-        return len(self._held)
+        return len(self._held) if self._settled is None else sum(map(len, self._settled.ranks()))
 
     def __iter__(self) -> Iterator[int]:
         """Those ranks, in order."""
-        return iter(sorted(self._held))
+        return iter(sorted(self._held if self._settled is None else chain(*self._settled.ranks())))
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same of the same ranks."""
@@ -199,6 +228,8 @@ class Stacks:
 
     def add(self, stack: RankStack) -> None:
         """Add one rank's stack, truncated to what is kept."""
+        if self._settled is not None:
+            self._resume(self._settled)
         self._groups = self._progress = None
         self._forget(stack.rank)
         if stack.frames:
@@ -210,6 +241,8 @@ class Stacks:
 
     def groups(self) -> list[StackGroup]:
         """Ranks by place; the smallest group first, since it is the odd one."""
+        if self._settled is not None:
+            return self._settled.groups
         if self._groups is None:
             found = [
                 StackGroup(tuple(sorted(p.ranks)), p.frames, p.state, p.waits, ", ".join(sorted(p.methods)), p.note)
@@ -220,60 +253,86 @@ class Stacks:
 
     def group_progress(self) -> list[GroupProgress]:
         """Progress of all ranks in their process groups; the furthest of each group first."""
+        if self._settled is not None:
+            return self._settled.progress
         if self._progress is None:
             found = [reached.progress() for reached in self._reached.values()]
-            self._progress = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
+            self._progress = _in_order(found)
         return self._progress
 
     def failures(self) -> list[Failure]:
         """Ranks whose stacks could not be taken, and why."""
-        found = [Failure(tuple(sorted(ranks)), str(key[0]), str(key[1])) for key, ranks in self._failures.items()]
+        if self._settled is not None:
+            return self._settled.failures
+        found = [Failure(tuple(sorted(f.ranks)), str(f.key[0]), str(f.key[1])) for f in self._failures.values()]
         return sorted(found, key=lambda f: f.ranks)
 
     def copy(self) -> Stacks:
         """What is held now, without the ability to take further stacks: to encode it on another thread."""
         made = Stacks()
-        made._groups, made._progress = self._groups, self._progress
+        made._groups, made._progress, made._settled = self._groups, self._progress, self._settled
         made._places = {
             key: replace(place, ranks=set(place.ranks), methods=set(place.methods))
             for key, place in self._places.items()
         }
-        made._failures = {key: set(ranks) for key, ranks in self._failures.items()}
+        made._failures = {key: replace(each, ranks=set(each.ranks)) for key, each in self._failures.items()}
         if made._progress is None:
             made._reached = {key: each.copy() for key, each in self._reached.items()}
         return made
 
+    def settle(self) -> None:
+        """Keep only what is stored, in a fraction of the memory; further stacks are taken, but the first slowly."""
+        if self._settled is None:
+            self._hold(_Settled(self.groups(), self.failures(), _in_order(self._stored_progress())))
+
+    @property
+    def settled(self) -> bool:
+        """Whether no stack was added since :meth:`settle`."""
+        return self._settled is not None
+
     def to_json(self) -> dict[str, Any]:
         """What is stored with the incident; ranks are written as ``0-6,8``."""
-        fronts = self.group_progress()
-        differing = {f.group for f, g in pairwise(fronts) if f.group == g.group}
-        kept = sorted(fronts, key=lambda f: (f.group not in differing, not f.waits))[:MAX_STORED_PROGRESS]
         return {
             "places": [
                 {**g._asdict(), "ranks": ranges(g.ranks), "frames": [[f.function, f.file, f.line] for f in g.frames]}
                 for g in self.groups()
             ],
             "failures": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self.failures()],
-            "fronts": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in kept],
+            "fronts": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self._stored_progress()],
         }
+
+    def _stored_progress(self) -> list[GroupProgress]:
+        fronts = self.group_progress()
+        differing = {f.group for f, g in pairwise(fronts) if f.group == g.group}
+        return sorted(fronts, key=lambda f: (f.group not in differing, not f.waits))[:MAX_STORED_PROGRESS]
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Stacks:
         """Read :meth:`to_json`."""
+        groups = [
+            StackGroup(**{**g, "ranks": of_ranges(g["ranks"]), "frames": tuple(Frame(*f) for f in g["frames"])})
+            for g in data["places"]
+        ]
+        failures = [Failure(of_ranges(f["ranks"]), f["error"], f["process_state"]) for f in data["failures"]]
+        progress = [
+            GroupProgress(**{**f, "ranks": of_ranges(f["ranks"]), "calls": tuple(f.get("calls", ()))})
+            for f in data["fronts"]
+        ]
         made = cls()
-        for each in data["places"]:
-            group = StackGroup(
-                **{**each, "ranks": of_ranges(each["ranks"]), "frames": tuple(Frame(*f) for f in each["frames"])}
-            )
-            made._put_place(group)
-        for each in data["failures"]:
-            made._add_failure(of_ranges(each["ranks"]), each["error"], each["process_state"])
-        for each in data["fronts"]:
-            calls_from, calls = each.get("calls_from", 0), tuple(each.get("calls", ()))
-            position = (each["group"], each["operation"], each["enqueued"], each["completed"], calls_from, calls)
-            for rank in of_ranges(each["ranks"]):
-                made._put_position(rank, position)
+        made._hold(_Settled(groups, failures, _in_order(progress)))
         return made
+
+    def _resume(self, settled: _Settled) -> None:
+        """Hold this in the form in which further stacks are taken."""
+        self._settled = None
+        for group in settled.groups:
+            self._put_place(group)
+        for failure in settled.failures:
+            self._add_failure(failure.ranks, failure.error, failure.process_state)
+        for each in settled.progress:
+            position = (each.group, each.operation, each.enqueued, each.completed, each.calls_from, each.calls)
+            for rank in each.ranks:
+                self._put_position(rank, position)
 
     def _forget(self, rank: int) -> None:
         held = self._held.pop(rank, None)
@@ -283,12 +342,10 @@ class Stacks:
                 del self._reached[position]
         if held is None:
             return
-        where, key = held
-        entry = where[key]
-        ranks: set[int] = entry.ranks if isinstance(entry, _Place) else entry
-        ranks.discard(rank)
-        if not ranks:
-            del where[key]
+        held.ranks.discard(rank)
+        if not held.ranks:
+            where: dict[_Key, Any] = self._places if isinstance(held, _Place) else self._failures
+            del where[held.key]
 
     def _add_place(self, stack: RankStack) -> None:
         frames, note = _cut(stack)
@@ -305,14 +362,14 @@ class Stacks:
         if key not in self._places and len(self._places) >= MAX_PLACES:
             key = (group.waits, odd)
             group = group._replace(frames=(), note=f"more than {MAX_PLACES} different stacks")
-        place = self._places.setdefault(key, _Place(group.frames, group.process_state, group.waits))
+        place = self._places.setdefault(key, _Place(key, group.frames, group.process_state, group.waits))
         first = min(group.ranks)
         if place.shown < 0 or first < place.shown:
             place.frames, place.state, place.note, place.shown = group.frames, group.process_state, group.note, first
         place.methods.add(group.method)
         place.ranks.update(group.ranks)
         for rank in group.ranks:
-            self._held[rank] = (self._places, key)
+            self._held[rank] = place
 
     def _put_position(self, rank: int, position: _Position) -> None:
         # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
@@ -324,9 +381,10 @@ class Stacks:
         key: _Key = (error, state)
         if key not in self._failures and len(self._failures) >= MAX_ERRORS:
             key = (OTHER_ERRORS, state)
-        self._failures.setdefault(key, set()).update(ranks)
+        failed = self._failures.setdefault(key, _Failed(key))
+        failed.ranks.update(ranks)
         for rank in ranks:
-            self._held[rank] = (self._failures, key)
+            self._held[rank] = failed
 
 
 _CANNOT_RUN: Final = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE)
@@ -347,6 +405,11 @@ def of_ranges(text: str) -> tuple[int, ...]:
     """The ranks that :func:`ranges` wrote."""
     pairs = (part.partition("-") for part in text.split(",") if part)
     return tuple(rank for first, _, last in pairs for rank in range(int(first), int(last or first) + 1))
+
+
+def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:
+    """By group, the furthest of each first."""
+    return sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
 
 
 def _position(collective: Collective) -> _Position:

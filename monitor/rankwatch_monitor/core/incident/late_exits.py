@@ -18,9 +18,10 @@ def blames_consequences(incident: Incident, columns: RankColumns) -> bool:
         incident: of any kind.
         columns: the ranks of its attempt.
     """
+    if incident.kind is not VerdictKind.PROCESS_EXITED:
+        return False
     known = [culprit.rank for culprit in incident.culprits if culprit.rank < len(columns)]
-    crashed = incident.kind is VerdictKind.PROCESS_EXITED and bool(known)
-    return crashed and all(follows_from_another(columns, rank) for rank in known)
+    return bool(known) and all(follows_from_another(columns, rank) for rank in known)
 
 
 def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:

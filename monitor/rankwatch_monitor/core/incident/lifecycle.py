@@ -101,7 +101,7 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict
     """
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.acting(job) else None
+    sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.any_acting(job) else None
     columns = standstill.as_of(job.columns, now) if standing else job.columns
     verdicts = detect(columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
@@ -110,7 +110,7 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     """The action that may be taken when ``wanted`` is the policy's, and why."""
-    if not nodes.acting(job):
+    if not nodes.any_acting(job):
         return Action.LOG, NO_LAUNCHER
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"
@@ -227,7 +227,7 @@ def _new_incident(
 
 def _captures(job: Job) -> bool:
     """Whether the stacks of ranks that hang are captured: also if the policy only records, since it does no harm."""
-    return bool(nodes.acting(job)) and not job.policy.observe_only
+    return nodes.any_acting(job) and not job.policy.observe_only
 
 
 def _decision(
@@ -561,7 +561,7 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
         incident = _new_incident(job, VerdictKind.ORDERED, now, since=now, reason=f"{capital(why)}.")
     if job.ended is not None:
         return incident
-    if not nodes.acting(job):
+    if not nodes.any_acting(job):
         outcome = "there is no launcher of Rankwatch to carry it out"
         if incident.kind is VerdictKind.ORDERED:
             _send(job, incident, machine.Closed(now, outcome), now, effects)

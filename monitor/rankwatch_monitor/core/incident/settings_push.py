@@ -91,10 +91,10 @@ def push_if_changed(job: Job, now: float) -> Directive | None:
     """Make a directive if limits or profiling changed noticeably and the last one is old enough; else None."""
     last = job.last_settings
     if last is None:  # launchers receive them in the response to their registration
-        job.last_settings = SettingsPush(now, job.limits.rank, settings_of(job)) if nodes.acting(job) else None
+        job.last_settings = SettingsPush(now, job.limits.rank, settings_of(job)) if nodes.any_acting(job) else None
         return None
     reason = _reason_to_push(job, last, now)
-    return push(job, reason, now) if reason and nodes.acting(job) else None
+    return push(job, reason, now) if reason and nodes.any_acting(job) else None
 
 
 def _reason_to_push(job: Job, last: SettingsPush, now: float) -> str:

@@ -427,7 +427,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             _set(incident, outcome=detail or incident.outcome, refusals=refusals)
             return None
         case EvidenceReceived():
-            _take_evidence(incident, event)
+            _take_evidence(incident, event, now)
             return None
         case _:
             assert_never(event)
@@ -489,7 +489,8 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
     return incident.reason
 
 
-def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
+def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -> None:
+    _set(incident, heard_at=now)
     for stack in evidence.stacks:
         incident.stacks.add(stack)
     if evidence.logs:

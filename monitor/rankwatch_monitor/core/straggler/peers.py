@@ -44,33 +44,45 @@ class Layout(NamedTuple):
         return cls(*(np.full(ranks, -1, dtype=np.int64) for _ in range(4)))
 
 
-def groups(layout: Layout, present_R: Bools) -> Ints:
+class Places(NamedTuple):
+    """The groupings of a layout: of each rank the number of its stage, and of its (stage, tensor, expert)."""
+
+    stage_R: Ints
+    fine_R: Ints
+
+    @classmethod
+    def of(cls, layout: Layout) -> Places:
+        """Number the places of a layout."""
+        fine_R = _numbered(layout.pipeline_R, layout.tensor_R, layout.expert_R)
+        return cls(_numbered(layout.pipeline_R), fine_R)
+
+
+def groups(places: Places, present_R: Bools) -> Ints:
     """The number of each rank's peer group, counted from 0; :data:`NO_PEERS` for ranks that have none. Shape (R,).
 
     Of the groupings (stage, tensor, expert) and (stage), the finest counts in which a rank has :data:`MIN_PEERS` peers,
     itself included; where there is none, the (stage) group of at least two.
     """
-    fine_R = _numbered(layout.pipeline_R, layout.tensor_R, layout.expert_R)
-    stage_R = _numbered(layout.pipeline_R)
+    stage_R, fine_R = places
     found_R = np.full(len(present_R), NO_PEERS, dtype=np.int64)
     if not present_R.any():
         return found_R
-    in_stage = np.bincount(stage_R[present_R], minlength=int(stage_R.max()) + 1)
+    stages = int(stage_R.max()) + 1
+    in_stage = np.bincount(stage_R[present_R], minlength=stages)
     in_fine = np.bincount(fine_R[present_R], minlength=int(fine_R.max()) + 1)
-    offset = int(stage_R.max()) + 1
     wide_R = in_stage[stage_R] >= 2
     found_R[wide_R] = stage_R[wide_R]
     narrow_R = in_fine[fine_R] >= MIN_PEERS
-    found_R[narrow_R] = fine_R[narrow_R] + offset
-    found_R[~present_R] = NO_PEERS
+    found_R[narrow_R] = fine_R[narrow_R] + stages
     # Where some ranks of a stage have no fine group, all of it is one group: else they were compared with a part of it.
-    mixed = np.unique(stage_R[present_R & narrow_R])
-    partly_R = present_R & ~narrow_R & np.isin(stage_R, mixed)
-    for stage in np.unique(stage_R[partly_R]):
-        found_R[present_R & (stage_R == stage)] = stage
+    narrow_in_stage = np.bincount(stage_R[present_R & narrow_R], minlength=stages)
+    lacking_in_stage = np.bincount(stage_R[present_R & ~narrow_R], minlength=stages)
+    mixed_R = ((narrow_in_stage > 0) & (lacking_in_stage > 0))[stage_R]
+    found_R[mixed_R] = stage_R[mixed_R]
+    found_R[~present_R] = NO_PEERS
     known_R = found_R != NO_PEERS
-    _, compact = np.unique(found_R[known_R], return_inverse=True)
-    found_R[known_R] = compact
+    used = np.bincount(found_R[known_R]) > 0
+    found_R[known_R] = (np.cumsum(used) - 1)[found_R[known_R]]
     return found_R
 
 

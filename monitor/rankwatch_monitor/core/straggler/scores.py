@@ -278,4 +278,5 @@ def robust_sections(median_RS: Floats, tail_RS: Floats, group_R: Ints) -> Floats
 def _ratio(reference: Floats, own_RS: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio_RS: Floats = reference / own_RS
-    return np.where(np.isfinite(ratio_RS), ratio_RS, np.nan)
+    ratio_RS[~np.isfinite(ratio_RS)] = np.nan
+    return ratio_RS

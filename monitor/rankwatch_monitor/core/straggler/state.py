@@ -36,7 +36,7 @@ from rankwatch_monitor.core.straggler.diagnosis import HeavyStage, LastRank, Tra
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.kernel_trends import KernelTrends
 from rankwatch_monitor.core.straggler.lateness import COMPUTE, PARTS, Lateness, lateness
-from rankwatch_monitor.core.straggler.peers import Layout
+from rankwatch_monitor.core.straggler.peers import Layout, Places
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, KernelScores, Scores
 from rankwatch_monitor.core.straggler.window import Window, WindowAssembly, section_seconds, step_seconds
 
@@ -291,6 +291,10 @@ class Performance:
         self.read_at: dict[int, float] = {}
         """Unix seconds at which each of them was received."""
         """Last device reading of each rank."""
+        self.device_RX: Floats = np.full((0, 2), np.nan)
+        """Clock and temperature of each rank's device."""
+        self.throttled: dict[int, tuple[str, ...]] = {}
+        """Reasons for which each rank's device is throttled; only such ranks."""
         self.throttled_since: dict[int, float] = {}
         """Unix seconds since when each rank's device is throttled for a reason that makes it slow; only such ranks."""
         self.sources_of: dict[int, tuple[str, str]] = {}
@@ -320,8 +324,8 @@ class Performance:
         self._intervals: deque[float] = deque(maxlen=INTERVALS)
         self._since_profiled_R: Ints = np.full(0, SPARSE, dtype=np.int64)
         """Windows since each rank last reported a profiled step, at most :data:`SPARSE`."""
-        self._groups: tuple[Bools, Layout, Ints] | None = None
-        """Peer groups of the last window, with the ranks and the layout they were computed from."""
+        self._places: tuple[Layout, Places] | None = None
+        """The layout of the last window, and its numbered places."""
         self._kernels_changed = False
         """Kernels were reported since the last request for scores."""
         self._kernels_scored_at = float("-inf")
@@ -360,11 +364,7 @@ class Performance:
         if report.kernel_source is not None:
             self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
-            self.readings[identity.rank], self.read_at[identity.rank] = report.device, now
-            if report.device.slowed_by:
-                self.throttled_since.setdefault(identity.rank, now)
-            else:
-                self.throttled_since.pop(identity.rank, None)
+            self._take_reading(identity.rank, report.device, now)
         if report.window is None and report.kernels is None:
             return
         self._place(identity)
@@ -372,6 +372,18 @@ class Performance:
             self._take_kernels(identity.rank, report.kernels)
         if report.window is not None:
             self._take_window(report, now)
+
+    def _take_reading(self, rank: int, reading: DeviceReading, now: float) -> None:
+        self.readings[rank], self.read_at[rank] = reading, now
+        self.device_RX[rank] = [np.nan if value is None else value for value in (reading.clock, reading.temperature)]
+        if reading.throttled:
+            self.throttled[rank] = reading.throttled
+        else:
+            self.throttled.pop(rank, None)
+        if reading.slowed_by:
+            self.throttled_since.setdefault(rank, now)
+        else:
+            self.throttled_since.pop(rank, None)
 
     def _take_window(self, report: RankReport, now: float) -> None:
         window, rank = report.window, report.identity.rank
@@ -426,6 +438,7 @@ class Performance:
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
         self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
+        self.device_RX = np.concatenate([self.device_RX, np.full((extra, 2), np.nan)])
         self._since_profiled_R = np.concatenate([self._since_profiled_R, np.full(extra, SPARSE, dtype=np.int64)])
         self.device_R = np.concatenate([self.device_R, np.full(extra, -1, dtype=np.int64)])
         fresh = Layout.unknown(extra)
@@ -441,7 +454,7 @@ class Performance:
         """Turn the gathered reports into a window over ``ranks`` ranks, and begin the next one."""
         self._grow(ranks)
         fresh_R = np.zeros(ranks, dtype=np.bool_)
-        rank_i, iteration, later = self.assembly.closed()
+        rank_i, iteration, later = self.assembly.closed(now)
         fresh_R[rank_i[rank_i < ranks]] = True
         group_R = self._peer_groups(fresh_R)
         parts_RP = np.where(fresh_R[:, None], self.parts_RP[:ranks], np.nan)
@@ -475,18 +488,15 @@ class Performance:
             elapsed=elapsed,
             steps=None if iteration is None or before is None or iteration <= before else iteration - before,
         )
-        self.assembly = WindowAssembly(later, now if later else None)
+        self.assembly = later
         return window
 
     def _peer_groups(self, fresh_R: Bools) -> Ints:
-        """The peer groups; recomputed only when other ranks report, or from other places."""
+        """The peer groups; their places are numbered again only when the layout has changed."""
         layout = Layout(*(column_R[: len(fresh_R)] for column_R in self.layout))
-        known = self._groups
-        if known is not None and np.array_equal(known[0], fresh_R) and all(map(np.array_equal, known[1], layout)):
-            return known[2]
-        group_R = peers.groups(layout, fresh_R)
-        self._groups = (fresh_R, Layout(*(column_R.copy() for column_R in layout)), group_R)
-        return group_R
+        if self._places is None or not all(map(np.array_equal, self._places[0], layout)):
+            self._places = Layout(*(column_R.copy() for column_R in layout)), Places.of(layout)
+        return peers.groups(self._places[1], fresh_R)
 
     def _signal(
         self, parts_RP: Floats, fresh_R: Bools, late: Lateness, excess_RS: Floats, step_R: Floats, group_R: Ints
@@ -539,7 +549,6 @@ class Performance:
                 kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
         changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
         self._sampled_policy = policy
-        clock_R, temperature_R = self._device_columns(ranks)
         self.history.add(
             sample_of(
                 at=window.now,
@@ -559,24 +568,13 @@ class Performance:
                     for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
                     if transfer.shortest < np.inf
                 },
-                clock_R=clock_R,
-                temperature_R=temperature_R,
-                throttled=Counter(reason for reading in self.readings.values() for reason in reading.throttled),
+                clock_R=self.device_RX[:ranks, 0],
+                temperature_R=self.device_RX[:ranks, 1],
+                throttled=Counter(reason for reasons in self.throttled.values() for reason in reasons),
                 waited_R=self.cpu_waited_R[:ranks],
                 changes=changes,
             )
         )
-
-    def _device_columns(self, ranks: int) -> tuple[Floats | None, Floats | None]:
-        """Clock and temperature of each rank's device; None where no rank reports a device."""
-        if not self.readings:
-            return None, None
-        clock_R, temperature_R = np.full(ranks, np.nan), np.full(ranks, np.nan)
-        for rank, reading in self.readings.items():
-            if rank < ranks:
-                clock_R[rank] = np.nan if reading.clock is None else reading.clock
-                temperature_R[rank] = np.nan if reading.temperature is None else reading.temperature
-        return clock_R, temperature_R
 
     def add_signal(self, signal_R: Floats, slowdown: float) -> None:
         """Keep the signal of the last windows, all of one width; count those in which a rank is behind.

@@ -44,16 +44,18 @@ GATHER_GAPS: Final = 2.5
 """At scale ranks export less often: wait for so many usual export intervals, if that is longer."""
 MAX_GROUPS: Final = 4096
 """Process groups of one job whose transfers are measured."""
-NO_STEP: Final = -1
-"""Stands for the step of a window that was closed by the clock, as the job counts no steps."""
+NO_STEP, ABSENT = -1, -2
+"""Stand for the step of a window closed by the clock, as the job counts no steps; and of a rank without a window."""
 
 
 @dataclass(slots=True)
 class WindowAssembly:
     """Reports gathered for the next window."""
 
-    step_of: dict[int, int] = field(default_factory=dict)
-    """The step that closed the window of each rank that has reported; :data:`NO_STEP`: none."""
+    step_R: Ints = field(default_factory=lambda: np.full(0, ABSENT, dtype=np.int64))
+    """The step that closed the window of each rank; :data:`NO_STEP`: none, :data:`ABSENT`: it has not reported."""
+    reported: int = 0
+    """Ranks that have reported."""
     since: float | None = None
     """Unix seconds of the first report."""
     overtaken: bool = False
@@ -63,10 +65,14 @@ class WindowAssembly:
 
     def take(self, rank: int, window: WindowReport, now: float) -> None:
         """Add the report of one rank."""
+        if (extra := rank + 1 - len(self.step_R)) > 0:
+            fresh_R = np.full(max(extra, len(self.step_R) // 4), ABSENT, dtype=np.int64)
+            self.step_R = np.concatenate([self.step_R, fresh_R])
         iteration = NO_STEP if window.iteration is None else window.iteration
-        before = self.step_of.get(rank)
-        self.overtaken |= before is not None and before < iteration
-        self.step_of[rank] = iteration
+        before = self.step_R.item(rank)
+        self.reported += before == ABSENT
+        self.overtaken |= ABSENT != before < iteration
+        self.step_R[rank] = iteration
         if self.since is None:
             self.since = now
         for group, collectives in window.collectives.items():
@@ -86,24 +92,25 @@ class WindowAssembly:
         """
         if self.since is None:
             return np.inf
-        if len(self.step_of) >= expected or (self.overtaken and 2 * len(self.step_of) > expected):
+        if self.reported >= expected or (self.overtaken and 2 * self.reported > expected):
             return self.since
         return self.since + max(GATHER, GATHER_GAPS * report_interval) + window_spread(expected)
 
-    def closed(self) -> tuple[Ints, int | None, dict[int, int]]:
-        """The ranks evaluated together, the step that closed their window, and ranks with a later window by step."""
-        count = len(self.step_of)
-        rank_i = np.fromiter(self.step_of.keys(), np.int64, count)
-        step_i = np.fromiter(self.step_of.values(), np.int64, count)
+    def closed(self, now: float) -> tuple[Ints, int | None, WindowAssembly]:
+        """The ranks evaluated together, the step that closed their window, and what is gathered for the next one."""
+        rank_i = np.flatnonzero(self.step_R != ABSENT)
+        step_i = self.step_R[rank_i]
         steps, ranks = np.unique(step_i, return_counts=True)
         if steps[0] == NO_STEP:
-            return rank_i, None, {}
+            return rank_i, None, WindowAssembly()
         most = int(np.argmax(ranks))
-        if 2 * ranks[most] <= count:
-            return rank_i, int(steps[-1]), {}
+        if 2 * ranks[most] <= len(rank_i):
+            return rank_i, int(steps[-1]), WindowAssembly()
         step = int(steps[most])
-        later_i = step_i > step
-        return rank_i[step_i == step], step, dict(zip(rank_i[later_i].tolist(), step_i[later_i].tolist(), strict=True))
+        later_R = self.step_R > step
+        reported = int(np.count_nonzero(later_R))
+        later = WindowAssembly(np.where(later_R, self.step_R, ABSENT), reported, now if reported else None)
+        return rank_i[step_i == step], step, later
 
 
 class Window(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -193,6 +194,20 @@ def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
     assert back != stacks
 
 
+@given(st.lists(RANK_STACKS), st.lists(RANK_STACKS))
+def test_settled_stacks_show_the_same_and_take_further_ones(first: list[RankStack], then: list[RankStack]) -> None:
+    stacks, twin = Stacks.of(first), Stacks.of(first)
+    stacks.settle()
+    assert stacks.settled
+    assert (stacks, list(stacks), len(stacks), stacks.to_json()) == (twin, list(twin), len(twin), twin.to_json())
+    assert stacks.copy() == twin
+    for each in then:
+        stacks.add(each)
+        twin.add(each)
+    assert stacks.settled == (not then)
+    assert (stacks, list(stacks), stacks.to_json()) == (twin, list(twin), twin.to_json())
+
+
 def test_twenty_thousand_ranks_are_stored_in_a_few_kilobytes() -> None:
     waits = stack(0, *("all_reduce", *(f"layer_{i}" for i in range(40))), file=TORCH)
     reported = tuple(Collective(f"group ({i})", "all_reduce", 58, 57) for i in range(8))
@@ -246,3 +261,20 @@ def test_stacks_that_replace_others_leave_what_the_newest_alone_would(sent: list
     before = copied.to_json()
     kept.add(RankStack(99, 1, "py-spy", (Frame("h", "b.py", 1),), collectives=(Collective("c", "barrier", 1, 0),)))
     assert copied.to_json() == before
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_ranks_with_equal_stacks_share_what_is_kept_of_them(taken: bool) -> None:
+    """100,000 ranks hang in one collective: what is kept of each is a number, and never frames or an error."""
+    ranks, held = range(2_000), Stacks()
+    frames = [(f"function_{number}", f"/srv/me/module_{number}.py", number) for number in range(40)]
+    tracemalloc.start()
+    try:
+        for rank in ranks:
+            seen = tuple(Frame(*frame) for frame in frames) if taken else ()
+            held.add(RankStack(rank, 100 + rank, "py-spy", seen, error="" if taken else f"{'long':>200}"))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(held) == len(ranks)
+    assert kept < 300 * len(ranks)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwatch_monitor.core.straggler import peers
-from rankwatch_monitor.core.straggler.peers import NO_PEERS, Layout
+from rankwatch_monitor.core.straggler.peers import NO_PEERS, Layout, Places
 
 
 def layout(ranks: int, *, tensor: int = 1, stages: int = 1) -> Layout:
@@ -23,41 +23,45 @@ def all_ranks(ranks: int) -> np.ndarray:
     return np.ones(ranks, dtype=np.bool_)
 
 
+def groups(layout: Layout, present_R: np.ndarray) -> np.ndarray:
+    return peers.groups(Places.of(layout), present_R)
+
+
 def test_without_coordinates_all_are_peers() -> None:
-    assert set(peers.groups(Layout.unknown(5), all_ranks(5))) == {0}
+    assert set(groups(Layout.unknown(5), all_ranks(5))) == {0}
 
 
 def test_peers_have_the_same_stage_and_tensor_coordinate() -> None:
-    group_R = peers.groups(layout(32, tensor=2, stages=2), all_ranks(32))
+    group_R = groups(layout(32, tensor=2, stages=2), all_ranks(32))
     assert len(set(group_R)) == 4
     assert len({group_R[rank] for rank in range(0, 32, 4)}) == 1
 
 
 def test_too_few_peers_widen_the_group_but_never_over_stages() -> None:
-    group_R = peers.groups(layout(8, tensor=2, stages=2), all_ranks(8))  # two ranks of each kind
+    group_R = groups(layout(8, tensor=2, stages=2), all_ranks(8))  # two ranks of each kind
     assert len(set(group_R)) == 2
     assert list(group_R) == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
 def test_four_peers_of_one_tensor_coordinate_are_enough() -> None:
-    group_R = peers.groups(layout(8, tensor=2), all_ranks(8))
+    group_R = groups(layout(8, tensor=2), all_ranks(8))
     assert list(group_R) == [0, 1] * 4
-    assert set(peers.groups(layout(6, tensor=2), all_ranks(6))) == {0}, "three are not"
+    assert set(groups(layout(6, tensor=2), all_ranks(6))) == {0}, "three are not"
 
 
 def test_a_stage_of_one_rank_has_no_peers() -> None:
-    assert list(peers.groups(layout(4, stages=4), all_ranks(4))) == [NO_PEERS] * 4
+    assert list(groups(layout(4, stages=4), all_ranks(4))) == [NO_PEERS] * 4
 
 
 def test_an_absent_rank_is_in_no_group() -> None:
     present_R = all_ranks(6)
     present_R[2] = False
-    assert list(peers.groups(Layout.unknown(6), present_R)) == [0, 0, NO_PEERS, 0, 0, 0]
+    assert list(groups(Layout.unknown(6), present_R)) == [0, 0, NO_PEERS, 0, 0, 0]
 
 
 def test_without_present_ranks_there_are_no_groups() -> None:
-    assert list(peers.groups(Layout.unknown(2), np.zeros(2, dtype=np.bool_))) == [NO_PEERS, NO_PEERS]
-    assert len(peers.groups(Layout.unknown(0), np.zeros(0, dtype=np.bool_))) == 0
+    assert list(groups(Layout.unknown(2), np.zeros(2, dtype=np.bool_))) == [NO_PEERS, NO_PEERS]
+    assert len(groups(Layout.unknown(0), np.zeros(0, dtype=np.bool_))) == 0
 
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=12)

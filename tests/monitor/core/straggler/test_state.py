@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport, SectionWindow, WindowReport
+from rankwatch_monitor.core.events import (
+    DeviceReading,
+    KernelStatistics,
+    RankIdentity,
+    RankReport,
+    SectionWindow,
+    WindowReport,
+)
 from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, MIN_DEVICES, Performance
 from support.windows import Ranks
 
@@ -40,6 +47,29 @@ def test_the_best_medians_follow_the_device_not_the_rank() -> None:
     known.take(RankReport(identity(1, "GPU-a", 2), kernels=kernels(gemm=4.0)), 1.0)
     best_RK = known.best.of_ranks(known.best.kernels, known.kernels.names, known.device_R)
     assert best_RK[:2, 0] == pytest.approx([2.0, 1.0])
+
+
+def test_a_sample_has_the_devices_as_they_are_now() -> None:
+    known = Performance()
+    for at, clock, reasons in ((0.0, 1.2e9, ("hw_slowdown", "sw_power_cap")), (1.0, 1.8e9, ("sw_power_cap",))):
+        for rank in range(2):
+            reading = DeviceReading(clock=clock, throttled=() if rank else reasons)
+            known.take(RankReport(identity(rank), window=window(step=1.0), device=reading), at)
+        known.add_sample(known.close_window(2, at), Policy(), 1, ["host"] * 2)
+    sample = known.history.latest
+    assert sample is not None
+    assert sample.device is not None
+    assert (sample.device.clock, sample.device.temperature) == (1.8e9, None)
+    assert sample.device.throttled == {"sw_power_cap": 1}
+
+
+def test_peers_follow_the_layout_of_the_ranks() -> None:
+    known = Performance()
+    for stages, groups in ((2, 2), (1, 1)):
+        for rank in range(8):
+            placed = identity(rank)._replace(pipeline_parallel=rank % stages)
+            known.take(RankReport(placed, window=window(step=1.0)), 0.0)
+        assert len(set(known.close_window(8, 1.0).group_R.tolist())) == groups
 
 
 def test_collectives_do_not_count_as_kernels() -> None:
