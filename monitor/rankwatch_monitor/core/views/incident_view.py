@@ -1,0 +1,132 @@
+"""An incident as API, stream and publishers show it: the record, and what is derived from it and from all jobs.
+
+A restart without the culprit's host is offered wherever a plain one is, if the policy permits it and launchers can
+carry it out. It comes after the plain restart, and before it once incidents about that host repeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import Action, CulpritClass
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import downtime, headline
+from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
+from rankwatch_monitor.core.views.headline import NextAction
+from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.host_history import HostHistory, host_history
+from rankwatch_monitor.core.views.slow_action import can_exclude
+
+_HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
+"""What may be the fault of the rank's program as well as of its host."""
+
+
+class OfHost(NamedTuple):
+    """What incidents of all jobs show of the host of an incident's first culprit."""
+
+    host: str
+    text: str
+    """``host-1 was named in 3 incidents of 2 jobs in 24 h.``, as on the page of the node; empty: not repeatedly."""
+    look: str
+    """What to look at on the host, as on its page; empty: nothing points to one GPU."""
+    again: str
+    """What to do if it happens again, or what the proposed restart shows; empty: nothing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return self._asdict()
+
+
+def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+    """The incident with what is derived from it.
+
+    Args:
+        job: its job.
+        incident: one of its incidents.
+        now: unix seconds.
+        activity: of all jobs; None: not known, and only this job's incidents count.
+    """
+    advised, host = advice(job, incident, now, activity)
+    return {
+        **incident.to_json(),
+        "lost_steps_s": downtime.of_lost_steps(job, incident),
+        "headline": headline.headline(incident),
+        "title": headline.title(incident),
+        "detail": headline.detail(incident),
+        "next_action": advised.to_json(),
+        "of_host": None if host is None else host.to_json(),
+    }
+
+
+def advice(
+    job: Job, incident: Incident, now: float, activity: HostActivity | None = None
+) -> tuple[NextAction, OfHost | None]:
+    """What a person should do about an incident, and why its host may be the cause; arguments as of :func:`shown`.
+
+    The host of an incident that is over is left out: see :func:`of_host`.
+    """
+    proposed, first = headline.next_action(incident), _first(incident)
+    if first is None or not incident.open:
+        return proposed, None
+    history = _history(job, first.host, now, activity)
+    if leaves_out := _leaves_out(job, incident, first, proposed):
+        proposed = _leaving_out(incident, proposed, history)
+    look = "" if history.finding is None else history.finding.text
+    again = _again(job, incident, first, history, leaves_out=leaves_out)
+    return proposed, OfHost(first.host, history.text, look, again)
+
+
+def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> OfHost | None:
+    """The same for any incident; of one that is over without advice. None: no host is named."""
+    if incident.open:
+        return advice(job, incident, now, activity)[1]
+    first = _first(incident)
+    return None if first is None else OfHost(first.host, _history(job, first.host, now, activity).text, "", "")
+
+
+def _first(incident: Incident) -> Culprit | None:
+    return next((culprit for culprit in incident.culprits if culprit.host), None)
+
+
+def _history(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
+    return host_history(host, job.incidents, now) if activity is None else activity.history(host, [job], now)
+
+
+def _leaves_out(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> bool:
+    """Whether a restart without the culprits' one host may be ordered where a plain one may."""
+    orders = (proposed.action, *proposed.also)
+    return (
+        Action.RESTART in orders
+        and Action.RESTART_EXCLUDING_NODE not in orders
+        and not proposed.condition
+        and {culprit.host for culprit in incident.culprits} == {first.host}
+        and can_exclude(job, first.rank)
+    )
+
+
+def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
+    """The proposal with the restart without a host."""
+    leave, restart = Action.RESTART_EXCLUDING_NODE, Action.RESTART
+    if not history.repeats:
+        return proposed._replace(also=(*proposed.also, leave))
+    proposed = headline.next_action(incident, without=history.host)
+    if proposed.action is restart:
+        return proposed._replace(action=leave, also=(restart, *proposed.also))
+    at = proposed.also.index(restart)
+    return proposed._replace(also=(*proposed.also[:at], leave, *proposed.also[at:]))
+
+
+def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *, leaves_out: bool) -> str:
+    """What to do if it happens again, or what a restart without the host shows, as a sentence; empty: nothing."""
+    elsewhere = len(set(job.columns.hosts) - {""}) > 1
+    if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
+        return next_failure(crash_of(first, incident.furthest_iteration), elsewhere)
+    if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
+        return ""
+    what = "an error" if first.kind is CulpritClass.DEAD else "a hang"
+    shows = separating(first.rank, first.host, what)
+    if history.repeats:
+        return f"{shows[:1].upper()}{shows[1:]}."
+    return f"If it hangs again, restart without {first.host}: {shows}."
