@@ -109,13 +109,13 @@ def _leaves_out(job: Job, incident: Incident, first: Culprit, proposed: NextActi
 def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
     """The proposal with the restart without a host."""
     leave, restart = Action.RESTART_EXCLUDING_NODE, Action.RESTART
-    if not history.repeats:
-        return proposed._replace(also=(*proposed.also, leave))
-    proposed = headline.next_action(incident, without=history.host)
+    both = (leave, restart) if history.repeats else (restart, leave)
+    if history.repeats:
+        proposed = headline.next_action(incident, without=history.host)
     if proposed.action is restart:
-        return proposed._replace(action=leave, also=(restart, *proposed.also))
+        return proposed._replace(action=both[0], also=(both[1], *proposed.also))
     at = proposed.also.index(restart)
-    return proposed._replace(also=(*proposed.also[:at], leave, *proposed.also[at:]))
+    return proposed._replace(also=(*proposed.also[:at], *both, *proposed.also[at + 1 :]))
 
 
 def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *, leaves_out: bool) -> str:
