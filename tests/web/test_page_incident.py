@@ -181,7 +181,7 @@ def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None
         "Restart …",
         "Unresolved",
         "training/train.py:41",
-        f"11.0{SPACE}s when detected, limit 10{SPACE}s",
+        f"11.0{SPACE}s when detected, configured limit 10{SPACE}s",
         " of all 4 ranks",
     ):
         assert words in shown

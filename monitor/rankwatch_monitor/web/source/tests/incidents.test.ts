@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, hostsThen, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, isFormer, kindWords, limitName, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -180,4 +180,9 @@ test("the nodes of the ranks of a past incident are those of now, unless a culpr
   assert.deepEqual(hostsThen([0, 2, 3], culprit("a"), (rank) => now[rank]), ["a", "b"]);
   assert.deepEqual(hostsThen([0, 2, 3], culprit("spare"), (rank) => now[rank]), []);
   assert.deepEqual(hostsThen([0, 7], culprit("a"), (rank) => now[rank]), [], "a rank that is no more");
+});
+
+test("a limit is called by its source, and just a limit where that is not known", () => {
+  const names = [{ limit_source: "learned" }, { limit_source: "configured" }, { limit_source: null }, {}].map(limitName);
+  assert.deepEqual(names, ["learned limit", "configured limit", "limit", "limit"]);
 });

@@ -342,6 +342,8 @@ export interface Incident {
   reason: string;
   section: string | null;
   limit: number | null;
+  /** Where a limit comes from that may be configured or learned. Absent with older monitors. */
+  limit_source?: string | null;
   elapsed: number | null;
   action: string;
   action_reason: string;

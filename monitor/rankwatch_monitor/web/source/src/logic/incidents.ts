@@ -182,6 +182,17 @@ const KINDS: Record<string, string> = {
   process_exited: "crash",
 };
 
+const LIMITS: Record<string, string> = {
+  configured: "configured limit",
+  default: "default limit",
+  learned: "learned limit",
+  loaded: "limit learned in an earlier run:",
+  first_time: "limit until one is learned:",
+};
+
+/** What a limit is called by its source. */
+export const limitName = ({ limit_source: source }: Pick<Incident, "limit_source">): string => LIMITS[source ?? ""] ?? "limit";
+
 /** What kind of fault it is. */
 export const kindWords = ({ kind }: { kind: string }): string => KINDS[kind] ?? words(kind);
 

@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
@@ -132,7 +132,7 @@ function action(job: JobSummary, incident: Incident): Fact {
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
   const { limit, section, timeline: { since, detected } } = incident;
-  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
+  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)
