@@ -17,6 +17,7 @@ from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, se
 from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import HostHistory, host_history
+from rankwatch_monitor.core.views.incident_label import label
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
 _HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
@@ -52,6 +53,7 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
     return {
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
+        "label": label(incident),
         "headline": headline.headline(incident),
         "title": headline.title(incident),
         "detail": headline.detail(incident),

@@ -329,6 +329,8 @@ export interface Incident {
   closed_at: number | null;
   culprits: Culprit[];
   affected: number[];
+  /** In a few words: "rank 3 hung in load_batch". Absent with older monitors. */
+  label?: string;
   /** At most 90 characters. Absent with older monitors. */
   headline?: string;
   /** The headline with room for 160 characters. Absent with older monitors. */

@@ -103,8 +103,11 @@ export function titleOf(job: Pick<JobSummary, "quiet_host">, incident: Incident,
 /** What an incident is, in a table: its kind, or the host that is not heard. */
 export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
   const quiet = quietOf(job, incident);
-  return quiet === null ? kindWords(incident) : quietWords(quiet, null);
+  return quiet === null ? labelOf(incident) : quietWords(quiet, null);
 }
+
+/** The incident in a few words. */
+export const labelOf = (incident: Pick<Incident, "kind" | "label">): string => incident.label ?? kindWords(incident);
 
 /** What kind of fault an incident is: while a whole host is silent, that. */
 export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
