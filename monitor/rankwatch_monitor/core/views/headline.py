@@ -70,7 +70,9 @@ class NextAction(NamedTuple):
     also: tuple[Action, ...] = ()
     """Further actions that a person may order now."""
     command: str = ""
-    """Shows more of the cause, to be run anywhere in the cluster; empty: none."""
+    """Shows more of the cause, to be run on ``host``; empty: none."""
+    host: str = ""
+    """Empty: anywhere in the cluster."""
     until: float | None = None
     """Unix seconds when what is waited for is due; None: no time is known."""
     otherwise: str = ""

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, CulpritClass
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, headline
+from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
+from rankwatch_monitor.core.views import downtime, headline, host_commands
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -22,6 +23,8 @@ from rankwatch_monitor.core.views.slow_action import can_exclude
 
 _HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
 """What may be the fault of the rank's program as well as of its host."""
+_WITH_STACK: Final = (*_HANGS, CulpritClass.DEVICE_OR_NETWORK)
+"""Of a process that is there, so that its stack can be taken."""
 
 
 class OfHost(NamedTuple):
@@ -75,6 +78,7 @@ def advice(
     history = _history(job, first.host, now, activity)
     if leaves_out := _leaves_out(job, incident, first, proposed):
         proposed = _leaving_out(incident, proposed, history)
+    proposed = _with_stack(job, incident, first, proposed)
     look = "" if history.finding is None else history.finding.text
     again = _again(job, incident, first, history, leaves_out=leaves_out)
     return proposed, OfHost(first.host, history.text, look, again)
@@ -94,6 +98,23 @@ def _first(incident: Incident) -> Culprit | None:
 
 def _history(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
     return host_history(host, job.incidents, now) if activity is None else activity.history(host, [job], now)
+
+
+def _with_stack(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> NextAction:
+    """The proposal with the command that shows where the first culprit hangs, where no stack of it was captured."""
+    rank, columns = first.rank, job.columns
+    here = incident.attempt == job.attempt and rank < len(columns) and columns.hosts[rank] == first.host
+    pid = int(columns.pid_R[rank]) if here else 0
+    taken = any(rank in group.ranks and group.frames for group in incident.stacks.groups())
+    missed = incident.phase is not Phase.CAPTURING and not taken
+    if pid <= 0 or not missed or proposed.waits or proposed.command or first.kind not in _WITH_STACK:
+        return proposed
+    if proposed.action is Action.CAPTURE:
+        return proposed
+    stuck = columns.process_R[rank] in (STOPPED, UNINTERRUPTIBLE)
+    command = host_commands.stack_of_stuck(pid) if stuck else host_commands.stack(pid)
+    text = f"{proposed.text} No stack of rank {rank} was captured: take it on {first.host} first."
+    return proposed._replace(text=text, command=command, host=first.host)
 
 
 def _leaves_out(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> bool:

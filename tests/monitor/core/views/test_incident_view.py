@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from monitor.core.scene import Scene
+from monitor.core.scene import Rank, Scene
 from monitor.core.views.test_node_verdict import crashed, with_stacks
 from rankwatch.contract.enums import Action
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch.contract.messages import RankStack
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW, host_history
@@ -166,3 +168,28 @@ def test_an_incident_without_a_host_states_nothing_of_one() -> None:
     scene = hung()
     bare = Incident("i", "now", scene.incident.kind, 1, scene.now, "All ranks wait.")
     assert shown(scene.job, bare, scene.now)["of_host"] is None
+
+
+@pytest.mark.parametrize("fault", ["frozen", "watched"])
+def test_a_hang_without_a_stack_has_the_command_that_takes_it(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, hosts=2, job_id="now", on_hang="log", launchers=fault == "frozen").run(30)
+    frozen, taken = scene.ranks[3], type(scene.ranks[3]).stack
+
+    def stack(rank: Rank) -> RankStack:
+        return replace(taken(rank), frames=(), error="py-spy timed out") if rank is frozen else taken(rank)
+
+    monkeypatch.setattr(Rank, "stack", stack)
+    scene = (scene.stop(3) if fault == "frozen" else scene.hang(3)).until_found()
+    if fault == "frozen":
+        scene.until(lambda: scene.incident.phase is Phase.DETECTED)
+        assert [each.ranks for each in scene.incident.stacks.failures()] == [(3,)]
+    pid = int(scene.job.columns.pid_R[3])
+    proposed = among(scene)["next_action"]
+    assert proposed["host"] == "host-1"
+    stuck = f"sudo cat /proc/{pid}/stack; py-spy dump --nonblocking --pid {pid}"
+    assert proposed["command"] == (stuck if fault == "frozen" else f"py-spy dump --subprocesses --pid {pid}")
+    assert proposed["text"].endswith("No stack of rank 3 was captured: take it on host-1 first.")
+
+
+def test_a_stack_that_was_captured_needs_no_command() -> None:
+    assert among(hung())["next_action"]["command"] == ""

@@ -312,6 +312,8 @@ export interface NextAction {
   also?: string[];
   /** Shows more of the cause; empty: none. */
   command?: string;
+  /** Where `command` is run; empty: anywhere in the cluster. */
+  host?: string;
   /** When what is waited for is due; null: not known. */
   until?: number | null;
   /** What follows, or is to be done, if it has not come by then. */

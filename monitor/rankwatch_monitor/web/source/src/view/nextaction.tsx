@@ -31,7 +31,7 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const quiet = quietOf(job, incident);
   const beside = quiet === null ? [incident.of_host?.look, incident.of_host?.again].filter(Boolean).join(" ") : "";
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
-  const run = { command: quiet === null ? next.command : quiet.command, host: "", ...(waits && logs) };
+  const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
   const open = (order: Prepared) => {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
