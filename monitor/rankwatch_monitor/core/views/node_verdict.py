@@ -219,7 +219,7 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
     leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
     if proposed.waits and not leaves_out:
         return None
-    again = "" if of_host is None or of_host.host != host else of_host.again
+    again = "" if proposed.waits or of_host is None or of_host.host != host else of_host.again
     return JobTodo(job.id, job.name, f"{proposed.text} {again}".rstrip(), here if leaves_out else (), proposed.command)
 
 

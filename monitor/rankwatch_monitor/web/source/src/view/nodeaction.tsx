@@ -23,7 +23,7 @@ export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verd
         </>
       )}
       {jobs.map((each) => (
-        <div key={each.job}>
+        <div key={each.job} class="of-job">
           <p class="what"><a href={jobAddress(each.job)}>{jobTitle(each)}</a>: {each.text}</p>
           {each.command !== "" && <Run command={each.command} host={each.host === host ? "" : each.host} />}
           {each.ranks.length > 0 && <p class="ways"><button type="button" onClick={() => leaveOut(each.job, each.ranks)}>Restart {jobTitle(each)} without {host} …</button></p>}
