@@ -82,8 +82,8 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", STEP_LIMIT)
     assert STEP_LIMIT < incident["elapsed"] < STEP_LIMIT + 10
     assert re.fullmatch(
-        rf"Rank 2 on {re.escape(HOST)} has been in section 'step' for [\d.]+ s, over its limit of {STEP_LIMIT} s"
-        rf"( \([123] others? too\))?: ({BEHIND if OLDER else NUMBERED})\.",
+        rf"Rank 2 on {re.escape(HOST)} has been in section 'step' for [\d.]+ s, over its "
+        rf"configured limit of {STEP_LIMIT} s( \([123] others? too\))?: ({BEHIND if OLDER else NUMBERED})\.",
         incident["reason"],
     ), incident["reason"]
     assert (incident["action"], incident["action_reason"]) == ("restart", "the policy is to restart")

@@ -87,7 +87,7 @@ def test_one_incident_is_reported_the_same_everywhere(
     training.run(*limit, ranks=2, inject=f"rank={RANK},step={STEP},kind=hang")
     incident = captured(training)
     reason, job = incident["reason"], training.job
-    assert re.match(rf"Rank {RANK} on \S+ has been in section 'step' for [\d.]+ s, over its limit", reason)
+    assert re.match(rf"Rank {RANK} on \S+ has been in section 'step' for [\d.]+ s, over its configured limit", reason)
 
     assert reason in reported.printed(), "the log"
     assert reason in command(reported, "status", job, code=3), "the terminal"

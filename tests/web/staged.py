@@ -10,7 +10,7 @@ from typing import Any
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.views import digest, group_view, headline, job_view, named_hosts, node_view, rank_logs
+from rankwatch_monitor.core.views import digest, group_view, incident_view, job_view, named_hosts, node_view, rank_logs
 from web.scripted_monitor import LEGEND, Script
 
 
@@ -29,7 +29,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     for job in jobs:
         summary = job_view.summary(job, now)
         script.jobs[job.id], script.ranks[job.id] = summary, ["running"] * len(job.columns)
-        incidents = [headline.shown(job, each) for each in reversed(job.incidents)]
+        incidents = [incident_view.shown(job, each, now) for each in reversed(job.incidents)]
         below = f"/jobs/{job.id}"
         answers[below] = {
             **summary,
@@ -42,7 +42,8 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         answers[f"{below}/incidents"] = {"incidents": incidents}
         for each in job.incidents:
             answers[f"{below}/incidents/{each.id}"] = {
-                **headline.shown(job, each),
+                **incident_view.shown(job, each, now),
+                "of_host": None if (host := incident_view.of_host(job, each, now)) is None else host.to_json(),
                 "stack_groups": job_view.stack_groups(each),
                 "stack_errors": [],
                 **rank_logs.shown(job, each),

@@ -181,7 +181,7 @@ def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None
         "Restart …",
         "Unresolved",
         "training/train.py:41",
-        f"11.0{SPACE}s when detected, limit 10{SPACE}s",
+        f"11.0{SPACE}s when detected, configured limit 10{SPACE}s",
         " of all 4 ranks",
     ):
         assert words in shown
@@ -370,10 +370,44 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
     with serving_scenes(*(scene.job for scene in scenes), now=scenes[0].now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/a")
         history = page.locator(".verdict .sequel").filter(has_text="crashes")
-        expect(history).to_have_text("host-1 GPU 1: 2 crashes in 2 jobs in 0\u202fs, same error")
+        expect(history).to_have_text(
+            "host-1 was named in 2 incidents of 2 jobs in 24\u202fh. GPU 1 of host-1, rank 3: 2 crashes in 2 jobs. "
+            "The error is the same each time."
+        )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
         expect(todo).to_contain_text("If it fails again, restart without host-1: an error that stays with rank 3 ")
+
+
+def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:
+    scenes = [Scene(4, hosts=2, job_id=job, on_hang="log").run(30).hang(3).until_found() for job in ("a", "b")]
+    fact = "host-1 was named in 2 incidents of 2 jobs in 24\u202fh."
+    with serving_scenes(*(scene.job for scene in scenes), now=scenes[0].now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/a")
+        expect(page.locator(".verdict .sequel").filter(has_text=fact)).to_be_visible()
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo.locator(".ways button")).to_have_text(["Restart without host-1 …", "Restart …"])
+        expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
+        expect(todo).to_contain_text(
+            "A hang that stays with rank 3 comes from data or code, one that does not from host-1"
+        )
+        page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
+        expect(page.locator(".standing")).to_contain_text(fact)
+        of_node = page.get_by_role("region", name="What to do about this node")
+        expect(of_node).to_contain_text("a: Restart without host-1, where incidents repeat: nothing restarts the ranks")
+        of_node.get_by_role("button", name="Restart a without host-1 …").click()
+        expect(page).to_have_url(re.compile("#/jobs/a.*control"))
+
+
+def test_a_first_hang_offers_to_leave_its_host_out_after_the_plain_restart(page: Page) -> None:
+    scene = Scene(4, hosts=2, on_hang="log").run(30).hang(3).until_found()
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo.locator(".ways button")).to_have_text(["Restart …", "Restart without host-1 …"])
+        expect(todo.locator("button.go")).to_have_text("Restart …")
+        todo.get_by_role("button", name="Restart without host-1 …").click()
+        expect(page.get_by_role("alertdialog")).to_contain_text("restarted as attempt 2 without host-1")
 
 
 def test_on_a_node_that_is_up_leaving_it_out_comes_last_once_stacks_were_captured(page: Page) -> None:

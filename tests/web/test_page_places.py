@@ -52,7 +52,7 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
     expect(page.get_by_text("Of 2 ranks, 1 is hung, 1 is waiting.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(
-        "host-1 was named in 1 of 1 job: one job alone is no sign of a fault of the node."
+        "host-1 was named in 1 incident of 1 job in 24\u202fh: one job alone is no sign of a fault of the node."
     )
     expect(page.locator(".place h2")).to_have_text(
         [re.compile("^GPUs"), re.compile("^Incidents that named it"), re.compile("^Jobs here")]
@@ -61,7 +61,10 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u202fs"))
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
-    expect(page.locator(".todo .what")).to_have_text(re.compile("the node needs no check for this alone"))
+    expect(page.locator(".todo .what")).to_have_text(
+        re.compile(r"one: Restart the ranks: nothing restarts them by itself\. If it hangs again, restart without")
+    )
+    expect(page.locator(".todo .what a")).to_have_attribute("href", "#/jobs/one")
     page.get_by_text("1 launcher here").click()
     expect(page.get_by_text("Launcher node-1, process 10: active; last message")).to_be_visible()
     incidents = page.get_by_role("region", name="Incidents that named this node")
@@ -90,7 +93,10 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*slow: gpt"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
-    expect(page.locator(".standing")).to_have_text(re.compile("^host-1 has a slow rank in 1 of 1 job"))
+    expect(page.locator(".standing")).to_have_text(re.compile(r"^host-1 has a slow rank in gpt \(one\)"))
+    of_node = page.get_by_role("region", name="What to do about this node")
+    expect(of_node.get_by_role("link", name="one")).to_have_attribute("href", "#/jobs/one")
+    expect(of_node.get_by_role("button", name="Restart one without host-1 …")).to_be_visible()
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
     for why in (r"Slow inputSlow\. Since .*, for ", r"slow 1\.67×Since .*, for "):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
@@ -148,7 +154,10 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
         scene.die(13, exit_code=1, message="CUDA error").run(1)
     stage(script, scenes)
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.locator(".standing")).to_have_text("GPU 5 of host-1, rank 13: 2 crashes in 2 jobs.")
+    expect(page.locator(".standing")).to_have_text(
+        "GPU 5 of host-1, rank 13: 2 crashes in 2 jobs. The error is the same each time. "
+        "host-1 was named in 2 incidents of 2 jobs in 24\u202fh."
+    )
     expect(page.get_by_text("Ranks report in 2 of 2 jobs, so the node is up.")).to_be_visible()
     expect(page.locator(".todo code")).to_have_text(
         ["nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"]

@@ -182,7 +182,7 @@ def test_after_a_restart_what_is_waited_for_is_stated_and_the_culprit_is_of_the_
                 r"Restarted [\d:]+\. Wait until [\d:]+\. If no rank has reported by then, read the logs of attempt 2"
             )
         )
-        expect(todo.get_by_role("button")).to_have_text("Restart again …")
+        expect(todo.get_by_role("button")).to_have_text(["Restart again …", "Restart without host-1 …"])
         expect(page.locator(".head .facts")).to_contain_text(f"Step{scene.incident.furthest_iteration}of attempt 1")
         expect(page.get_by_role("heading", name="Rank 5 on host-1 hung in load_batch")).to_be_visible()
         then = page.locator(".ranks.then tbody tr")
@@ -203,7 +203,9 @@ def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
         todo = page.get_by_role("region", name="What to do now")
         after = rf"Wait: at [\d:]+ \(in \d+{SPACE}(s|min).*\) Rankwatch restarts the ranks unless they make progress"
         expect(todo).to_contain_text(re.compile(after))
-        expect(todo.get_by_role("button")).to_have_text(["Restart now …", "Capture stacks …"])
+        expect(todo.get_by_role("button")).to_have_text(
+            ["Restart now …", "Restart without host-1 …", "Capture stacks …"]
+        )
         expect(page.locator(".verdict .sequel")).to_have_count(0)
         expect(page.locator(".legend button").first).to_have_text("suspected 1")
         expect(page.locator(".ranks tbody tr").first.get_by_role("cell").nth(1)).to_have_text("suspected")

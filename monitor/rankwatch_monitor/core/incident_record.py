@@ -64,6 +64,8 @@ class Incident:
     """Ranks whose process was aborted; blamed unless the survivors' flight recorders show another to be the cause."""
     section: str | None = None
     limit: float | None = None
+    limit_source: str = ""
+    """The :class:`~rankwatch.contract.enums.LimitSource` of a limit that may be configured or learned."""
     elapsed: float | None = None
     action: Action = Action.LOG
     action_reason: str = ""
@@ -166,6 +168,7 @@ class Incident:
             "reason": self.reason,
             "section": self.section,
             "limit": self.limit,
+            "limit_source": self.limit_source or None,
             "elapsed": self.elapsed,
             "action": str(self.action),
             "action_reason": self.action_reason,

@@ -11,8 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
-from rankwatch_monitor.core.views import digest, headline, job_view, kernel_view, rank_logs, rankings
-from rankwatch_monitor.core.views.crash_history import crash_history
+from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
@@ -109,30 +108,32 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:
-        job = monitor.job(job_id)
-        return {"incidents": [headline.shown(job, incident) for incident in reversed(job.incidents)]}
+        job, now = monitor.job(job_id), monitor.clock.now()
+        activity = monitor.host_activity
+        return {
+            "incidents": [incident_view.shown(job, incident, now, activity) for incident in reversed(job.incidents)]
+        }
 
     @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
-    async def one_incident(request: Request, job_id: str, incident_id: str) -> dict[str, Any]:
+    async def one_incident(job_id: str, incident_id: str) -> dict[str, Any]:
         incident = monitor.incident(job_id, incident_id)
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
-        grant = grant_of(request)
-        seen = (job for job in monitor.jobs.values() if grant.covers(job.id))
-        crashes = crash_history(seen, monitor.job(job_id), incident)
+        job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
+        host = incident_view.of_host(job, incident, now, activity)
         return {
-            **headline.shown(monitor.job(job_id), incident),
+            **incident_view.shown(job, incident, now, activity),
+            "of_host": None if host is None else host.to_json(),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": [
                 {"rank": rank, "error": failure.error, "process_state": failure.process_state}
                 for failure in incident.stacks.failures()
                 for rank in failure.ranks
             ],
-            **rank_logs.shown(monitor.job(job_id), incident),
+            **rank_logs.shown(job, incident),
             "collectives": [
                 {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
-            "crashes": None if crashes is None else crashes.to_json(),
         }
 
     return routes

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import headline, job_view, rankings
+from rankwatch_monitor.core.views import incident_view, job_view, rankings
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import RevokedError, still_granted
@@ -135,7 +135,9 @@ def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
         },
     }
     events = [("job", "job", job_view.summary(job, now, activity)), ("grid", "grid", grid)]
-    events += [(incident.id, "incident", headline.shown(job, incident)) for incident in job.incidents[-20:]]
+    events += [
+        (incident.id, "incident", incident_view.shown(job, incident, now, activity)) for incident in job.incidents[-20:]
+    ]
     if (performance := rankings.live_view(job, now)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
         events.append(("performance", "performance", {**performance, "grid": bytes_by_name}))

@@ -20,7 +20,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import headline, job_view
+from rankwatch_monitor.core.views import incident_view, job_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -128,7 +128,10 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
-        incidents=tuple(headline.shown(job, i) | job_view.incident_durations(job, i) for i in job.incidents[-KEPT:]),
+        incidents=tuple(
+            incident_view.shown(job, i, now, activity) | job_view.incident_durations(job, i)
+            for i in job.incidents[-KEPT:]
+        ),
         steps_per_second=summary["iterations_per_second"],
         headline=summary["headline"],
         on_cpu=performance.sources.keys() - {NO_SOURCE} == {KINETO_CPU},

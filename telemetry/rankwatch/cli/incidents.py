@@ -90,9 +90,8 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     )
     lines = terminal.wrapped(title, "", "bold" if incident["closed_at"] else "bad")
     lines += [f"  id {incident['id']}", *incident_lines(incident, terminal)]
-    if crashes := incident.get("crashes"):  # an older monitor has none
-        history = crashes["text"] and f"{crashes['host']} {crashes['gpu']}".rstrip() + f": {crashes['text']}"
-        for line in filter(None, (history, crashes["again"])):
+    if of_host := incident.get("of_host"):  # an older monitor has none
+        for line in filter(None, (of_host["text"], of_host["look"], of_host["again"])):
             lines += terminal.wrapped(line, "  ")
     lines += ["", *_timeline(incident, terminal)]
     groups, errors = incident["stack_groups"], incident["stack_errors"]

@@ -26,7 +26,7 @@ def test_a_hang_is_reported_from_its_beginning_to_its_end(capsys: pytest.Capture
     printed = capsys.readouterr().out
     order = [
         "* fault hang: rank 3 in section step/forward of step 40",
-        "over its limit of 8 s",
+        "over its configured limit of 8 s",
         "directive",
         "the job is recovering",
         "* the ranks are restarted",

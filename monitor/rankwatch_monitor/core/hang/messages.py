@@ -9,7 +9,7 @@ import numpy as np
 from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Frame
-from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
+from rankwatch_monitor.core.hang.verdict import OF_A_SECTION, Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import RankColumns, failed_ranks
 
 ITS_PROCESS = "its process "
@@ -36,11 +36,14 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         reason = culprit.reason.removeprefix(ITS_PROCESS)
         followed = _what_followed(columns) if reason.endswith(LEFT_EARLY) else ""
         return f"Rank {culprit.rank}{host} {reason.rstrip('.')}{_likewise(judged.culprits)}{followed}."
+    if not judged.culprits:
+        several = others > 0 and first.kind is not VerdictKind.STALLED
+        text = _what(first, "one of them" if several else rank_name, has_beaten)
+        text = f"Limits were passed by {others + 1} ranks: {text[:1].lower()}{text[1:]}" if several else text
+        return f"{text}; {judged.explanation}."
     text = _what(first, rank_name, has_beaten) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
     )
-    if not judged.culprits:
-        return f"{text}; {judged.explanation}."
     if judged.culprits[0].rank == first.rank:
         return f"{text}: {judged.culprits[0].reason}{_likewise(judged.culprits)}."
     return also_to_blame(text, judged.culprits)
@@ -89,6 +92,8 @@ def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
 
 def _limit(verdict: Verdict) -> str:
     seconds = f"{_plain(verdict.limit)} s"
+    if verdict.kind not in OF_A_SECTION:
+        return f"over the policy's limit of {seconds}"
     match verdict.source:
         case LimitSource.LEARNED:
             return f"over its learned limit of {seconds}"
@@ -96,8 +101,10 @@ def _limit(verdict: Verdict) -> str:
             return f"over its limit of {seconds}, learned in an earlier run"
         case LimitSource.FIRST_TIME:
             return f"over the limit of {seconds} for a section without a learned limit"
-        case _:
-            return f"over its limit of {seconds}"
+        case LimitSource.DEFAULT:
+            return f"over the default limit of {seconds}"
+        case LimitSource.CONFIGURED:
+            return f"over its configured limit of {seconds}"
 
 
 def _likewise(culprits: Sequence[Culprit]) -> str:

@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
 from rankwatch_monitor.core.ranks import RankColumns
 
+OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
+"""Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
+
 
 class Verdict(NamedTuple):
     """One rank is over one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
@@ -24,6 +27,11 @@ class Verdict(NamedTuple):
     """Of the limit. Only limits that were not configured need a confirmation."""
     node_loss: str = ""
     """The launchers' report of the lost node this rank was on, as a sentence; the launchers handle the loss."""
+
+    @property
+    def stated_source(self) -> str:
+        """The source of a limit of a section, the time between sections, or heartbeats; empty: it has but one."""
+        return str(self.source) if self.limit and self.kind in OF_A_SECTION else ""
 
     @property
     def left_to_launchers(self) -> bool:

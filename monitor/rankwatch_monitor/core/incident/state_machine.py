@@ -67,6 +67,7 @@ class Diagnosis(NamedTuple):
     since: float | None = None
     section: str | None = None
     limit: float | None = None
+    limit_source: str = ""
     elapsed: float | None = None
     culprits: tuple[Culprit, ...] = ()
     affected: tuple[int, ...] = ()
@@ -519,6 +520,7 @@ def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
         reason=diagnosis.reason,
         section=diagnosis.section,
         limit=diagnosis.limit,
+        limit_source=diagnosis.limit_source,
         elapsed=diagnosis.elapsed,
         culprits=diagnosis.culprits,
         affected=diagnosis.affected,

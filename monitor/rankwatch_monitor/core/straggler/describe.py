@@ -15,7 +15,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.straggler import lateness
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.straggler.state import Description, Performance
 from rankwatch_monitor.core.straggler.window import Window
@@ -75,7 +75,7 @@ def describe(
         cause = Cause.COMPUTE
     score_R = scores.gpu_relative_R if fastest else scores.gpu_robust_R
     score = _known(score_R[rank])
-    known = not np.isnan(seconds)
+    known, others = not np.isnan(seconds), int(window.fresh_R.sum()) - 1
     if fastest:
         reason = below_thresholds(policy, scores, rank, straggler.host)
     elif not known:
@@ -85,7 +85,7 @@ def describe(
             Observation(
                 rank=rank,
                 host=straggler.host,
-                others=int(window.fresh_R.sum()) - 1,
+                others=others,
                 late=seconds,
                 step=step,
                 cause=cause,
@@ -102,7 +102,7 @@ def describe(
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
-    return Description(cause, score, seconds, share, reason, section, own, peers)
+    return Description(cause, score, seconds, share, reason, section, own, peers, others)
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
@@ -176,9 +176,8 @@ class Observation(NamedTuple):
 def sentence(seen: Observation) -> str:
     """Which rank makes how many wait, for how long, and with what."""
     share = 100 * seen.late / seen.step
-    waits = "the other rank waits" if seen.others == 1 else f"{seen.others} ranks wait"
-    text = f"{_where(seen.rank, seen.host)} is slow: {waits} {seconds(seen.late)} of each {seconds(seen.step)} step "
-    text += f"for it ({share:.0f} %); {_cause(seen)}"
+    text = f"{subject(seen.rank, seen.host)} is slow: {waits(seen.others)} {seconds(seen.late)} of each "
+    text += f"{seconds(seen.step)} step for it ({share:.0f} %); {_cause(seen)}"
     return text + _besides(seen) + "."
 
 
@@ -232,13 +231,9 @@ def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> st
     below = [
         f"its {kind} {what} {value:.2f} is below {limits[kind]:g}" for kind, what, value in rows if value < limits[kind]
     ]
-    return f"{_where(rank, host)} is slow by the fastest reference: {'; '.join(below[:3])}."
+    return f"{subject(rank, host)} is slow by the fastest reference: {'; '.join(below[:3])}."
 
 
 def slow_kernels(rank: int, host: str, score: float) -> str:
     """The sentence when only kernels are known: it is unknown which ranks wait."""
-    return f"{_where(rank, host)} is slow: its kernels run at {score:.2f} of the speed of its peers."
-
-
-def _where(rank: int, host: str) -> str:
-    return f"Rank {rank}" + (f" on {host}" if host else "")
+    return f"{subject(rank, host)} is slow: its kernels run at {score:.2f} of the speed of its peers."

@@ -38,6 +38,8 @@ class Straggler:
     """Seconds of each step for which the other ranks wait."""
     share: float | None = None
     """Lateness as a fraction of the step."""
+    waiting: int | None = None
+    """Ranks that wait for it."""
     section: str | None = None
     """The section that holds most of what it takes longer for; None: none does."""
     own: float | None = None
@@ -58,6 +60,16 @@ class Straggler:
         """For the API and the store."""
         shown = asdict(self)
         return {**shown, "cause": str(self.cause), "reference": str(self.reference), "action": str(self.action)}
+
+
+def subject(rank: int, host: str) -> str:
+    """``Rank 3 on host-1``."""
+    return f"Rank {rank}" + (f" on {host}" if host else "")
+
+
+def waits(others: int) -> str:
+    """``31 ranks wait``, of a job in which so many do."""
+    return "the other rank waits" if others == 1 else f"{others} ranks wait"
 
 
 @dataclass(slots=True)

@@ -229,6 +229,7 @@ class Description(NamedTuple):
     own: float | None = None
     peers: float | None = None
     """Seconds of a step that it and its peers spend on the cause."""
+    waiting: int | None = None
 
 
 def device_key(identity: RankIdentity) -> str:
@@ -710,6 +711,7 @@ class Performance:
         straggler.lateness, straggler.share = description.lateness, description.share
         straggler.reason = description.reason
         straggler.section, straggler.own, straggler.peers = description.section, description.own, description.peers
+        straggler.waiting = description.waiting
 
     def end_straggler(self, straggler: Straggler, at: float) -> None:
         """End a straggler at unix seconds ``at``."""

@@ -127,9 +127,9 @@ def next_failure(crash: Crash, elsewhere: bool) -> str:
     return f"If it fails again: {text[:1].lower()}{text[1:]}."
 
 
-def separating(rank: int, host: str) -> str:
-    """What a run without a host shows, as a clause."""
-    return f"an error that stays with rank {rank} comes from data or code, one that does not from {host}"
+def separating(rank: int, host: str, what: str = "an error") -> str:
+    """What a run without a host shows, as a clause; ``what``: recurs."""
+    return f"{what} that stays with rank {rank} comes from data or code, one that does not from {host}"
 
 
 class SameStep(NamedTuple):

@@ -17,7 +17,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.headline import headline
-from rankwatch_monitor.core.views.named_hosts import hosts_named
+from rankwatch_monitor.core.views.host_history import hosts_named
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
 LINKS: Final = 8

@@ -89,7 +89,8 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
 
 def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Pointer:
     newest, culprit = max(crashes, key=lambda fault: fault[0].opened_at)
-    [(reason, _)] = Counter(each.reason for _, each in crashes).most_common(1)
+    [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
+    lead += " The error is the same each time." if times == len(crashes) else ""
     found: Advice = advice(crash_of(culprit._replace(reason=reason), newest.furthest_iteration))
     match found.points_to:
         case ErrorClass.DEVICE:

@@ -22,8 +22,6 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
-from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.awaited import under_way
 from rankwatch_monitor.core.views.host_commands import reach
 
@@ -72,7 +70,9 @@ class NextAction(NamedTuple):
     also: tuple[Action, ...] = ()
     """Further actions that a person may order now."""
     command: str = ""
-    """Shows more of the cause, to be run anywhere in the cluster; empty: none."""
+    """Shows more of the cause, to be run on ``host``; empty: none."""
+    host: str = ""
+    """Empty: anywhere in the cluster."""
     until: float | None = None
     """Unix seconds when what is waited for is due; None: no time is known."""
     otherwise: str = ""
@@ -91,18 +91,6 @@ class NextAction(NamedTuple):
             "ranks": list(self.ranks),
             "also": [str(each) for each in self.also],
         }
-
-
-def shown(job: Job, incident: Incident) -> dict[str, Any]:
-    """The incident as API, stream and publishers show it: the record and what is derived from it."""
-    return {
-        **incident.to_json(),
-        "lost_steps_s": downtime.of_lost_steps(job, incident),
-        "headline": headline(incident),
-        "title": title(incident),
-        "detail": detail(incident),
-        "next_action": next_action(incident).to_json(),
-    }
 
 
 def headline(incident: Incident) -> str:
@@ -142,8 +130,13 @@ def of_job(incident: Incident | None, reason: str) -> str:
     return headline(incident) if incident is not None else _shortened(_capital(reason.rstrip(".")))
 
 
-def next_action(incident: Incident) -> NextAction:
-    """What a person should do about the incident now."""
+def next_action(incident: Incident, without: str = "") -> NextAction:
+    """What a person should do about the incident now.
+
+    Args:
+        incident: the record.
+        without: a host that restarts should leave out, since incidents repeat there; empty: none.
+    """
     runbook = f"runbook.html#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
     ranks = tuple(c.rank for c in incident.culprits)
     if not incident.open or incident.self_reported:
@@ -160,7 +153,7 @@ def next_action(incident: Incident) -> NextAction:
         withheld = "runbook.html#rankwatchactionwithheld"
         return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
-        return _recommended(incident, ranks, runbook)
+        return _recommended(incident, ranks, runbook, without)
     if not incident.confirmed:
         return _wait("Rankwatch acts unless the ranks make progress", runbook, also=(Action.RESTART, Action.CAPTURE))
     return _wait("Rankwatch captures stacks and acts by itself", runbook)
@@ -180,8 +173,9 @@ def _under_way(incident: Incident, runbook: str) -> NextAction:
     return _wait(what, runbook, until=until, otherwise=otherwise)
 
 
-def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> NextAction:
+def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, without: str) -> NextAction:
     """The action for a hang that Rankwatch does not act on by itself."""
+    restart = f"restart without {without}, where incidents repeat" if without else "restart the ranks"
     if incident.phase is Phase.CAPTURING:
         return _wait("stacks are being captured", runbook)
     if incident.action_reason.startswith(NO_LAUNCHER):
@@ -198,10 +192,11 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str) -> Ne
     if incident.action is Action.LOG and not incident.stacks:
         text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
         if incident.confirmed:
-            text = "Capture the stacks, then restart the ranks: nothing happens by itself."
+            text = f"Capture the stacks, then {restart}: nothing happens by itself."
         return NextAction(Action.CAPTURE, text, runbook=runbook, also=(Action.RESTART,))
     if ranks:
-        return NextAction(Action.RESTART, "Restart the ranks: nothing restarts them by itself.", ranks, runbook)
+        them = "the ranks" if without else "them"
+        return NextAction(Action.RESTART, f"{_capital(restart)}: nothing restarts {them} by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
 
 

@@ -1,29 +1,32 @@
-"""From which hosts the jobs are heard now: a host that is quiet in one job is up if another job is heard from it.
+"""What other jobs show of a host: whether it is up although one job does not hear it, and which incidents name it.
 
-The index over all jobs is made when a job has a quiet host, and then kept for :data:`REFRESH` seconds: in healthy
-fleets it is never made, and where a host fails that many jobs share, it is made once for all of them. Shapes: R ranks.
+The indexes over all jobs are made when a job has a quiet host or an open incident, and then kept for :data:`REFRESH`
+seconds: in healthy fleets they are never made, and where a host fails that many jobs share, they are made once for all
+of them. Shapes: R ranks.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals
+from rankwatch_monitor.core.views.host_history import HostHistory, host_history, hosts_about
 
 REFRESH: Final = LAUNCHER_HEARTBEAT_SECONDS
 """Seconds for which the index is kept: no launcher is heard more often."""
 
 
 class HostActivity:
-    """Counts the jobs that are heard from a host."""
+    """Counts the jobs that are heard from a host, and the incidents about it."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         """``jobs``: all of a monitor, by id; read anew whenever the index is made."""
@@ -31,6 +34,8 @@ class HostActivity:
         self._made_at = -math.inf
         self._ranks: Counter[str] = Counter()
         self._launchers: Counter[str] = Counter()
+        self._indexed_at = -math.inf
+        self._incidents: dict[str, list[Incident]] = {}
 
     def other_jobs(self, job: Job, host: str, now: float) -> int:
         """How many jobs besides this one are heard from a host: by their ranks, or by launchers where no rank is.
@@ -47,6 +52,23 @@ class HostActivity:
             self._launchers = Counter(host for each in jobs for host in hosts_of_launchers(each, now))
         ranks = self._ranks[host] - (host in hosts_of_ranks(job, self._made_at))
         return ranks or self._launchers[host] - (host in hosts_of_launchers(job, self._made_at))
+
+    def history(self, host: str, fresh: Iterable[Job], now: float) -> HostHistory:
+        """The incidents of all jobs about a host.
+
+        Args:
+            host: its name.
+            fresh: jobs whose incidents are read as of now, not from the index.
+            now: unix seconds.
+        """
+        if not self._indexed_at <= now < self._indexed_at + REFRESH:
+            self._indexed_at, self._incidents = now, {}
+            for incident in (each for job in self._jobs.values() for each in job.incidents):
+                for name in hosts_about(incident):
+                    self._incidents.setdefault(name, []).append(incident)
+        jobs = {job.id: job for job in fresh}
+        others = [each for each in self._incidents.get(host, ()) if each.job_id not in jobs]
+        return host_history(host, [*others, *(each for job in jobs.values() for each in job.incidents)], now)
 
 
 def hosts_of_ranks(job: Job, now: float) -> set[str]:

@@ -106,6 +106,11 @@ def stack(pid: int) -> str:
     return f"py-spy dump --subprocesses --pid {pid}"
 
 
+def stack_of_stuck(pid: int) -> str:
+    """Show where a process is that is stopped or stuck in the kernel, which answers no debugger, on its host."""
+    return f"sudo cat /proc/{pid}/stack; py-spy dump --nonblocking --pid {pid}"
+
+
 def processes(pids: Iterable[int], host: str = "") -> str:
     """Show whether processes run, sleep or are stuck in the kernel.
 

@@ -156,7 +156,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "no_restart": ended.no_restart(job),
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state, now, activity)],
-        "todo": None if (next_one := todo(job, state, quiet, slow)) is None else next_one.to_json(),
+        "todo": None if (next_one := todo(job, state, quiet, slow, now, activity)) is None else next_one.to_json(),
         "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),

@@ -20,4 +20,4 @@ def with_figures(culprit: Culprit, columns: RankColumns) -> str:
         return culprit.reason
     least, most = int(progress_R[ahead_R].min()), int(progress_R[ahead_R].max())
     theirs = str(least) if least == most else f"{least} to {most}"
-    return f"{culprit.reason} (progress {own}, theirs {theirs})"
+    return f"{culprit.reason} (finished sections and progress() calls in this step: {own}, of the others {theirs})"

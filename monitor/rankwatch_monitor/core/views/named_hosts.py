@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from rankwatch.contract.enums import VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.host_history import NOT_OF_A_HOST, hosts_named
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 SHOWN: Final = 100
 """Hosts in one answer, those that were named most often."""
-NOT_OF_A_HOST: Final = (VerdictKind.ORDERED, VerdictKind.RESTARTED_IN_PROCESS)
-
 
 CULPRIT: Final = "culprit"
 SUSPECT: Final = "suspect"
@@ -71,13 +69,6 @@ def incidents_by_host(jobs: Iterable[Job]) -> dict[str, list[Incident]]:
             for host in hosts_named(incident):
                 found.setdefault(host, []).append(incident)
     return found
-
-
-def hosts_named(incident: Incident) -> set[str]:
-    """The hosts that an incident names; none of a suspicion, or of an order."""
-    if not incident.confirmed or incident.kind in NOT_OF_A_HOST:
-        return set()
-    return {culprit.host for culprit in incident.culprits if culprit.host}
 
 
 def _row(

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RESTARTS, JobState, RankState
+from rankwatch.cli.formatting import count
+from rankwatch.contract.enums import Action, JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views import host_commands, incident_view
 from rankwatch_monitor.core.views.gpu_faults import pointer
+from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.named_hosts import CULPRIT, SUSPECT, About
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
-from rankwatch_monitor.core.views.slow_action import can_exclude
+from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.slow_action import slow_action
 
 SLURM_NAME: Final = "slurm_node"
 """Fact of a launcher: what Slurm calls its node."""
@@ -106,7 +110,13 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     return Presence(len(running), len(reporting), *titles, len(lost), launchers)
 
 
-def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
+def verdict(
+    host: str,
+    parts: Sequence[Mapping[str, Any]],
+    about: Sequence[About],
+    gpus: Sequence[Gpu],
+    history: HostHistory,
+) -> str:
     """What points to the host, or to one GPU of it, in a sentence.
 
     Args:
@@ -114,6 +124,7 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About
         parts: what each job runs there, as in the view of a node.
         about: the incidents about it, of :func:`.named_hosts.about_by_host`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
+        history: how often it was named lately.
     """
     named = naming(about)
     heard = presence(parts)
@@ -121,14 +132,18 @@ def verdict(host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        return " ".join([pointer(host, gpu, _suspected(about, host)).verdict, *map(_slow_on, gpu.slow_now)])
-    jobs, slow = {incident.job_id for incident in named}, [part["job"] for part in parts if _slow(part)]
-    counted = [("was named in", len(jobs)), ("is silent in", len(heard.silent)), ("has a slow rank in", len(slow))]
-    found = [f"{what} {number}" for what, number in counted if number]
+        cause = pointer(host, gpu, _suspected(about, host)).verdict
+        return " ".join([cause, *([history.fact] if history.repeats else []), *map(_slow_on, gpu.slow_now)])
+    jobs, slow = {incident.job_id for incident in named}, [part for part in parts if _slow(part)]
+    past = f"was named in {count(len(named), 'incident')}, none in the last 24 h" if named else ""
+    found = list(filter(None, [history.clause or past]))
+    if heard.silent:
+        found.append(f"is silent in {len(heard.silent)} of {_jobs(len(parts))}")
+    if slow:
+        found.append(f"has a slow rank in {_title(slow[0]) if len(slow) == 1 else _jobs(len(slow))}")
     if not found:
         return "Nothing points to a fault of this node."
-    found[0] += f" of {_jobs(max(len(parts), len(jobs)))}"
-    if len(jobs.union(slow)) == 1 and not heard.silent:
+    if len(jobs.union(part["job"] for part in slow)) == 1 and not heard.silent and not history.repeats:
         return f"{host} {', '.join(found)}: one job alone is no sign of a fault of the node."
     several = len(jobs) >= OFTEN and sum(bool(gpu.weight) for gpu in gpus) >= OFTEN
     return f"{host} {', '.join(found)}{'; no single GPU stands out' if several else ''}."
@@ -154,23 +169,66 @@ def todo(
     if len({incident.job_id for incident in named}) >= OFTEN:
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
         return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain)
-    if named or any(map(_slow, parts)):
-        return HostTodo("Read what its job shows; the node needs no check for this alone.")
     return None
 
 
-def exclusion(jobs: Iterable[Job], about: Sequence[About], host: str) -> dict[str, Any] | None:
-    """A job with an open incident about the host that can be restarted without it, and is not being restarted already.
+class JobTodo(NamedTuple):
+    """What a person should do about one job because of the host, as on the page of the job."""
 
-    None: there is none.
+    job: str
+    name: str
+    text: str
+    ranks: tuple[int, ...] = ()
+    """Of the order to restart it without the host; empty: it cannot be given now."""
+    command: str = ""
+    """To be run on ``host``; empty: none."""
+    host: str = ""
+    """Empty: anywhere in the cluster."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "ranks": list(self.ranks)}
+
+
+def of_jobs(
+    jobs: Iterable[Job], host: str, about: Sequence[About], now: float, activity: HostActivity | None = None
+) -> list[JobTodo]:
+    """What to do about each job that has an open incident about the host, or a slow rank there; none while it waits.
+
+    Args:
+        jobs: all that the reader may see.
+        host: its name.
+        about: the incidents about it.
+        now: unix seconds.
+        activity: of all jobs; None: not known.
     """
-    open_in = {incident.job_id for incident, _ in about if incident.open and not _restarting(incident)}
-    for job in jobs:
-        if job.id in open_in and job.ended is None and not liveness.all_shut_down(job):
-            rank = next((rank for rank, each in enumerate(job.columns.hosts) if each == host), None)
-            if rank is not None and can_exclude(job, rank):
-                return {"job": job.id, "name": job.name, "ranks": [rank]}
-    return None
+    open_in = {incident.job_id for incident, _ in about if incident.open}
+    running = [job for job in jobs if job.ended is None and not liveness.all_shut_down(job)]
+    found = (_of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host) for job in running)
+    return [each for each in found if each is not None]
+
+
+def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None) -> JobTodo | None:
+    if (incident := job.open_incident) is None:
+        return None
+    here = tuple(rank for rank, each in enumerate(job.columns.hosts) if each == host)[:1]
+    if (quiet := quiet_host(job, now, activity)) is not None:
+        leave_out = here if quiet.excludable and quiet.hosts == (host,) else ()
+        return JobTodo(job.id, job.name, f"{quiet.step}.", leave_out, quiet.command)
+    proposed, of_host = incident_view.advice(job, incident, now, activity)
+    leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
+    if proposed.waits and not leaves_out:
+        return None
+    again = "" if proposed.waits or of_host is None or of_host.host != host else of_host.again
+    return JobTodo(job.id, job.name, f"{proposed.text} {again}".rstrip(), here if leaves_out else (), proposed.command)
+
+
+def _of_slow(job: Job, host: str) -> JobTodo | None:
+    found = slow_action(job)
+    if found is None or all(each.host != host for each in job.performance.open_stragglers):
+        return None
+    leaves_out = found.action is Action.RESTART_EXCLUDING_NODE and found.host == host
+    return JobTodo(job.id, job.name, found.text, found.ranks if leaves_out else (), found.command, found.host)
 
 
 def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
@@ -182,10 +240,6 @@ def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culpri
         for culprit in incident.culprits
         if culprit.host == host
     ]
-
-
-def _restarting(incident: Incident) -> bool:
-    return incident.action in RESTARTS and not incident.undecided
 
 
 def _slurm_name(jobs: Iterable[Job], host: str) -> str | None:

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, headline
+from rankwatch_monitor.core.views import ended, incident_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost
 from rankwatch_monitor.core.views.slow_action import SlowAction
 
@@ -34,7 +35,14 @@ class Todo(NamedTuple):
         return {**self._asdict(), "action": str(self.action) if self.action else None, "ranks": list(self.ranks)}
 
 
-def todo(job: Job, state: JobState, quiet: QuietHost | None, slow: SlowAction | None) -> Todo | None:
+def todo(
+    job: Job,
+    state: JobState,
+    quiet: QuietHost | None,
+    slow: SlowAction | None,
+    now: float,
+    activity: HostActivity | None = None,
+) -> Todo | None:
     """The next action about a job; None: there is none.
 
     Args:
@@ -42,6 +50,8 @@ def todo(job: Job, state: JobState, quiet: QuietHost | None, slow: SlowAction | 
         state: as of now.
         quiet: its hosts of which nothing is received now.
         slow: what to do about what slows it.
+        now: unix seconds.
+        activity: of all jobs; None: not known.
     """
     if step := ended.next_step(job, state):
         return Todo(_clause(step))
@@ -50,7 +60,7 @@ def todo(job: Job, state: JobState, quiet: QuietHost | None, slow: SlowAction | 
     if quiet is not None:
         return Todo(quiet.step, host=quiet.hosts[0] if len(quiet.hosts) == 1 else "")
     if (incident := job.open_incident) is not None:
-        proposed = headline.next_action(incident)
+        proposed, _ = incident_view.advice(job, incident, now, activity)
         if proposed.waits:
             return None
         return Todo(_clause(proposed.text), proposed.action, proposed.ranks)

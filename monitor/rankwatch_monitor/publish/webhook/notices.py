@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, headline, job_view
+from rankwatch_monitor.core.views import downtime, headline, incident_view, job_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
@@ -102,12 +102,12 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             announced.opened.add(incident.id)
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
-            shown = _shown(job, incident) | ({} if up is None else _of_host(up, headline.next_action(incident)))
+            shown = _shown(job, incident, now, activity) | ({} if up is None else _of_host(up, incident))
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:
             announced.closed.add(incident.id)
             if incident.id in announced.opened:
-                shown = _shown(job, incident) | {"cost_gpu_hours": _cost(job, incident)}
+                shown = _shown(job, incident, now, activity) | {"cost_gpu_hours": _cost(job, incident)}
                 text = _closed(incident, shown["cost_gpu_hours"])
                 yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=shown)
     if len(announced.opened | announced.closed) > len(job.incidents):
@@ -125,9 +125,9 @@ def _opened(incident: Incident, up: QuietHost | None) -> str:
     return f"{what} Action: {incident.action.replace('_', ' ')}{why}."
 
 
-def _of_host(up: QuietHost, found: headline.NextAction) -> dict[str, Any]:
+def _of_host(up: QuietHost, incident: Incident) -> dict[str, Any]:
     """What the record of an incident cannot have: a host that it takes for silent is up, so look at the processes."""
-    action = found._replace(action=None, also=(), text=f"{up.step}.", command=up.command)
+    action = headline.next_action(incident)._replace(action=None, also=(), text=f"{up.step}.", command=up.command)
     return {"headline": up.headline, "title": up.headline, "next_action": action.to_json()}
 
 
@@ -149,8 +149,8 @@ def _cost(job: Job, incident: Incident) -> float | None:
     return float(took) * job.world_size / 3600.0
 
 
-def _shown(job: Job, incident: Incident) -> dict[str, Any]:
-    shown = headline.shown(job, incident) | job_view.incident_durations(job, incident)
+def _shown(job: Job, incident: Incident, now: float, activity: HostActivity | None) -> dict[str, Any]:
+    shown = incident_view.shown(job, incident, now, activity) | job_view.incident_durations(job, incident)
     culprits = shown["culprits"]
     return shown | {
         "culprits": culprits[:SHOWN],

@@ -72,7 +72,7 @@ def test_a_rank_outside_all_sections_is_named() -> None:
     assert scene.incident.kind is VerdictKind.OUT_OF_SECTION_OVERRUN
     assert scene.incident.section is None
     assert scene.blamed == {1: "behind"}
-    assert "outside all sections for 22.0 s, over its limit of 20 s" in scene.incident.reason
+    assert "outside all sections for 22.0 s, over its configured limit of 20 s" in scene.incident.reason
 
 
 def test_a_job_without_sections_has_no_out_of_section_limit() -> None:

@@ -97,3 +97,24 @@ def test_a_rank_of_an_unknown_host_is_reported() -> None:
     scene.run(10).hang(2).until_found()
     assert "an unknown host" in scene.incident.reason
     assert "on :" not in scene.incident.reason
+
+
+def test_while_no_rank_is_to_blame_the_sentence_names_none() -> None:
+    scene = Scene(section_timeouts={}, reports_durations=True).run(40)
+    for rank in range(4):
+        scene.hang(rank)
+    scene.until(lambda: scene.job.incidents, within=400)
+    assert re.match(
+        r"Limits were passed by 4 ranks: one of them has made no progress in section '\w+' for [\d.]+ s, over its "
+        r"learned limit of [\d.]+ s; ",
+        scene.incident.reason,
+    )
+    assert "ank 0" not in scene.incident.reason
+    assert scene.incident.limit_source == scene.incident.to_json()["limit_source"] == "learned"
+
+
+def test_a_limit_is_stated_with_its_source() -> None:
+    configured = Scene().run(10).hang(2).until_found().incident
+    assert (configured.limit_source, "over its configured limit of 10 s" in configured.reason) == ("configured", True)
+    silent = Scene(ranks=8, hosts=2, silence_timeout=9.0).run(10).cut_host(1).until_found().incident
+    assert silent.limit_source == ""

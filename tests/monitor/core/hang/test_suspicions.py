@@ -88,7 +88,7 @@ def test_a_configured_limit_that_is_passed_meanwhile_confirms_at_once() -> None:
     scene = trained(heartbeat_timeout=25.0).hang(2).until_found()
     scene.until(lambda: scene.incident.confirmed, within=30)
     assert scene.incident.action_reason == "the policy is to restart"
-    assert "over its limit of 25 s" in scene.incident.reason
+    assert "over its configured limit of 25 s" in scene.incident.reason
     assert scene.directives(DirectiveKind.RESTART) or scene.run(3).directives(DirectiveKind.RESTART)
 
 

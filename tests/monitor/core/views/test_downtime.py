@@ -8,7 +8,7 @@ from monitor.core.accounted import Accounted
 from monitor.core.scene import Scene
 from rankwatch.cli.formatting import duration, gpu_time
 from rankwatch.contract.enums import Action, ProcessEventKind
-from rankwatch_monitor.core.views import digest, downtime, ended, headline, job_view, node_view
+from rankwatch_monitor.core.views import digest, downtime, ended, incident_view, job_view, node_view
 from rankwatch_monitor.publish.text import report
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
@@ -59,7 +59,7 @@ def test_the_steps_that_a_restart_threw_away_are_part_of_the_cost() -> None:
     phases = [row[name] for name in ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s", "lost_steps_s")]
     assert row["total_s"] == pytest.approx(sum(phases))
     assert row["total_s"] == downtime.seconds(job, incident, scene.now) == downtime.of_job(job, 0.0, scene.now)
-    assert headline.shown(job, incident)["lost_steps_s"] == row["lost_steps_s"]
+    assert incident_view.shown(job, incident, scene.now)["lost_steps_s"] == row["lost_steps_s"]
     part = f"{duration(row['total_s'])} in all, of it {duration(row['lost_steps_s'])} for {steps} lost steps"
     assert part in " ".join(report.text(job, scene.now).split())
     notice = [each.body for each in new_notices(job, Announced(), scene.now) if "is over" in each.body["text"]]

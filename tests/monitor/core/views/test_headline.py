@@ -15,8 +15,9 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, shown, title
+from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, title
 from rankwatch_monitor.core.views.host_commands import reach
+from rankwatch_monitor.core.views.incident_view import shown
 
 HOST = "gpu-0123"
 SILENT = CulpritClass.HOST_SILENT
@@ -188,7 +189,7 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
     expected = "Rank 2 on host-0 hangs in its step after step 8; 3 ranks wait"
     assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident) == expected
     assert of_job(None, "no rank has reported yet") == "No rank has reported yet"
-    json.dumps(shown(scene.job, scene.incident))
+    json.dumps(shown(scene.job, scene.incident, scene.now))
 
 
 @pytest.mark.parametrize(
@@ -296,4 +297,7 @@ def test_an_incident_as_shown_has_the_last_step_of_its_attempt_also_after_the_re
     scene = Scene(4).run(60).hang(1)
     reached = scene.job.furthest_iteration
     scene.until(lambda: scene.job.attempt == 2)
-    assert (scene.job.furthest_iteration, shown(scene.job, scene.incident)["furthest_iteration"]) == (None, reached)
+    assert (scene.job.furthest_iteration, shown(scene.job, scene.incident, scene.now)["furthest_iteration"]) == (
+        None,
+        reached,
+    )

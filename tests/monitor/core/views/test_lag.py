@@ -14,10 +14,11 @@ def reason(scene: Scene, rank: int = 2) -> str:
 
 def test_the_counters_of_the_rank_and_of_those_ahead_are_stated() -> None:
     scene = Scene(on_hang="log").run(20).hang(2).until_found()
-    assert reason(scene) == f"{WITHIN} (progress 0, theirs 1)"
+    assert reason(scene) == f"{WITHIN} (finished sections and progress() calls in this step: 0, of the others 1)"
     assert reason(scene, 1) == ""
     scene.ranks[1].at.progress = 3
-    assert reason(scene.run(1)) == f"{WITHIN} (progress 0, theirs 1 to 3)"
+    ahead = "(finished sections and progress() calls in this step: 0, of the others 1 to 3)"
+    assert reason(scene.run(1)) == f"{WITHIN} {ahead}"
 
 
 def test_of_a_rank_that_is_no_longer_behind_no_figure_is_stated() -> None:
@@ -32,4 +33,4 @@ def test_steps_behind_are_in_the_table_already() -> None:
     for rank in (0, 1, 3):
         scene.ranks[rank].at.iteration = scene.ranks[rank].reached + 1
     assert "1 step behind" in reason(scene.until_found())
-    assert "progress" not in reason(scene)
+    assert "progress()" not in reason(scene)

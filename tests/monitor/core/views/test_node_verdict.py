@@ -13,6 +13,7 @@ from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
+from rankwatch_monitor.core.views.slow_action import slow_action
 
 SLURM = "scontrol update nodename='n7;reboot' state=drain reason=rankwatch"
 
@@ -56,7 +57,8 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
     assert found["verdict"] == (
-        "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+        "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. The error is the same each time. "
+        "host-1 was named in 3 incidents of 2 jobs in 24 h. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
     )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
@@ -77,20 +79,22 @@ def test_a_rank_that_is_slow_by_another_cause_than_its_computation_is_no_fault_o
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1", cause)
     found = shown("host-1", crashed("one", 3, 2), three)
     assert found["verdict"] == (
-        "GPU 1 of host-1, rank 3: 2 crashes in 1 job. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+        "GPU 1 of host-1, rank 3: 2 crashes in 1 job. The error is the same each time. "
+        "host-1 was named in 2 incidents of 1 job in 24 h. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
     )
     first = found["gpus"][0]
     assert (first["slow"], first["history"]) == (0, "2 crashes in 1 job")
     assert [(each["job"], each["rank"], each["since"]) for each in first["slow_now"]] == [("job", 3, 5.0)]
-    assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
+    assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in gpt (job)")
 
 
 def test_the_place_of_a_crash_is_known_while_no_rank_runs_and_after_a_restart_of_the_monitor() -> None:
     scene = crashed("one", 3, 2)
     scene.die(3, exit_code=1, message="CUDA error").run(1)
-    assert shown("host-1", scene)["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 1 job."
+    found = "GPU 1 of host-1, rank 3: 3 crashes in 1 job. "
+    assert shown("host-1", scene)["verdict"].startswith(found)
     scene.reload()
-    assert shown("host-1", scene)["verdict"] == "GPU 1 of host-1, rank 3: 3 crashes in 1 job."
+    assert shown("host-1", scene)["verdict"].startswith(found)
     elsewhere = shown("host-0", scene)
     assert elsewhere["verdict"] == "Nothing points to a fault of this node."
     assert elsewhere["todo"] is None
@@ -98,7 +102,7 @@ def test_the_place_of_a_crash_is_known_while_no_rank_runs_and_after_a_restart_of
 
 def test_equal_faults_on_two_gpus_point_to_none_of_them() -> None:
     found = shown("host-1", crashed("one", 2, 1), crashed("two", 3, 1))
-    assert found["verdict"] == "host-1 was named in 2 of 2 jobs; no single GPU stands out."
+    assert found["verdict"] == "host-1 was named in 2 incidents of 2 jobs in 24 h; no single GPU stands out."
     assert found["todo"]["here"] == [
         "dmesg -T | grep -i xid",
         "nvidia-smi -q -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
@@ -147,7 +151,10 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
     doubtful.until(lambda: doubtful.job.incidents and doubtful.job.incidents[0].culprits, within=400)
     assert not doubtful.incident.confirmed
     found = view(with_stacks("one", 3), with_stacks("two", 3), doubtful)
-    assert found["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs, 1 suspected."
+    assert found["verdict"] == (
+        "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs, 1 suspected. "
+        "host-1 was named in 2 incidents of 2 jobs in 24 h and is suspected in 1 incident."
+    )
     assert found["todo"]["text"] == (
         "Look at the storage and the data loader of host-1. It is the same rank in all 3 jobs: data or code may be the "
         "cause too."
@@ -157,13 +164,13 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
     assert py_spy.startswith("py-spy dump --subprocesses --pid ")
     elsewhere = Scene(4, hosts=2, job_id="elsewhere").run(20)
     alone = view(with_stacks("one", 3), hung("none", 3, on_hang="log").until_found(), elsewhere)
-    assert alone["verdict"] == "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
+    assert alone["verdict"].startswith("Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs. ")
 
 
 def test_hangs_without_a_stack_are_captured_first() -> None:
     one, two = (hung(job, 3, observe_only=True).until_found() for job in ("one", "two"))
     found = view(one, two)
-    assert found["verdict"] == "Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs."
+    assert found["verdict"].startswith("Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs. ")
     assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."
     assert not any("nvidia-smi" in command for command in found["todo"]["here"])
 
@@ -205,7 +212,7 @@ def test_suspicions_and_quiet_hosts_are_about_a_node_and_do_not_name_it() -> Non
     found = one_node(jobs, "host-1", now)
     assert found is not None
     assert {each["job"]: each["named_as"] for each in found["incidents"]} == {"hung": "culprit", "doubtful": "suspect"}
-    assert found["verdict"] == "host-1 was named in 1 of 2 jobs: one job alone is no sign of a fault of the node."
+    assert found["verdict"] == "host-1 was named in 1 incident of 1 job in 24 h and is suspected in 1 incident."
     [row] = named_hosts(jobs, now)
     [on_map] = [each for each in rows(glance(jobs, now))["hosts"] if each[0] == "host-1"]
     assert found["named_by"] == row["incidents"] == on_map[3] == 1, "the same on the page of the node, in list and map"
@@ -255,21 +262,34 @@ def test_a_reading_has_its_time_and_the_newest_of_a_gpu_counts() -> None:
 
 def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> None:
     hung = Scene(4, hosts=2, on_hang="log").run(20).hang(2).until_found()
-    alone = "host-1 was named in 1 of 1 job: one job alone is no sign of a fault of the node."
+    alone = "host-1 was named in 1 incident of 1 job in 24 h: one job alone is no sign of a fault of the node."
     found = shown("host-1", hung)
     assert found["verdict"] == alone
-    assert found["todo"]["here"] == found["todo"]["anywhere"] == []
+    assert found["todo"] is None, "its job has the advice"
     healthy = shown("host-0", hung)
     assert healthy["verdict"] == "Nothing points to a fault of this node."
-    assert (healthy["todo"], healthy["exclude"], healthy["incidents"]) == (None, None, [])
+    assert (healthy["todo"], healthy["of_jobs"], healthy["incidents"]) == (None, [], [])
 
 
 def test_a_slow_rank_counts_and_an_order_does_not() -> None:
     scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     scene.order(Action.CAPTURE)
     found = shown("host-1", scene)
-    assert found["verdict"].startswith("host-1 has a slow rank in 1 of 1 job")
+    assert found["verdict"].startswith("host-1 has a slow rank in gpt (job)")
     assert found["incidents"] == []
+
+
+def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> None:
+    scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
+    healthy = Scene(4, hosts=2, job_id="fine").run(20)
+    [found] = shown("host-1", scene, healthy)["of_jobs"]
+    of_job = slow_action(scene.job)
+    assert of_job is not None
+    assert found == {
+        "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
+        "command": of_job.command, "host": "host-1",
+    }  # fmt: skip
+    assert shown("host-0", scene, healthy)["of_jobs"] == []
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -285,7 +305,8 @@ def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool)
 
 def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     scene = Scene(4, hosts=2, job_id="one", on_hang="log").run(20).hang(2).until_found()
-    assert shown("host-1", scene)["exclude"] == {"job": "one", "name": scene.job.name, "ranks": [2]}
+    [offered] = shown("host-1", scene)["of_jobs"]
+    assert (offered["job"], offered["name"], offered["ranks"]) == ("one", scene.job.name, [2])
     restarted = Scene(4, hosts=2, job_id="restarted").run(20).hang(2)
     restarted.until(lambda: restarted.state == "recovering")
     suspected = Scene(4, hosts=2, job_id="undecided", section_timeouts={}, reports_durations=True).run(20).hang(2)
@@ -293,9 +314,7 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     jobs, now = [restarted.job, suspected.job], min(restarted.now, suspected.now)
     found = one_node(jobs, "host-1", now)
     assert found is not None
-    assert found["exclude"]["job"] == "undecided", "the other one is being restarted already"
-    alone = one_node([restarted.job], "host-1", now)
-    assert alone is not None
-    assert alone["exclude"] is None
+    offers = {each["job"]: bool(each["ranks"]) for each in found["of_jobs"]}
+    assert offers == {"undecided": True}, "the other one is being restarted already"
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
-    assert shown("host-1", fixed)["exclude"] is None
+    assert [each["ranks"] for each in shown("host-1", fixed)["of_jobs"]] == [[]]

@@ -13,7 +13,8 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.views import job_view, rankings
-from rankwatch_monitor.core.views.headline import LONGEST, shown
+from rankwatch_monitor.core.views.headline import LONGEST
+from rankwatch_monitor.core.views.incident_view import shown
 from rankwatch_monitor.publish.text import report
 
 RANKS: Final = 6
@@ -50,7 +51,7 @@ def fault(scene: Scene, chance: random.Random) -> None:
 def check(scene: Scene) -> None:
     """Compare everything that is shown now with the job's state."""
     job, now = scene.job, scene.now
-    summary, incidents = job_view.summary(job, now), [shown(job, each) for each in job.incidents]
+    summary, incidents = job_view.summary(job, now), [shown(job, each, now) for each in job.incidents]
     json.dumps([summary, incidents, job_view.ranks(job, now), job_view.goodput(job, now)], allow_nan=False)
     state, speed, incident = summary["state"], summary["iterations_per_second"], job.open_incident
 

@@ -10,8 +10,8 @@ test("of an ended job the last save is dated by its end, with the steps that may
     const { value, note } = checkpointFact({ checkpoint: at(749), iteration: 778, ended_at: 68, ...facts }, 200);
     return plain(`${value}; ${note}`);
   };
-  assert.equal(fact({}), "28 s before the end; step 749 or later; steps 750–778 possibly unsaved");
-  assert.equal(fact({ iteration: 750 }), "28 s before the end; step 749 or later; step 750 possibly unsaved");
+  assert.equal(fact({}), "28 s before the end; step 749 or later; unless the script's folder has a newer one, a restart repeats steps 750–778");
+  assert.equal(fact({ iteration: 750 }), "28 s before the end; step 749 or later; unless the script's folder has a newer one, a restart repeats step 750");
   assert.equal(fact({ iteration: 749 }), "28 s before the end; step 749 or later");
   assert.equal(fact({ ended_at: null }), "2 min 40 s ago; step 749 or later");
   assert.equal(fact({ checkpoint: at(null) }), "28 s before the end; undefined");

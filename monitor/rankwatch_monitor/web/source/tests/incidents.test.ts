@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, inPast, isFormer, kindWords, merged, quietStep, quietWords, hostsThen, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback, listWords } from "../src/logic/incidents";
+import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -187,4 +187,9 @@ test("in a list each incident has what distinguishes it, and what it has in comm
   assert.equal(listWords(first!, undefined), "attempt 1, after step 638: Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered");
   assert.equal(listWords(again!, first), "attempt 2, after step 614: the same");
   assert.equal(listWords({ ...again!, title: "another" }, first), "attempt 2, after step 614: another");
+});
+
+test("a limit is called by its source, and just a limit where that is not known", () => {
+  const names = [{ limit_source: "learned" }, { limit_source: "configured" }, { limit_source: null }, {}].map(limitName);
+  assert.deepEqual(names, ["learned limit", "configured limit", "limit", "limit"]);
 });

@@ -312,6 +312,8 @@ export interface NextAction {
   also?: string[];
   /** Shows more of the cause; empty: none. */
   command?: string;
+  /** Where `command` is run; empty: anywhere in the cluster. */
+  host?: string;
   /** When what is waited for is due; null: not known. */
   until?: number | null;
   /** What follows, or is to be done, if it has not come by then. */
@@ -329,6 +331,8 @@ export interface Incident {
   closed_at: number | null;
   culprits: Culprit[];
   affected: number[];
+  /** In a few words: "rank 3 hung in load_batch". Absent with older monitors. */
+  label?: string;
   /** At most 90 characters. Absent with older monitors. */
   headline?: string;
   /** The headline with room for 160 characters. Absent with older monitors. */
@@ -337,9 +341,13 @@ export interface Incident {
   detail?: string;
   /** Absent with older monitors. */
   next_action?: NextAction | null;
+  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. */
+  of_host?: { host: string; text: string; look: string; again: string } | null;
   reason: string;
   section: string | null;
   limit: number | null;
+  /** Where a limit comes from that may be configured or learned. Absent with older monitors. */
+  limit_source?: string | null;
   elapsed: number | null;
   action: string;
   action_reason: string;
@@ -393,8 +401,6 @@ export interface IncidentDetail extends Incident {
   logs?: RankLog[];
   /** What shows the logs of the ranks that run now. */
   log_place?: Place;
-  /** Of a crash: those of its GPU over all jobs, and what to do if it fails again; both texts may be empty. */
-  crashes?: { host: string; gpu: string; text: string; again: string } | null;
 }
 
 /** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */
@@ -668,8 +674,8 @@ export interface NodeDetail {
     slow_now?: { job: string; name: string; rank: number; since: number }[];
     reading: Device | null;
   }[];
-  /** A job that can be restarted without it. */
-  exclude?: { job: string; name: string; ranks: number[] } | null;
+  /** What to do about each job with an open incident about it or a slow rank on it; `ranks`: of the restart without it. */
+  of_jobs?: { job: string; name: string; text: string; ranks: number[]; command: string; host: string }[];
 }
 
 /** One group of the parallel layout. */

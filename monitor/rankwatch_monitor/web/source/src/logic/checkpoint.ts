@@ -19,7 +19,7 @@ const saved = (at: number, step: number | null, now: number): string => `${ago(a
 /** When the last checkpoint was saved; of an ended job how long before its end, and which steps may not be in it. */
 export function checkpointFact({ checkpoint, iteration, ended_at: ended }: Known & Pick<JobSummary, "ended_at">, now: number): { value: string; note?: string } {
   const { at, step } = checkpoint!;
-  const unsaved = ended === null || step === null || iteration === null || iteration <= step ? "" : `; ${iteration - step === 1 ? `step ${count(iteration)}` : `steps ${count(step + 1)}–${count(iteration)}`} possibly unsaved`;
+  const unsaved = ended === null || step === null || iteration === null || iteration <= step ? "" : `; unless the script's folder has a newer one, a restart repeats ${iteration - step === 1 ? `step ${count(iteration)}` : `steps ${count(step + 1)}–${count(iteration)}`}`;
   return {
     value: ended === null ? ago(at, now) : `${wholeDuration(elapsed(at, ended))} before the end`,
     ...(step === null ? {} : { note: `step ${count(step)} or later${unsaved}` }),

@@ -3,7 +3,7 @@
 import type { IncidentDetail, JobSummary, StackGroup } from "../api/types";
 import { costText, phases } from "./phases";
 import { blame } from "./suspicion";
-import { kindWords } from "./incidents";
+import { labelOf } from "./incidents";
 import { duration, ofItLost, runs, words } from "./text";
 
 const MANY = 100;
@@ -45,7 +45,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     ...(incident.headline ? [incident.reason] : []),
     "",
     `Job:      ${job.name} (${job.id}), ${job.world_size} ranks, attempt ${incident.attempt}`,
-    `Incident: ${incident.id}, ${kindWords(incident)}, ${incident.closed_at === null ? "open" : "closed"}`,
+    `Incident: ${incident.id}, ${labelOf(incident)}, ${incident.closed_at === null ? "open" : "closed"}`,
     `Since:    ${stamp(timeline.since ?? timeline.detected)}`,
     `Closed:   ${stamp(incident.closed_at)}`,
     `Action:   ${words(incident.action)}${incident.action_reason && ` (${incident.action_reason})`}`,

@@ -103,8 +103,11 @@ export function titleOf(job: Pick<JobSummary, "quiet_host">, incident: Incident,
 /** What an incident is, in a table: its kind, or the host that is not heard. */
 export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
   const quiet = quietOf(job, incident);
-  return quiet === null ? kindWords(incident) : quietWords(quiet, null);
+  return quiet === null ? labelOf(incident) : quietWords(quiet, null);
 }
+
+/** The incident in a few words. */
+export const labelOf = (incident: Pick<Incident, "kind" | "label">): string => incident.label ?? kindWords(incident);
 
 /** What kind of fault an incident is: while a whole host is silent, that. */
 export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
@@ -182,6 +185,17 @@ const KINDS: Record<string, string> = {
   process_exited: "crash",
 };
 
+const LIMITS: Record<string, string> = {
+  configured: "configured limit",
+  default: "default limit",
+  learned: "learned limit",
+  loaded: "limit learned in an earlier run:",
+  first_time: "limit until one is learned:",
+};
+
+/** What a limit is called by its source. */
+export const limitName = ({ limit_source: source }: Pick<Incident, "limit_source">): string => LIMITS[source ?? ""] ?? "limit";
+
 /** What kind of fault it is. */
 export const kindWords = ({ kind }: { kind: string }): string => KINDS[kind] ?? words(kind);
 
@@ -252,6 +266,6 @@ export const placeWords = ({ attempt, furthest_iteration: step }: Pick<Incident,
 
 /** One in a list, in words: what distinguishes it first, and what it has in common with the one above it only there. */
 export function listWords(incident: Incident, above: Incident | undefined): string {
-  const what = (of: Incident) => of.title || of.headline || kindWords(of);
+  const what = (of: Incident) => of.title || of.headline || labelOf(of);
   return `${placeWords(incident)}: ${above !== undefined && what(above) === what(incident) ? "the same" : what(incident)}`;
 }

@@ -22,18 +22,19 @@ type Known = Pick<JobSummary, "ended_at" | "quiet_host" | "ranks_reporting">;
 
 /** Each order that may be given now with the words of its button, the proposed one first; none: []. */
 export function offered(job: Known, incident: Incident): { order: Prepared; words: string }[] {
-  const { next_action: next, headline, reason, closed_at: closedAt } = incident;
+  const { next_action: next, headline, reason, closed_at: closedAt, culprits } = incident;
   if (!next || job.ended_at !== null) return [];
   const quiet = closedAt === null ? (job.quiet_host ?? null) : null;
   const own = [next.action, ...(next.also ?? [])];
   const leave = quiet?.excludable ? "restart_excluding_node" : null;
   // A host that is down leaves no other way; one that is up has a fault that stacks and a plain restart may show or end.
-  const names = quiet === null ? own : quiet.other_jobs === 0 ? [leave] : [...new Set(["capture", ...own])].filter((name) => own.includes(name)).concat(leave);
+  const names = quiet === null ? own : quiet.other_jobs === 0 ? [leave] : [...new Set(["capture", ...own].filter((name) => own.includes(name)).concat(leave))];
   const why = quiet === null ? headline || reason : quietWords(quiet, null);
   return names.flatMap((action) => {
-    const order = orderOf({ action, ranks: quiet?.ranks ?? next.ranks }, why);
+    const leavesOut = action === "restart_excluding_node" && next.ranks.length === 0;
+    const order = orderOf({ action, ranks: quiet?.ranks ?? (leavesOut ? culprits.map(({ rank }) => rank) : next.ranks) }, why);
     const part = quiet !== null && action === "capture" ? ` of the ${plural(job.ranks_reporting, "rank")} that report${job.ranks_reporting === 1 ? "s" : ""}` : "";
-    return order === null ? [] : [{ order, words: orderWords(order.action, quiet?.hosts ?? hosts(incident.culprits), when(incident)) + part }];
+    return order === null ? [] : [{ order, words: orderWords(order.action, quiet?.hosts ?? hosts(culprits), when(incident)) + part }];
   });
 }
 

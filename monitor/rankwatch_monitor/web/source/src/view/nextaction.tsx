@@ -21,18 +21,17 @@ interface Props {
   startup: number | null;
   /** What shows the logs of the ranks that run now; null: not known. */
   logs: Place | null;
-  /** What to do if the job fails again. */
-  again: string | undefined;
 }
 
-export function WhatToDo({ job, incident, windows, startup, logs, again }: Props) {
+export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
   if (!next?.text || (offers.length === 0 && incident.closed_at !== null)) return null;
   const quiet = quietOf(job, incident);
+  const beside = quiet === null ? [incident.of_host?.look, incident.of_host?.again].filter(Boolean).join(" ") : "";
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
-  const run = { command: quiet === null ? next.command : quiet.command, host: "", ...(waits && logs) };
+  const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
   const open = (order: Prepared) => {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
@@ -42,7 +41,7 @@ export function WhatToDo({ job, incident, windows, startup, logs, again }: Props
   const underWay = incident.phase === "acting" && restartsRanks(incident);
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={<>{again && <small>{again} </small>}{cost}</>}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}

@@ -1,17 +1,17 @@
 // What to do about a node to which something points: commands to copy, and the order to restart a job without it.
 
-import { useState } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { orderOf } from "../logic/nextaction";
+import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
-import { copyText } from "./clipboard";
+import { Run } from "./copy";
 import { prepared } from "./selection";
 
-export function NodeAction({ node: { host, todo = null, exclude = null, verdict = "" } }: { node: NodeDetail }) {
-  if (todo === null && exclude === null) return null;
-  const leaveOut = () => {
-    prepared.value = orderOf({ action: "restart_excluding_node", ranks: exclude!.ranks }, verdict);
-    location.hash = jobAddress(exclude!.job, "control");
+export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verdict = "" } }: { node: NodeDetail }) {
+  if (todo === null && jobs.length === 0) return null;
+  const leaveOut = (job: string, ranks: readonly number[]) => {
+    prepared.value = orderOf({ action: "restart_excluding_node", ranks }, verdict);
+    location.hash = jobAddress(job, "control");
   };
   return (
     <section class="todo" aria-label="What to do about this node">
@@ -22,7 +22,13 @@ export function NodeAction({ node: { host, todo = null, exclude = null, verdict 
           <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
         </>
       )}
-      {exclude !== null && <p class="ways"><button type="button" onClick={leaveOut}>Restart {exclude.name}{exclude.name !== exclude.job && ` (${exclude.job})`} without {host} …</button></p>}
+      {jobs.map((each) => (
+        <div key={each.job} class="of-job">
+          <p class="what"><a href={jobAddress(each.job)}>{jobTitle(each)}</a>: {each.text}</p>
+          {each.command !== "" && <Run command={each.command} host={each.host === host ? "" : each.host} />}
+          {each.ranks.length > 0 && <p class="ways"><button type="button" onClick={() => leaveOut(each.job, each.ranks)}>Restart {jobTitle(each)} without {host} …</button></p>}
+        </div>
+      ))}
     </section>
   );
 }
@@ -32,19 +38,7 @@ function Commands({ commands, where }: { commands: readonly string[]; where: str
   return (
     <>
       <p class="where">{where}</p>
-      {commands.map((command) => <Command key={command} command={command} />)}
+      {commands.map((command) => <Run key={command} command={command} host="" />)}
     </>
-  );
-}
-
-function Command({ command }: { command: string }) {
-  const [copied, setCopied] = useState("");
-  const copy = async () => setCopied((await copyText(command)) ? "Copied" : "The browser does not allow to copy.");
-  return (
-    <p class="run">
-      <code>{command}</code>
-      <button type="button" aria-label={`Copy ${command}`} onClick={() => void copy()}>Copy</button>
-      <small aria-live="polite">{copied}</small>
-    </p>
   );
 }

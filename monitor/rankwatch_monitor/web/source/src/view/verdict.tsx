@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
@@ -39,7 +39,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
   const unconfirmed = unconfirmedEnd(incident);
   const more = addition(incident);
   const quiet = quietOf(job, incident);
-  const crashes = detail.value?.crashes;
+  const ofHost = incident.of_host ?? detail.value?.of_host;
   const kind = [suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
     <Band kind={kind} label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"} title={titled ? titleOf(job, incident, asOf.value) : ""} brief={brief} kicker={
@@ -53,8 +53,8 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      {crashes?.text && <p class="sequel"><NodeLink host={crashes.host} /> {crashes.gpu}: {crashes.text}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} again={crashes?.again} />
+      {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
+      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
@@ -132,7 +132,7 @@ function action(job: JobSummary, incident: Incident): Fact {
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
   const { limit, section, timeline: { since, detected } } = incident;
-  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, limit ${limitText(limit)}`}`;
+  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)

@@ -1,0 +1,155 @@
+"""An incident as API, stream and publishers show it: the record, and what is derived from it and from all jobs.
+
+A restart without the culprit's host is offered wherever a plain one is, if the policy permits it and launchers can
+carry it out. It comes after the plain restart, and before it once incidents about that host repeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import Action, CulpritClass
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
+from rankwatch_monitor.core.views import downtime, headline, host_commands
+from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
+from rankwatch_monitor.core.views.headline import NextAction
+from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.host_history import HostHistory, host_history
+from rankwatch_monitor.core.views.incident_label import label
+from rankwatch_monitor.core.views.slow_action import can_exclude
+
+_HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
+"""What may be the fault of the rank's program as well as of its host."""
+_WITH_STACK: Final = (*_HANGS, CulpritClass.DEVICE_OR_NETWORK)
+"""Of a process that is there, so that its stack can be taken."""
+
+
+class OfHost(NamedTuple):
+    """What incidents of all jobs show of the host of an incident's first culprit."""
+
+    host: str
+    text: str
+    """``host-1 was named in 3 incidents of 2 jobs in 24 h.``, as on the page of the node; empty: not repeatedly."""
+    look: str
+    """What to look at on the host, as on its page; empty: nothing points to one GPU."""
+    again: str
+    """What to do if it happens again, or what the proposed restart shows; empty: nothing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return self._asdict()
+
+
+def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+    """The incident with what is derived from it.
+
+    Args:
+        job: its job.
+        incident: one of its incidents.
+        now: unix seconds.
+        activity: of all jobs; None: not known, and only this job's incidents count.
+    """
+    advised, host = advice(job, incident, now, activity)
+    return {
+        **incident.to_json(),
+        "lost_steps_s": downtime.of_lost_steps(job, incident),
+        "label": label(incident),
+        "headline": headline.headline(incident),
+        "title": headline.title(incident),
+        "detail": headline.detail(incident),
+        "next_action": advised.to_json(),
+        "of_host": None if host is None else host.to_json(),
+    }
+
+
+def advice(
+    job: Job, incident: Incident, now: float, activity: HostActivity | None = None
+) -> tuple[NextAction, OfHost | None]:
+    """What a person should do about an incident, and why its host may be the cause; arguments as of :func:`shown`.
+
+    The host of an incident that is over is left out: see :func:`of_host`.
+    """
+    proposed, first = headline.next_action(incident), _first(incident)
+    if first is None or not incident.open:
+        return proposed, None
+    history = _history(job, first.host, now, activity)
+    if leaves_out := _leaves_out(job, incident, first, proposed):
+        proposed = _leaving_out(incident, proposed, history)
+    proposed = _with_stack(job, incident, first, proposed)
+    look = "" if history.finding is None else history.finding.text
+    again = _again(job, incident, first, history, leaves_out=leaves_out)
+    return proposed, OfHost(first.host, history.text, look, again)
+
+
+def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> OfHost | None:
+    """The same for any incident; of one that is over without advice. None: no host is named."""
+    if incident.open:
+        return advice(job, incident, now, activity)[1]
+    first = _first(incident)
+    return None if first is None else OfHost(first.host, _history(job, first.host, now, activity).text, "", "")
+
+
+def _first(incident: Incident) -> Culprit | None:
+    return next((culprit for culprit in incident.culprits if culprit.host), None)
+
+
+def _history(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
+    return host_history(host, job.incidents, now) if activity is None else activity.history(host, [job], now)
+
+
+def _with_stack(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> NextAction:
+    """The proposal with the command that shows where the first culprit hangs, where no stack of it was captured."""
+    rank, columns = first.rank, job.columns
+    here = incident.attempt == job.attempt and rank < len(columns) and columns.hosts[rank] == first.host
+    pid = int(columns.pid_R[rank]) if here else 0
+    taken = any(rank in group.ranks and group.frames for group in incident.stacks.groups())
+    missed = incident.phase is not Phase.CAPTURING and not taken
+    if pid <= 0 or not missed or proposed.waits or proposed.command or first.kind not in _WITH_STACK:
+        return proposed
+    if proposed.action is Action.CAPTURE:
+        return proposed
+    stuck = columns.process_R[rank] in (STOPPED, UNINTERRUPTIBLE)
+    command = host_commands.stack_of_stuck(pid) if stuck else host_commands.stack(pid)
+    text = f"{proposed.text} No stack of rank {rank} was captured: take it on {first.host} first."
+    return proposed._replace(text=text, command=command, host=first.host)
+
+
+def _leaves_out(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> bool:
+    """Whether a restart without the culprits' one host may be ordered where a plain one may."""
+    orders = (proposed.action, *proposed.also)
+    return (
+        Action.RESTART in orders
+        and Action.RESTART_EXCLUDING_NODE not in orders
+        and not proposed.condition
+        and {culprit.host for culprit in incident.culprits} == {first.host}
+        and can_exclude(job, first.rank)
+    )
+
+
+def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
+    """The proposal with the restart without a host."""
+    leave, restart = Action.RESTART_EXCLUDING_NODE, Action.RESTART
+    both = (leave, restart) if history.repeats else (restart, leave)
+    if history.repeats:
+        proposed = headline.next_action(incident, without=history.host)
+    if proposed.action is restart:
+        return proposed._replace(action=both[0], also=(both[1], *proposed.also))
+    at = proposed.also.index(restart)
+    return proposed._replace(also=(*proposed.also[:at], *both, *proposed.also[at + 1 :]))
+
+
+def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *, leaves_out: bool) -> str:
+    """What to do if it happens again, or what a restart without the host shows, as a sentence; empty: nothing."""
+    elsewhere = len(set(job.columns.hosts) - {""}) > 1
+    if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
+        return next_failure(crash_of(first, incident.furthest_iteration), elsewhere)
+    if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
+        return ""
+    what = "an error" if first.kind is CulpritClass.DEAD else "a hang"
+    shows = separating(first.rank, first.host, what)
+    if history.repeats:
+        return f"{shows[:1].upper()}{shows[1:]}."
+    return f"If it hangs again, restart without {first.host}: {shows}."

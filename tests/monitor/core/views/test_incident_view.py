@@ -1,0 +1,195 @@
+"""What incidents of all jobs show of the host of one of them, and the restart without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from monitor.core.scene import Rank, Scene
+from monitor.core.views.test_node_verdict import crashed, with_stacks
+from rankwatch.contract.enums import Action
+from rankwatch.contract.messages import RankStack
+from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.views.crash_advice import separating
+from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
+from rankwatch_monitor.core.views.host_history import WINDOW, host_history
+from rankwatch_monitor.core.views.incident_view import of_host, shown
+from rankwatch_monitor.core.views.job_view import summary
+from rankwatch_monitor.core.views.node_view import one_node
+
+
+def hung(job: str = "now", **policy: Any) -> Scene:
+    return Scene(4, hosts=2, job_id=job, on_hang="log", **policy).run(30).hang(3).until_found()
+
+
+def among(scene: Scene, *others: Scene) -> dict[str, Any]:
+    """The open incident of a job among other jobs, as the API shows it."""
+    jobs = {each.job.id: each.job for each in (scene, *others)}
+    return shown(scene.job, scene.job.incidents[-1], scene.now, HostActivity(jobs))
+
+
+def orders(incident: dict[str, Any]) -> list[str]:
+    proposed = incident["next_action"]
+    return [each for each in (proposed["action"], *proposed["also"]) if each]
+
+
+def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> None:
+    earlier, scene = with_stacks("earlier", 3), hung()
+    jobs = {each.job.id: each.job for each in (earlier, scene)}
+    activity = HostActivity(jobs)
+    found = shown(scene.job, scene.incident, scene.now, activity)
+    fact = "host-1 was named in 2 incidents of 2 jobs in 24 h."
+    pointed = "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
+    assert found["of_host"]["text"] == f"{fact} {pointed}"
+    assert found["of_host"]["again"] == separating(3, "host-1", "A hang") + "."
+    assert orders(found) == ["restart_excluding_node", "restart"]
+    first = "Restart without host-1, where incidents repeat"
+    assert found["next_action"]["text"] == f"{first}: nothing restarts the ranks by itself."
+    listed = summary(scene.job, scene.now, activity)["todo"]
+    assert (listed["text"], listed["action"], listed["ranks"]) == (first, "restart_excluding_node", [3])
+    node = one_node(list(jobs.values()), "host-1", scene.now, activity)
+    assert node is not None
+    assert fact in node["verdict"]
+    assert node["todo"]["text"] == found["of_host"]["look"]
+    [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
+    assert of_job["text"] == f"{found['next_action']['text']} {found['of_host']['again']}"
+    assert of_job["ranks"] == [2], "a rank that names the node"
+
+
+def test_a_first_hang_proposes_the_plain_restart_and_offers_the_other() -> None:
+    scene = hung()
+    found = among(scene, Scene(4, hosts=2, job_id="healthy").run(30))
+    assert orders(found) == ["restart", "restart_excluding_node"]
+    assert found["of_host"]["text"] == ""
+    assert found["of_host"]["again"] == (
+        f"If it hangs again, restart without host-1: {separating(3, 'host-1', 'a hang')}."
+    )
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        Scene(4, job_id="now", on_hang="log"),
+        Scene(4, hosts=2, job_id="now", on_hang="log", max_restarts=0),
+        Scene(4, hosts=2, job_id="now", on_hang="log", observe_only=True),
+    ],
+    ids=["one host", "no restart left", "observe only"],
+)
+def test_a_host_that_cannot_be_left_out_is_not_offered(scene: Scene) -> None:
+    scene.run(30).hang(3).until_found()
+    found = among(scene, with_stacks("earlier", 3))
+    assert "restart_excluding_node" not in orders(found)
+    assert found["of_host"]["again"] == ""
+
+
+def test_before_stacks_were_captured_they_come_first() -> None:
+    scene = Scene(4, hosts=2, job_id="now", observe_only=True).run(30).hang(3).until_found()
+    assert not scene.incident.stacks
+    scene.job.policy = scene.job.policy.changed({"observe_only": False})
+    found = among(scene, with_stacks("earlier", 3))
+    assert orders(found) == ["capture", "restart_excluding_node", "restart"]
+    assert found["next_action"]["text"].startswith("Capture the stacks, then restart without host-1, ")
+
+
+def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does_not() -> None:
+    scene = Scene(4, hosts=2, job_id="now", section_timeouts={}, reports_durations=True).run(30).hang(3)
+    scene.until(lambda: scene.job.incidents and scene.incident.culprits, within=400)
+    assert not scene.incident.confirmed
+    found = among(scene, with_stacks("earlier", 3))
+    assert found["of_host"]["text"].startswith(
+        "host-1 was named in 1 incident of 1 job in 24 h and is suspected in 1 incident."
+    )
+    assert orders(found) == ["restart_excluding_node", "restart", "capture"]
+    assert found["next_action"]["waits"], "the order is offered, and Rankwatch acts by itself"
+    scene.resume().until(lambda: not scene.incident.open)
+    assert host_history("host-1", scene.job.incidents, scene.now).clause == ""
+
+
+def test_incidents_count_for_a_day_and_orders_never() -> None:
+    scene = crashed("one", 3, 2)
+    scene.order(Action.CAPTURE)
+    last = max(each.opened_at for each in scene.job.incidents)
+    assert host_history("host-1", scene.job.incidents, last).named == 2
+    assert host_history("host-1", scene.job.incidents, last + 2 * WINDOW).clause == ""
+    node = one_node([scene.job], "host-1", last + 2 * WINDOW)
+    assert node is not None
+    assert "host-1 was named" not in node["verdict"]
+
+
+def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_again() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(80)
+    scene.die(3, exit_code=1, message="CUDA error").run(1)
+    host = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))["of_host"]
+    assert host["text"] == (
+        "host-1 was named in 4 incidents of 3 jobs in 24 h. GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. "
+        "The error is the same each time."
+    )
+    assert host["look"].startswith("Check GPU 1 for errors; ")
+    assert host["again"] == f"If it fails again, restart without host-1: {separating(3, 'host-1')}."
+    other = Scene(4, hosts=2, job_id="other").run(30)
+    other.die(3, exit_code=1, message="KeyError: 1").run(1)
+    assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
+
+
+def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_failure() -> None:
+    scene = Scene(4, job_id="now").run(30)
+    scene.die(3, exit_code=1, message="ValueError: no data").run(1)
+    host = among(scene, crashed("earlier", 3, 1))["of_host"]
+    assert host["text"] == "", "the other job has that GPU on another host"
+    step = scene.incident.furthest_iteration
+    assert host["again"] == f"If it fails again: read the traceback of rank 3 around step {step}."
+    past = crashed("past", 3, 2)
+    assert among(past)["of_host"] is None
+    over = of_host(past.job, past.job.incidents[-1], past.now)
+    assert over is not None
+    assert over.text.startswith("host-1 was named in 2 incidents of 1 job in 24 h. ")
+    assert (over.look, over.again) == ("", "")
+
+
+def test_the_index_over_all_jobs_is_kept_for_a_while_and_the_job_itself_is_fresh() -> None:
+    other = with_stacks("other", 3)
+    jobs = {"other": other.job}
+    activity = HostActivity(jobs)
+
+    def named(fresh: list[Scene], now: float) -> int:
+        return activity.history("host-1", [each.job for each in fresh], now).named
+
+    now = other.now
+    assert named([], now) == 1
+    jobs["second"] = crashed("second", 3, 1).job
+    assert named([], now + REFRESH / 2) == 1
+    assert named([crashed("second", 3, 2)], now + REFRESH / 2) == 3
+    assert named([], now + 2 * REFRESH) == 2
+
+
+def test_an_incident_without_a_host_states_nothing_of_one() -> None:
+    scene = hung()
+    bare = Incident("i", "now", scene.incident.kind, 1, scene.now, "All ranks wait.")
+    assert shown(scene.job, bare, scene.now)["of_host"] is None
+
+
+@pytest.mark.parametrize("fault", ["frozen", "watched"])
+def test_a_hang_without_a_stack_has_the_command_that_takes_it(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, hosts=2, job_id="now", on_hang="log", launchers=fault == "frozen").run(30)
+    frozen, taken = scene.ranks[3], type(scene.ranks[3]).stack
+
+    def stack(rank: Rank) -> RankStack:
+        return replace(taken(rank), frames=(), error="py-spy timed out") if rank is frozen else taken(rank)
+
+    monkeypatch.setattr(Rank, "stack", stack)
+    scene = (scene.stop(3) if fault == "frozen" else scene.hang(3)).until_found()
+    if fault == "frozen":
+        scene.until(lambda: scene.incident.phase is Phase.DETECTED)
+        assert [each.ranks for each in scene.incident.stacks.failures()] == [(3,)]
+    pid = int(scene.job.columns.pid_R[3])
+    proposed = among(scene)["next_action"]
+    assert proposed["host"] == "host-1"
+    stuck = f"sudo cat /proc/{pid}/stack; py-spy dump --nonblocking --pid {pid}"
+    assert proposed["command"] == (stuck if fault == "frozen" else f"py-spy dump --subprocesses --pid {pid}")
+    assert proposed["text"].endswith("No stack of rank 3 was captured: take it on host-1 first.")
+
+
+def test_a_stack_that_was_captured_needs_no_command() -> None:
+    assert among(hung())["next_action"]["command"] == ""
