@@ -129,12 +129,16 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     rows.get_by_role("button", name="6 alike").click()
     expect(rows.locator("th")).to_have_text(["5", "3", "0", "1", "2", "4", "6", "7"])
     expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×", "slow 1.25×"])
-    expect(page.locator(".grid .ringed")).to_have_text("slow 2")
+    expect(page.locator(".grid .legend button")).to_have_text(["slow 2", "running 6"])
+    page.get_by_role("button", name="slow 2").click()
+    expect(rows.locator("th")).to_have_text(["5", "3"])
+    page.get_by_role("button", name="slow 2").click()
     rings = page.locator(".grid .ring.slow")
     expect(rings).to_have_text(["slow", "slow"])
     expect(rings.first).to_have_css("outline-style", "none")  # the cell is filled, with a mark of its own
     page.get_by_role("radio", name="Others wait").check()
     expect(rings.first).to_have_css("outline-style", "dashed")  # the cell has the colour of another measure
+    expect(page.locator(".grid .ringed")).to_have_text("slow 2")
     page.get_by_role("radio", name="State").check()
     page.get_by_role("application", name=re.compile("^8 ranks")).focus()
     page.keyboard.press("n")

@@ -6,6 +6,7 @@ import { asOf, stale } from "../api/connection";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
+import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, slowTag } from "../logic/stragglers";
@@ -98,7 +99,7 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
     <>
       <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
       <td class="of-rank">
-        <RankMark state={first.state} /> {first.state}
+        <RankMark state={cellOf(first.state, straggler != null)} /> {first.state}
         {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>

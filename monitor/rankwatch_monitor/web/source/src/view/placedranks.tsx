@@ -6,6 +6,7 @@ import type { PlacedRank } from "../api/types";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
+import { cellOf } from "../logic/levels";
 import { rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
 import { restOf, score, slowTag } from "../logic/stragglers";
@@ -66,7 +67,7 @@ function State({ rank, above, same, open }: { rank: PlacedRank; above: string; s
   const { straggler } = rank;
   return (
     <>
-      <RankMark state={rank.state} /> {rank.state}
+      <RankMark state={cellOf(rank.state, straggler != null)} /> {rank.state}
       {same > 1 && <button type="button" class="quiet" onClick={open}>{same} alike: show each</button>}
       {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
       {straggler && <small class="why">{restOf(straggler.reason.replace(/\.$/, ""), above) && `${straggler.reason.replace(/\.$/, "")}. `}Since {clock(straggler.since, asOf.value)}, for {roughly(asOf.value - straggler.since)}.</small>}

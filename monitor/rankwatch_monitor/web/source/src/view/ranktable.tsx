@@ -5,7 +5,7 @@ import type { Incident, PlacedRank, RankReport, RankState } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
-import { cellWords, slowestFirst } from "../logic/levels";
+import { cellOf, cellWords, slowestFirst } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
@@ -33,7 +33,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const order = useMemo(() => worstFirst(states, byRank, named, slow.keys()), [states, byRank, named, slow]);
-  const shown = shownBy(grid, look.value, watch.looks.value);
+  const shown = shownBy(grid, look.value, watch.looks.value, slow.keys());
   // Ordered by a figure, each rank has its place.
   const folds = shown === null || shown.look === "state";
   const lines = useMemo(() => {
@@ -85,7 +85,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <th scope="row" class="number">{runs(same.map((one) => one.rank), 3)}</th>
                   <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
                   <td>
-                    <RankMark state={report.state} /> {report.state}
+                    <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
                     {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
                     {incident && culprits.has(rank) && report.state !== "suspected" && <span class="tag">{blame(incident)}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
