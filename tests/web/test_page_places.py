@@ -196,6 +196,34 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
     assert colours["dead"] != colours["silent"]
 
 
+def test_a_phone_folds_what_a_node_has_many_of_and_tints_whole_rows(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scenes = [Scene(16, hosts=2, job_id=f"job-{n}").run(20) for n in range(4)]
+    for scene in scenes:
+        scene.die(13, exit_code=1, message="CUDA error").run(1)
+    stage(script, scenes)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.locator(".gpus tbody").first).to_be_visible()
+    incidents, jobs = page.locator("details.named"), page.locator("details.node-jobs")
+    for section in (incidents, jobs):
+        expect(section.locator("ul, table").first).to_be_hidden()
+        section.locator("summary").click()
+        expect(section.locator("ul, table").first).to_be_visible()
+    row = jobs.locator("tr.troubled").first
+    row.scroll_into_view_if_needed()
+    shown = row.evaluate(
+        """row => {
+          const { y, height } = row.querySelector('.step').getBoundingClientRect();
+          const { x } = row.getBoundingClientRect();
+          return document.elementFromPoint(x + 4, y + height / 2).closest('td, th') !== null;
+        }"""
+    )
+    assert shown, "a cell stands left of the step"
+    fits(page, 390)
+
+
 def test_jobs_without_trouble_are_folded_below_those_in_trouble(page: Page, monitor_url: str, script: Script) -> None:
     hung = Scene(4, hosts=2, job_id="hung", on_hang="log").run(20).hang(2).until_found()
     others = [Scene(4, hosts=2, job_id=f"fine-{n}").run(20) for n in range(2)]

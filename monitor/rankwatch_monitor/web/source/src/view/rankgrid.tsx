@@ -18,6 +18,7 @@ import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
 import { palette, tone } from "./palette";
 import { GroupLinks, NodeLink } from "./placelinks";
+import { SlowTag } from "./slowtag";
 import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
@@ -288,7 +289,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       {report?.host && <span><NodeLink host={report.host} /></span>}
       <GroupLinks job={watch.id} groups={coordinatesOf(coordinates, rank)} />
       <span>{state}</span>
-      {slow.has(rank) && <span class="tag slow">{slowTag(slow.get(rank)!)}</span>}
+      {slow.has(rank) && <SlowTag of={slow.get(rank)!} />}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
       {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {wholePercent(report!.scores!.lateness_share!)} of a step</span>}
