@@ -95,7 +95,7 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
     widest = Math.max(widest, x + own);
     x += own + between;
   }
-  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], labels, named: field ? pitch : 0 };
+  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], head: { width: 0, height: 0 }, labels, named: field ? pitch : 0 };
 }
 
 /** The nodes that incidents have named, the most often named first. */

@@ -133,7 +133,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         {placed && (
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
-            {placed.lines && <NodeNames placed={placed} scale={scale} />}
+            {(placed.lines || placed.head.height > 0) && <NodeNames placed={placed} scale={scale} />}
             <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={former ? null : incident} slow={slow} />
             {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
           </div>
@@ -194,7 +194,7 @@ function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
   return (
     <>
       {placed.nodes.map((node) => (
-        <span key={node.host} class="node" title={node.host} style={{ top: `${node.y / scale}px`, lineHeight: `${placed.cell / scale}px` }}>
+        <span key={node.host} class="node" title={node.host} style={{ left: `${node.x / scale}px`, top: `${node.y / scale}px`, lineHeight: placed.lines ? `${placed.cell / scale}px` : "16px", maxWidth: placed.lines ? undefined : `${placed.head.width / scale}px` }}>
           {node.host}
         </span>
       ))}
