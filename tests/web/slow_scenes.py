@@ -13,6 +13,7 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.lateness import OWN
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.service import trend
@@ -109,7 +110,10 @@ def spans(job: Job, rank: int, part: int) -> Iterator[SpanRecord]:
         for each in range(job.world_size):
             work = np.array(WORK) * (1 + 0.02 * random.standard_normal(3))
             work[part] += LATE if each == rank else 0.0
-            yield from _step(job, each, iteration, began, work.tolist(), step, profiled=back in (5, SAMPLED - 1))
+            profiled = back in (5, SAMPLED - 1)
+            if profiled:  # spans and parts are of one measurement
+                work = job.performance.parts_RP[each, OWN]
+            yield from _step(job, each, iteration, began, work.tolist(), step, profiled=profiled)
 
 
 def _step(

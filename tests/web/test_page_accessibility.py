@@ -59,5 +59,6 @@ def test_no_rule_is_broken(page: Page, monitor_url: str, script: Script, address
         for theme in ("dark", "light"):
             page.emulate_media(color_scheme=theme)
             expect(page.locator("html")).to_have_attribute("data-theme", theme)
+            page.evaluate("document.querySelectorAll('details.section').forEach((each) => (each.open = true))")
             expect(page.locator(ready).first).to_be_visible()
             assert broken_rules(page) == [], (width, theme)

@@ -86,9 +86,8 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     )
     stage(script, [scene])
     page.goto(monitor_url)
-    expect(page.get_by_text("with a slow rank 1")).to_be_visible()
-    expect(page.locator(".heat .ring.slow")).to_have_count(1)
-    page.get_by_role("application", name="2 nodes by the worst rank: 2 running").focus()
+    expect(page.locator(".heat .legend button")).to_have_text(["slow 1", "running 1"])
+    page.get_by_role("application", name="2 nodes by the worst rank: 1 slow, 1 running").focus()
     page.keyboard.press("n")
     expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*slow: gpt"))
     page.keyboard.press("Enter")
@@ -204,6 +203,34 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
         for state in ("dead", "silent")
     }
     assert colours["dead"] != colours["silent"]
+
+
+def test_a_phone_folds_what_a_node_has_many_of_and_tints_whole_rows(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scenes = [Scene(16, hosts=2, job_id=f"job-{n}").run(20) for n in range(4)]
+    for scene in scenes:
+        scene.die(13, exit_code=1, message="CUDA error").run(1)
+    stage(script, scenes)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.locator(".gpus tbody").first).to_be_visible()
+    incidents, jobs = page.locator("details.named"), page.locator("details.node-jobs")
+    for section in (incidents, jobs):
+        expect(section.locator("ul, table").first).to_be_hidden()
+        section.locator("summary").click()
+        expect(section.locator("ul, table").first).to_be_visible()
+    row = jobs.locator("tr.troubled").first
+    row.scroll_into_view_if_needed()
+    shown = row.evaluate(
+        """row => {
+          const { y, height } = row.querySelector('.step').getBoundingClientRect();
+          const { x } = row.getBoundingClientRect();
+          return document.elementFromPoint(x + 4, y + height / 2).closest('td, th') !== null;
+        }"""
+    )
+    assert shown, "a cell stands left of the step"
+    fits(page, 390)
 
 
 def test_jobs_without_trouble_are_folded_below_those_in_trouble(page: Page, monitor_url: str, script: Script) -> None:

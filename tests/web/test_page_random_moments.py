@@ -403,14 +403,14 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
 
     # The grid's legend, the text of the grid for screen readers, and the table.
     slow = {s.rank for s in job.performance.open_stragglers}
-    calm = {**counts, "running": counts["running"] - sum(ranks[rank] == "running" for rank in slow)}
-    expected = {name: calm[name] for name in counts if counts[name]}
-    same("legend", {w.rsplit(" ", 1)[0]: int(w.rsplit(" ", 1)[1]) for w in shown["legend"]}, expected)
-    same("slow ranks of the legend", shown["ringed"], [f"slow {len(slow)}"] if slow else [])
+    besides = sum(ranks[rank] != "running" for rank in slow)
+    cells = Counter("slow" if rank in slow and state == "running" else state for rank, state in enumerate(ranks))
+    same("legend", {w.rsplit(" ", 1)[0]: int(w.rsplit(" ", 1)[1]) for w in shown["legend"]}, cells)
+    same("slow ranks in another state", shown["ringed"], [f"slow besides {besides}"] if besides else [])
     same(
         "grid",
         Counter({w.split(" ", 1)[1]: int(w.split(" ", 1)[0]) for w in shown["field"].split(": ")[1].split(", ")}),
-        counts,
+        cells,
     )
     culprits = {c.rank for c in incident.culprits} if incident else set()
     former = incident is not None and incident.attempt < job.attempt

@@ -119,6 +119,20 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     expect(section.locator(".todo")).to_have_count(0)
 
 
+def test_a_phone_shows_the_whole_sentence_of_the_banner(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5,), verdict="worker", reason=REASON)
+    script.jobs["j"]["headline"] = (
+        "Rank 5 on gpu-node-0123.cluster.example is slow: GPU 5 throttled; 31 ranks wait 27 %"
+    )
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
+    title = page.locator(".verdict.brief h2")
+    expect(title).to_contain_text("31 ranks wait 27")
+    assert title.evaluate("title => title.scrollHeight <= title.clientHeight")
+    fits(page, 390)
+
+
 def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_url: str, script: Script) -> None:
     """Its state is "running", as that of all others."""
     script.add("j", ["running"] * 8)
@@ -129,12 +143,21 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     rows.get_by_role("button", name="6 alike").click()
     expect(rows.locator("th")).to_have_text(["5", "3", "0", "1", "2", "4", "6", "7"])
     expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×", "slow 1.25×"])
-    expect(page.locator(".grid .ringed")).to_have_text("slow 2")
+    basis = re.compile(
+        "1.67×: a step takes 1.67× as long as without the waiting for this rank, which is 40.% of a step"
+    )
+    expect(rows.locator(".tag.slow").first).to_have_attribute("title", basis)
+    expect(page.locator(".ranks .basis")).to_have_text(basis)
+    expect(page.locator(".grid .legend button")).to_have_text(["slow 2", "running 6"])
+    page.get_by_role("button", name="slow 2").click()
+    expect(rows.locator("th")).to_have_text(["5", "3"])
+    page.get_by_role("button", name="slow 2").click()
     rings = page.locator(".grid .ring.slow")
     expect(rings).to_have_text(["slow", "slow"])
     expect(rings.first).to_have_css("outline-style", "none")  # the cell is filled, with a mark of its own
     page.get_by_role("radio", name="Others wait").check()
     expect(rings.first).to_have_css("outline-style", "dashed")  # the cell has the colour of another measure
+    expect(page.locator(".grid .ringed")).to_have_text("slow 2")
     page.get_by_role("radio", name="State").check()
     page.get_by_role("application", name=re.compile("^8 ranks")).focus()
     page.keyboard.press("n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
+from collections.abc import Iterator
 from typing import Final
 
 LEFT_EARLY: Final = " while other ranks still needed it"
@@ -20,6 +21,10 @@ _CONSEQUENCE: Final = re.compile(
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL, MPI and torch's store when a peer has ended; they may also mean a network that is down."""
+
+_ALWAYS_THE_SAME: Final = re.compile(r"\b(?:RuntimeError|AcceleratorError): (?=CUDA error: )")
+"""The class of every error of CUDA."""
+_COMMON_CODE: Final = re.compile(r" exited with code 1(?=: )")
 
 
 def is_consequence(message: str) -> bool:
@@ -42,3 +47,10 @@ def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
         after = f" after {message}" if message and code == -signals.SIGABRT else ""
         return f"was killed by {signal or f'signal {-code}'}{after}"
     return f"exited with code {code}" + (f": {message}" if message else "")
+
+
+def shorter_exits(text: str) -> Iterator[str]:
+    """The text with less and less of its exit phrase; the kind of the error stays."""
+    for needless in (_ALWAYS_THE_SAME, _COMMON_CODE):
+        text = needless.sub("", text, count=1)
+        yield text

@@ -149,6 +149,11 @@ def test_an_action_that_was_not_taken_is_not_reported_as_taken(facts: dict[str, 
     ("headline", "reason", "repeated"),
     [
         ("Rank 1 exited with code 1: RuntimeError", "Rank 1 on a exited with code 1: RuntimeError: CUDA error.", True),
+        (
+            "Rank 1 on a: CUDA error: no kernel",
+            "Rank 1 on a exited with code 1: RuntimeError: CUDA error: no kernel.",
+            True,
+        ),
         ("Rank 1 on a was killed by SIGSEGV", "Rank 1 on a was killed by SIGSEGV.", True),
         ("Rank 1 on a is behind", "Rank 1 on a has been in section 'step' for 11.0 s: it is behind.", False),
     ],

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
+from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -47,6 +48,8 @@ _BEHIND: Final = re.compile(
 """The cause of a rank whose progress is behind that of the others; it hangs there, and they wait."""
 _VAGUE: Final = re.compile(r"\b(?:is|are) (?=behind|past|in |outside|stuck|at different|in different)")
 """What a suspicion states as a fact and is not certain yet."""
+_QUOTES: Final = re.compile(r" (?:exited with code \d+: |was killed by \w+ after )")
+"""What stands before the error that a process printed."""
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
 _RUNBOOK: Final = {
     VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
@@ -341,12 +344,29 @@ def _of_ranks(alike: Sequence[Culprit], cause: str, host: str, longest: int) -> 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:
     """Without its last clauses, or words where that is not enough; an ellipsis where it ends within one."""
+    if len(text) > longest and (quote := _QUOTES.search(text)):
+        return _error_shortened(text, quote.end(), longest)
     whole = text
     while len(text) > longest and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > longest // 3:
         text = text[:cut]
     if text != whole and not whole.startswith("; ", len(text)) and ": " in whole[: len(text) + 2]:
         text += "…"  # it quotes what a process printed
-    return text if len(text) <= longest else text[: longest - 1].rpartition(" ")[0] + "…"
+    return _first_words(text, longest)
+
+
+def _error_shortened(text: str, quote: int, longest: int) -> str:
+    """A crash with as much of its error as there is room for; it is the kind of the error that counts."""
+    while len(text) > longest and (cut := text.rfind("; ")) >= quote:
+        text = text[:cut]
+    for shorter in (text, *shorter_exits(text)):
+        if len(shorter) <= longest:
+            return shorter
+        text = shorter
+    return _first_words(text, longest)
+
+
+def _first_words(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1].rpartition(" ")[0].rstrip(" .:,;(") + "…"
 
 
 def _plain(text: str) -> str:

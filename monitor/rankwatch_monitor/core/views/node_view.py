@@ -34,7 +34,8 @@ MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
-_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RECOVERING)))
+_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RUNNING, JobState.RECOVERING)))
+"""As in the list of jobs: one that runs is slow, which a person has to look at, or suspected."""
 LABELS: Final = (
     *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
     *("open_incidents", "ended_at"),
@@ -189,10 +190,11 @@ def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
     return {**job_view.launcher(name, node, now), "last_seen": node.seen, "silent": silent}
 
 
-def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int]:
-    """Jobs in trouble first, of these what hangs or is lost; then those that run, then those that are over."""
+def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int, bool]:
+    """Jobs in trouble first, of these a restart last; then those that run, then those that are over."""
     calm = part["trouble_since"] is None or part["over"]
-    return calm, part["over"], _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
+    place = _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
+    return calm, part["over"], place, part["open_incidents"] > 0
 
 
 def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:

@@ -24,6 +24,7 @@ from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, w
 from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
+from rankwatch.contract.exits import shorter_exits
 
 SHOWN: Final = 8
 """Maximum culprits, stragglers and nodes listed."""
@@ -85,9 +86,10 @@ def headline_lines(job: Json, terminal: Terminal) -> list[str]:
 
 
 def _repeated(job: Json) -> bool:
-    """Whether the reason, which follows, begins with the headline: the same sentence, at most without the host."""
-    headline, reason = (str(job.get(name) or "").rstrip(".…").casefold() for name in ("headline", "reason"))
-    return reason.startswith(headline) or re.sub(r"^(rank \d+) on \S+", r"\1", reason).startswith(headline)
+    """Whether the reason, which follows, begins with the headline: the same sentence, with more of it."""
+    headline, reason = (str(job.get(name) or "").rstrip(".…") for name in ("headline", "reason"))
+    reasons = (reason, *shorter_exits(reason), re.sub(r"^(rank \d+) on \S+", r"\1", reason, flags=re.IGNORECASE))
+    return any(each.casefold().startswith(headline.casefold()) for each in reasons)
 
 
 def state_style(word: str) -> str:

@@ -21,6 +21,7 @@ from rankwatch_monitor.core.views.incident_view import shown
 
 HOST = "gpu-0123"
 SILENT = CulpritClass.HOST_SILENT
+MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB"
 REACHED = GroupProgress("world", "all_reduce", 8192, 8191, (0, 1))
 
 
@@ -70,7 +71,7 @@ def behind(rank: int, reason: str, host: str = HOST, kind: CulpritClass = Culpri
         ),
         (
             [behind(3, "its process exited with code 1: RuntimeError: " + "no room " * 30)],
-            "Rank 3 on gpu-0123 exited with code 1: RuntimeError…",
+            "Rank 3 on gpu-0123: RuntimeError: no room no room no room no room no room no room no…",
         ),
         ([behind(3, "it " + "waits " * 40)], "Rank 3 on gpu-0123" + " waits" * 11 + "…"),
     ],
@@ -137,8 +138,25 @@ def test_the_detail_is_what_the_reason_adds_to_the_title(culprits: list[Culprit]
 def test_a_title_holds_more_than_a_headline() -> None:
     words = "exited with code 1: RuntimeError: CUDA error: an illegal memory access was encountered"
     crash = incident(behind(3, f"its process {words}"))
-    assert headline(crash) == f"Rank 3 on {HOST} exited with code 1: RuntimeError: CUDA error…"
+    assert headline(crash) == f"Rank 3 on {HOST}: CUDA error: an illegal memory access was encountered"
     assert title(crash) == f"Rank 3 on {HOST} {words}"
+
+
+def test_a_crash_keeps_the_kind_of_its_error() -> None:
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    why = f"rank 5 on host-0 exited with code 1: {error}; all 3 restarts are used up (--max-restarts)"
+    assert of_job(None, why) == "Rank 5 on host-0 exited with code 1: CUDA error: device-side assert triggered"
+    memory = f"its process exited with code 1: {MEMORY}"
+    assert headline(incident(behind(3, memory))) == (
+        f"Rank 3 on {HOST}: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB…"
+    )
+    aborted = f"its process was killed by SIGABRT after Accelerator{error.removeprefix('Runtime')} in the assembler"
+    assert headline(incident(behind(3, aborted))) == (
+        f"Rank 3 on {HOST} was killed by SIGABRT after CUDA error: device-side assert triggered…"
+    )
+    assert headline(incident(behind(3, "its process exited with code 1: ValueError: no; none"))) == (
+        f"Rank 3 on {HOST} exited with code 1: ValueError: no; none"
+    )
 
 
 def test_an_incident_that_is_over_is_in_the_past_tense() -> None:

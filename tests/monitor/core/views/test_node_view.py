@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Cause, JobState, ScoreReference
+from rankwatch.contract.enums import Cause, JobState, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.job import Ending
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.views import group_view, job_view, node_view
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import of_states
@@ -78,6 +78,21 @@ def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
     found = node_view.one_node([hung.job], "host-1", hung.now)
     assert found is not None
     assert found["summary"] == "No rank runs here now."
+
+
+def test_jobs_of_a_node_stand_by_how_much_they_need_a_person() -> None:
+    suspected = Scene(4, hosts=2, job_id="suspected", section_timeouts={}, reports_durations=True).run(20).hang(2)
+    suspected.until(lambda: suspected.job.open_incident is not None)
+    others = [Scene(4, hosts=2, job_id=job).run(20) for job in ("healthy", "restarting", "slow")]
+    healthy, restarting, slow = others
+    slow.job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 3 is slow.", since=5.0)
+    for scene in others:
+        scene.run(round(suspected.now - scene.now))
+    restarting.crash(2, "no data")
+    jobs = [each.job for each in (healthy, restarting, suspected, slow)]
+    found = node_view.one_node(jobs, "host-1", slow.now)
+    assert found is not None
+    assert [part["job"] for part in found["jobs"]] == ["slow", "suspected", "restarting", "healthy"]
 
 
 def test_a_node_has_its_ranks_devices_launchers_groups_and_incidents(hung: Scene) -> None:

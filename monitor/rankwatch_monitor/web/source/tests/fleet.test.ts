@@ -19,8 +19,12 @@ const fleet = [
 ];
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).join(" ");
 
-test("what waits for a person stands first, then suspicions, slow jobs", () => {
-  assert.equal(ids(sorted(fleet, "urgency", NOW, HOURS)), "hung failed sus slow ok old done");
+test("what needs a person stands first, then what is in trouble while Rankwatch acts, in the order of the headline", () => {
+  assert.equal(ids(sorted(fleet, "urgency", NOW, HOURS)), "hung failed slow sus ok old done");
+  const each = [["a", "recovering"], ["b", "running"], ["c", "hung"], ["d", "lost"], ["e", "running"], ["f", "hung"]] as const;
+  const jobs = each.map(([id, state]) => job(id, state, { todo: "bdf".includes(id) ? todo : null, verdict: id === "b" ? "worker" : "healthy", ...(id === "e" ? { open_incidents: 1, reason: "Suspected: rank 3" } : {}) }));
+  assert.equal(ids(sorted(jobs, "urgency", NOW, HOURS)), "f d b c e a");
+  assert.equal(headline(jobs, NOW, HOURS), "3 jobs need you (1 hung, 1 lost, 1 slow), 1 hung, 1 suspected, 1 restarting");
 });
 
 test("a job that failed lately has a colour", () => {
@@ -35,7 +39,7 @@ test("the list is sorted as chosen", () => {
 });
 
 test("suspicions and recent failures are counted in the headline", () => {
-  assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed), 1 suspected, 1 slow");
+  assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed), 1 slow, 1 suspected");
   assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW, HOURS), "1 job suspected");
   assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60, todo })], NOW, HOURS), "1 job needs you (1 failed)");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");

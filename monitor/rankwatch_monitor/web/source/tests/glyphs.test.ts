@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WORST_FIRST } from "../src/logic/severity";
+import { CELLS_WORST_FIRST } from "../src/logic/severity";
 import { abgr, glyph, paint, type Palette, readableOn, silentFrame } from "../src/logic/glyphs";
 
 // One colour for all: cells are distinguished by shape alone.
-const CELLS = [...WORST_FIRST, "slow"] as const;
+const CELLS = CELLS_WORST_FIRST;
 const one = Object.fromEntries(CELLS.map((state) => [state, 7])) as Palette["fill"];
 const grey: Palette = { fill: one, dimmed: one, mark: 9 };
 

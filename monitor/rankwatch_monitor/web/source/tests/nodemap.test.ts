@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NodeMap } from "../src/api/types";
-import { blocks, mapLayout, nodesOf, slowNodes, slowWords } from "../src/logic/nodemap";
+import { blocks, cells, mapLayout, nodesOf, ORDER, slowNodes, slowWords } from "../src/logic/nodemap";
+import { tally } from "../src/logic/severity";
 
 /** Hosts of jobs a, b, ... by the codes of their states. */
 function map(...jobs: number[][]): NodeMap {
@@ -12,6 +13,14 @@ function map(...jobs: number[][]): NodeMap {
 test("the job with the worst node has the first block", () => {
   const found = blocks({ ...map([1, 1], [1, 2], [1]), hosts: [...map([1, 1], [1, 2], [1]).hosts, ["spare", 3, 0, 1, []]] });
   assert.deepEqual(found.map(({ host }) => host), ["job-b", "job-a", "job-c", "no job"]);
+});
+
+test("each node is counted once: one with a slow rank as slow, unless a worse state is there", () => {
+  const every = { ...map([1, 1, 2], [1, 3]), slow: { "a-1": 1, "a-2": 2 } };
+  const { codes, legend } = cells(every);
+  const counts = tally(codes, legend);
+  assert.deepEqual(ORDER.flatMap((cell) => (counts.get(cell) ? [[cell, counts.get(cell)]] : [])), [["hung", 1], ["slow", 1], ["running", 2], ["level-unknown", 1]]);
+  assert.deepEqual(blocks({ ...map([1], [1]), slow: { "b-0": 1 } }).map(({ host }) => host), ["job-b", "job-a"]);
 });
 
 test("a node that several jobs run on stands under all of them, each name once", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance, Straggler } from "../src/api/types";
-import { byWaiting, findingFacts, findingWords, isLoud, isMeasured, isShown, restOf, score, slowdown, slowTag, slowFacts } from "../src/logic/stragglers";
+import { byWaiting, findingFacts, findingWords, isLoud, isMeasured, isShown, restOf, score, slowBasis, slowdown, slowTag, slowFacts } from "../src/logic/stragglers";
 import { clock } from "../src/logic/text";
 
 const finding = (facts: Partial<Finding>): Finding => ({
@@ -39,6 +39,9 @@ test("how slow a rank is comes from what the others wait, else from its score", 
   assert.equal(slowdown(straggler(null, 0.5)), 2);
   assert.deepEqual([slowdown(straggler(null, null)), slowdown(straggler(1, null)), slowdown(straggler(-0.1, 1))], [null, null, null]);
   assert.deepEqual([slowTag(straggler(0.4, 1)), slowTag(straggler(null, null))], ["slow 1.67×", "slow"]);
+  assert.equal(slowBasis(straggler(0.4, 1)).replaceAll(/\s/g, " "), "1.67×: a step takes 1.67× as long as without the waiting for this rank, which is 40 % of a step");
+  assert.equal(slowBasis(straggler(null, 0.5)), "2.00×: its kernels take 2.00× as long as those of its peers; how long the others wait is not known");
+  assert.equal(slowBasis(straggler(null, null)), "");
 });
 
 test("a sentence stands once: what the headline begins with is not repeated", () => {

@@ -75,12 +75,12 @@ export function alarm(job: Labelled | Listed, now: number, hours: number): "fail
   return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
 }
 
-/** What waits for a person first: hung, lost, failed lately; then what is restarting, suspicions, slow jobs; then by state. */
+/** As in the headline: what needs a person, then what is in trouble while Rankwatch acts, each by its label; then the others by state. */
 function urgency(job: Listed, now: number, hours: number): number {
-  if (hasFailed(job, now, hours)) return 2;
-  if (isTroubled(job)) return job.state === "recovering" ? 3 : STATES.indexOf(job.state);
-  if (isSuspected(job)) return 4;
-  return isSlow(job) || hasNoStep(job) ? 5 : 6 + STATES.indexOf(job.state);
+  const severity = COUNTED.indexOf(labelOf(job));
+  const troubled = severity >= 0 && (job.state !== "failed" || hasFailed(job, now, hours));
+  if (!troubled) return 2 * COUNTED.length + STATES.indexOf(job.state);
+  return needsPerson(job, now, hours) ? severity : COUNTED.length + severity;
 }
 
 export const SORTS = ["urgency", "newest", "name", "most ranks", "lowest goodput"] as const;
@@ -108,7 +108,9 @@ export function matching(jobs: readonly Listed[], text: string, label: string, n
   });
 }
 
-const COUNTED: readonly Label[] = ["hung", "lost", "failed", "restarting", "suspected", "no step", "slow"];
+/** What is wrong with a job, the most urgent first: nothing trains, then what costs a part of each step, then what ends by itself. */
+const COUNTED: readonly Label[] = ["hung", "lost", "failed", "no step", "slow", "suspected", "restarting"];
+const COSTS: ReadonlySet<Label> = new Set(["no step", "slow"]);
 /** In the order of the headline, then those that are well. */
 export const LABELS: readonly Label[] = [...COUNTED, "starting", "running", "stopped", "finished"];
 
@@ -122,7 +124,7 @@ export function headline(jobs: readonly Listed[], now: number, hours: number): s
   const others = jobs.filter((job) => !needing.includes(job) && (labelOf(job) !== "failed" || hasFailed(job, now, hours)));
   const by = counted(needing).join(", ");
   const parts = [...(needing.length === 0 ? [] : [`${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}`]), ...counted(others)];
-  const troubled = needing.length > 0 || others.some((job) => COUNTED.slice(0, 5).includes(labelOf(job)));
+  const troubled = needing.length > 0 || others.some((job) => COUNTED.includes(labelOf(job)) && !COSTS.has(labelOf(job)));
   if (!troubled) return calm(jobs.filter(isActive).length, jobs.filter(hasNoStep).length, jobs.filter(isSlow).length);
   parts[0] = parts[0]!.replace(/^(\d+) (?!jobs? )/, (_, first: string) => `${first} ${first === "1" ? "job" : "jobs"} `);
   return parts.join(", ");

@@ -19,6 +19,8 @@ export interface Layout {
   lines: boolean;
   /** Where each node begins, in the order of the groups. */
   nodes: { host: string; x: number; y: number }[];
+  /** Room above each block for its name, of this width and height; 0: there is none. */
+  head: { width: number; height: number };
 }
 
 /** CSS pixels; cells of larger jobs are smaller, so that the rest of the page stays in view. */
@@ -27,6 +29,8 @@ const FEW = 16;
 const SMALLEST_CELL = 2;
 /** With more nodes than this, names are shown on hover only. */
 const MOST_LINES = 12;
+/** Of a name above a block. */
+const [HEAD, NARROWEST_HEAD] = [28, 96];
 
 /**
  * The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need.
@@ -75,6 +79,8 @@ function place(
   const nodes: Layout["nodes"] = [];
   const blockWidth = columns * pitch - gap;
   const perLine = lines ? 1 : Math.max(1, Math.floor((box.width + nodeGap) / (blockWidth + nodeGap)));
+  const headed = !lines && groups.length > 1 && groups.length <= MOST_LINES && blockWidth >= NARROWEST_HEAD * box.scale;
+  const head = headed ? Math.round(HEAD * box.scale) : 0;
   let y = 0;
   let width = 0;
   for (let first = 0; first < groups.length; first += perLine) {
@@ -84,14 +90,14 @@ function place(
       nodes.push({ host: group.host, x: lines ? 0 : x, y });
       group.ranks.forEach((rank, i) => {
         corners[2 * rank] = x + (i % columns) * pitch;
-        corners[2 * rank + 1] = y + Math.floor(i / columns) * pitch;
+        corners[2 * rank + 1] = y + head + Math.floor(i / columns) * pitch;
       });
       rows = Math.max(rows, Math.ceil(group.ranks.length / columns));
       width = Math.max(width, x + Math.min(columns, group.ranks.length) * pitch - gap);
     });
-    y += rows * pitch - gap + nodeGap;
+    y += head + rows * pitch - gap + nodeGap;
   }
-  return { width, height: Math.max(cell, y - nodeGap), cell, corners, lines, nodes };
+  return { width, height: Math.max(cell, y - nodeGap), cell, corners, lines, nodes, head: { width: blockWidth, height: head } };
 }
 
 /** CSS pixels for the longest node name at the label's size; names beyond 18 letters are cut there. */

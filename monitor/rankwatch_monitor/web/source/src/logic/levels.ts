@@ -58,6 +58,9 @@ export function withSlow(codes: Uint8Array, legend: readonly Cell[], slow: Itera
   return { codes: marked, legend: [...legend, "slow"] };
 }
 
+/** What the cell of a rank shows: its state, or that it runs and makes the others wait. */
+export const cellOf = (state: RankState, slow: boolean): Cell => (slow && state === "running" ? "slow" : state);
+
 export function isLevel(cell: Cell): cell is Level {
   return cell.startsWith("level-");
 }

@@ -27,7 +27,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
 export function whyHere(part: Part, now: number): string {
   if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(elapsed(part.trouble_since, now))}`;
   const why = whyOf(part);
-  return zoned(why.endsWith("…") && part.quiet_host == null ? part.reason.replace(/\.$/, "").replace(/^r(?=ank )/, "R") : why, now);
+  return zoned((why.endsWith("…") || / exited with code \d+: /.test(part.reason)) && part.quiet_host == null ? part.reason.replace(/\.$/, "").replace(/^r(?=ank )/, "R") : why, now);
 }
 
 /** Launchers that are not heard, unless what is wrong with the job states that already. */

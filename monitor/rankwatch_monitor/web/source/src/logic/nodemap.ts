@@ -2,13 +2,17 @@
 
 import type { NodeMap } from "../api/types";
 import type { Box, Layout } from "./layout";
-import type { Cell } from "./levels";
+import { type Cell, withSlow } from "./levels";
 import type { NodeGroup } from "./nodes";
-import { WORST_FIRST } from "./severity";
+import { CELLS_WORST_FIRST } from "./severity";
 
-/** Meaning of the codes as cells: the last stands for a node without ranks. */
-export function cells(map: NodeMap): Cell[] {
-  return map.legend.map((state, code) => (code === map.legend.length - 1 ? "level-unknown" : state)) as Cell[];
+/** What the cells show, worst first; the last stands for a node without ranks. */
+export const ORDER: readonly Cell[] = [...CELLS_WORST_FIRST, "level-unknown"];
+
+/** What each node's cell shows, as a code, and the meaning of the codes: the worst state of its ranks, or that a rank that runs is slow. */
+export function cells(map: NodeMap): { codes: Uint8Array; legend: readonly Cell[] } {
+  const legend = map.legend.map((state, code) => (code === map.legend.length - 1 ? "level-unknown" : state)) as Cell[];
+  return withSlow(Uint8Array.from(map.hosts, ([, state]) => state), legend, slowNodes(map));
 }
 
 /** The names of a node's jobs, each once: "gpt ×10, slowed"; none: "no job". */
@@ -34,8 +38,9 @@ export function blocks(map: NodeMap): NodeGroup[] {
     if (!group) groups.set(key, (group = { host: several ? "several jobs" : jobNames(map, jobs), ranks: [], first: jobs[0] ?? map.jobs.length }));
     group.ranks.push(at);
   }
-  const severity = new Map(cells(map).map((state, code) => [code, WORST_FIRST.indexOf(state as never)]));
-  const worst = (group: NodeGroup) => Math.min(...group.ranks.map((at) => severity.get(map.hosts[at]![1]) ?? -1).filter((each) => each >= 0), WORST_FIRST.length);
+  const { codes, legend } = cells(map);
+  const severity = legend.map((cell) => ORDER.indexOf(cell));
+  const worst = (group: NodeGroup) => group.ranks.reduce((least, at) => Math.min(least, severity[codes[at]!]!), ORDER.length);
   return [...groups.values()]
     .map((group) => ({ group, order: group.first === map.jobs.length ? Number.POSITIVE_INFINITY : worst(group) }))
     .sort((a, b) => a.order - b.order || a.group.first - b.group.first)
@@ -90,7 +95,7 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
     widest = Math.max(widest, x + own);
     x += own + between;
   }
-  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], labels, named: field ? pitch : 0 };
+  return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], head: { width: 0, height: 0 }, labels, named: field ? pitch : 0 };
 }
 
 /** The nodes that incidents have named, the most often named first. */

@@ -83,11 +83,6 @@ export function jobAddress(job: string, tab: Tab = "overview"): string {
   return `#/jobs/${encodeURIComponent(job)}${tab === "overview" ? "" : `?tab=${tab}`}`;
 }
 
-/** The charts of a job, of this time. */
-export function chartsAddress(job: string, range: Range): string {
-  return `${jobAddress(job, "charts")}${rangeText(range) && `&range=${rangeText(range)}`}`;
-}
-
 export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
 }

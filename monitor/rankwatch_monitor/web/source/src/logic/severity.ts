@@ -9,6 +9,9 @@ export const WORST_FIRST: readonly RankState[] = [
   "dead", "hung", "suspected", "stopped", "silent", "unseen", "waiting", "running", "ended", "finished",
 ];
 
+/** What a cell of a grid or a map shows besides measures, worst first: slow ranks stand below all trouble and above the rest. */
+export const CELLS_WORST_FIRST: readonly Cell[] = WORST_FIRST.flatMap((state): Cell[] => (state === "unseen" ? ["slow", state] : [state]));
+
 const ORDER = new Map(WORST_FIRST.map((state, index) => [state, index]));
 const TROUBLE: ReadonlySet<Cell> = new Set<Cell>(["dead", "hung", "suspected", "stopped", "silent", "level-3", "level-4"]);
 

@@ -77,6 +77,15 @@ export function slowTag(straggler: Pick<Straggler, "share" | "score">): string {
   return ratio === null ? "slow" : `slow ${times(ratio)}`;
 }
 
+/** What the figure of the tag is, in a sentence; empty: it has none. */
+export function slowBasis({ share, score }: Pick<Straggler, "share" | "score">): string {
+  const ratio = slowdown({ share, score });
+  if (ratio === null) return "";
+  return share !== null && share > 0 && share < 1
+    ? `${times(ratio)}: a step takes ${times(ratio)} as long as without the waiting for this rank, which is ${wholePercent(share)} of a step`
+    : `${times(ratio)}: its kernels take ${times(ratio)} as long as those of its peers; how long the others wait is not known`;
+}
+
 /** What a straggler is slow in. */
 export function slowIn(cause: string): string {
   return CAUSES[cause] ?? cause;

@@ -39,7 +39,8 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const jobs = watch.jobs.value;
   const at = asOf.value;
   const span = hours ?? HOURS[0];
-  const worst = jobs?.length ? sorted(jobs, "urgency", at, span)[0]! : null;
+  const urgent = sorted(jobs ?? [], "urgency", at, span);
+  const worst = urgent.find(isTroubled) ?? urgent[0] ?? null;
   const unknown = stale.value !== null;
   const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${labelOf(worst)}: ${worst.name}` : "";
   useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
@@ -50,7 +51,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const shared = sharedNames(jobs);
-  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : sorted(jobs, "urgency", at, span);
+  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>

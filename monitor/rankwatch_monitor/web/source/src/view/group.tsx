@@ -6,6 +6,7 @@ import { asOf, now, stale } from "../api/connection";
 import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
 import { labelOf, troubleAge } from "../logic/fleet";
+import { cellOf } from "../logic/levels";
 import { groupAddress, groupName, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { asOfNow, isTrouble } from "../logic/severity";
 import { capital, clock, count, duration, plural, zoned } from "../logic/text";
@@ -78,7 +79,7 @@ function RankCells({ group: { job, ranks, total_ranks: total, hosts, iterations:
         {[...ranks].sort((a, b) => a.rank - b.rank).map(({ rank, host, state, straggler }) => (
           <li key={rank} class={isTrouble(state) ? "troubled" : undefined} data-slow={straggler != null || undefined}>
             <a href={rankAddress(job, rank)} title={`Rank ${rank} on ${host || "an unknown node"}: ${state}${straggler != null ? ", slow" : ""}`}>
-              <RankMark state={straggler != null && state === "running" ? "slow" : state} size={18} />
+              <RankMark state={cellOf(state, straggler != null)} size={18} />
               <span>{rank}</span>
             </a>
           </li>
@@ -129,7 +130,7 @@ function Beside({ group: { job, dimension, number, numbers, beside } }: { group:
         {apart.map((each) => (
           <li key={each.number} class={isTrouble(each.state) ? "troubled" : undefined} data-slow={each.slow > 0 || undefined}>
             <a href={groupAddress(job, dimension, each.number)} aria-current={each.number === number ? "page" : undefined}>
-              <RankMark state={each.slow > 0 && each.state === "running" ? "slow" : each.state} /> {groupName(dimension, each.number)} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
+              <RankMark state={cellOf(each.state, each.slow > 0)} /> {groupName(dimension, each.number)} <small>{each.slow > 0 ? `${each.slow} slow` : each.state}{each.iteration !== null && `, step ${count(each.iteration)}`}</small>
               {each.work !== null && each.step !== null && (
                 <span class="work"><i style={{ width: `${Math.min(100, (100 * each.work) / each.step)}%` }} /><small>works {duration(each.work)} of {duration(each.step)}</small></span>
               )}

@@ -1,9 +1,9 @@
 // What the grid is coloured and grouped by, and the choice of it.
 
 import type { Grid } from "../live/job";
-import { type Cell, type Level, LEVELS, levels, type Look } from "../logic/levels";
+import { type Cell, type Level, LEVELS, levels, type Look, withSlow } from "../logic/levels";
 import { isShared } from "../logic/nodes";
-import { WORST_FIRST } from "../logic/severity";
+import { CELLS_WORST_FIRST } from "../logic/severity";
 import { groupName, type Grouping } from "../logic/route";
 import { capital } from "../logic/text";
 import { grouping, look, only } from "./selection";
@@ -21,11 +21,11 @@ const SLOWEST_FIRST: readonly Level[] = ["level-4", "level-3", "level-2", "level
 /** Bytes of each look by name; null: available, not read. */
 export type Looks = Readonly<Record<string, Uint8Array | null>>;
 
-/** The chosen look if its bytes are there, else the states. */
-export function shownBy(grid: Grid | null, chosen: Look, looks: Looks): Shown | null {
+/** The chosen look if its bytes are there, else the states, in which slow ranks that run have a cell of their own. */
+export function shownBy(grid: Grid | null, chosen: Look, looks: Looks, slow: Iterable<number>): Shown | null {
   if (grid === null) return null;
   const bytes = looks[chosen];
-  if (chosen === "state" || !bytes) return { look: "state", codes: grid.states, legend: grid.legend, order: WORST_FIRST };
+  if (chosen === "state" || !bytes) return { look: "state", ...withSlow(grid.states, grid.legend, slow), order: CELLS_WORST_FIRST };
   return { look: chosen, codes: levels(chosen, bytes, grid.states.length), legend: LEVELS, order: SLOWEST_FIRST };
 }
 

@@ -12,11 +12,14 @@ import { asOfNow } from "../logic/severity";
 import { took } from "../logic/phases";
 import { capital, clock, count, plural, zoned } from "../logic/text";
 import { ErrorText } from "./errortext";
+import { Fold } from "./fold";
 import { NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
 import { showInTab } from "./tab";
 
+/** So many incidents are shown at once on a phone. */
+const FEW = 3;
 
 export function NodePage({ host }: { host: string }) {
   const watch = useMemo(() => watchPlace<NodeDetail>(`/nodes/${encodeURIComponent(host)}`), [host]);
@@ -78,8 +81,7 @@ function Incidents({ node }: { node: NodeDetail }) {
   const place = (each: NodeDetail["incidents"][number]) => ({ id: each.incident, label: clock(each.opened_at, asOf.value), href: incidentAddress(each.job, each.incident) });
   const errors = firstPlaces(node.incidents.flatMap((each) => [[place(each), each.headline] as const, [place(each), each.outcome] as const]));
   return (
-    <section class="named" aria-label="Incidents that named this node">
-      <h2>Incidents that named it <small>{node.counted ?? count(node.incidents.length)}, over all jobs</small></h2>
+    <Fold name="named" label="Incidents that named this node" heading={<>Incidents that named it <small>{node.counted ?? count(node.incidents.length)}, over all jobs</small></>} open={node.incidents.length <= FEW}>
       {node.incidents.length === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
       <ul>
         {node.incidents.map((each) => (
@@ -90,6 +92,6 @@ function Incidents({ node }: { node: NodeDetail }) {
           </li>
         ))}
       </ul>
-    </section>
+    </Fold>
   );
 }

@@ -8,6 +8,7 @@ import { alikeGpus, byState, type Gpu, jobTitle, namesOf, type RankOnGpu, stands
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble } from "../logic/severity";
 import { clock, count, elapsed, plural, range, roughly } from "../logic/text";
+import { Fold } from "./fold";
 import { RankMark } from "./marks";
 
 /** Ranks of one state that are named; more are counted. */
@@ -21,8 +22,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
   const worst = (gpu: Gpu) => byState(gpu.ranks)[0]?.[0];
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
-    <section class="gpus">
-      <h2>GPUs <small>{count(gpus.length)}</small></h2>
+    <Fold name="gpus" heading={<>GPUs <small>{count(gpus.length)}</small></>} open={gpus.some(({ history, slow_now: slow }) => history !== "" || slow?.length)}>
       <p class="note">{summary}</p>
       <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
         <table>
@@ -50,7 +50,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
         </table>
         {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
       </div>
-    </section>
+    </Fold>
   );
 }
 

@@ -6,13 +6,19 @@ import { asOf, stale } from "../api/connection";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
+import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
-import { restOf, slowTag } from "../logic/stragglers";
+import { restOf } from "../logic/stragglers";
 import { clock, count, duration, elapsed, plural, range, roughly, runs, wholeDuration } from "../logic/text";
+import { Fold } from "./fold";
 import { ErrorText } from "./errortext";
 import { JobMark, RankMark } from "./marks";
 import { GroupLinks } from "./placelinks";
+import { SlowNote, SlowTag } from "./slowtag";
+
+/** So many jobs in trouble are shown at once on a phone. */
+const FEW = 3;
 
 /** Where each error stands in full. */
 type Errors = ReadonlyMap<string, Place>;
@@ -24,8 +30,7 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
   const folded = !all && calm > 1 && calm < parts.length;
   const errors = firstPlaces(parts.map((part) => [{ id: part.job, label: part.job, href: jobAddress(part.job) }, whyHere(part, asOf.value)]));
   return (
-    <section class="node-jobs">
-      <h2>Jobs here <small>{counted(parts)}</small></h2>
+    <Fold name="node-jobs" heading={<>Jobs here <small>{counted(parts)}</small></>} open={parts.length - calm <= FEW}>
       <div class="scroll" role="region" aria-label={`Ranks of all jobs on ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -42,8 +47,9 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
           {parts.filter(({ trouble_since: since }) => !folded || since != null).map((part) => <Rows key={part.job} part={part} errors={errors} />)}
         </table>
       </div>
+      <SlowNote of={parts.flatMap(({ ranks }) => ranks).find(({ straggler }) => straggler)?.straggler} />
       {folded && <button type="button" class="quiet" onClick={() => showAll(true)}>Show {plural(calm, "job")} without trouble</button>}
-    </section>
+    </Fold>
   );
 }
 
@@ -98,8 +104,8 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
     <>
       <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
       <td class="of-rank">
-        <RankMark state={first.state} /> {first.state}
-        {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
+        <RankMark state={cellOf(first.state, straggler != null)} /> {first.state}
+        {straggler && <SlowTag of={straggler} />}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
       <td class="code section">{over ? "–" : openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>

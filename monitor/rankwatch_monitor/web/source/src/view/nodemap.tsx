@@ -4,11 +4,11 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
 import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
-import { type Cell, withSlow } from "../logic/levels";
+import type { Cell } from "../logic/levels";
 import { glyph, paint } from "../logic/glyphs";
-import { blocks, cells, jobNames, mapLayout, named, slowNodes, slowWords } from "../logic/nodemap";
+import { blocks, cells, jobNames, mapLayout, named, ORDER, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
-import { isTrouble, tally, WORST_FIRST } from "../logic/severity";
+import { isTrouble, tally } from "../logic/severity";
 import { count, plural } from "../logic/text";
 import { RankMark } from "./marks";
 import { palette } from "./palette";
@@ -22,7 +22,6 @@ const MOST_RINGS = 200;
 /** If so many nodes are in trouble, or fewer, their names stand beside them. */
 const MOST_NAMED = 3;
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
-const ORDER: readonly Cell[] = [...WORST_FIRST, "level-unknown"];
 
 export function HeatMap({ map }: { map: NodeMap }) {
   const holder = useRef<HTMLDivElement>(null);
@@ -32,8 +31,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
   const [only, setOnly] = useState<Cell | null>(null);
   const scale = devicePixelRatio;
   const groups = useMemo(() => blocks(map), [map]);
-  const legend = useMemo(() => cells(map), [map]);
-  const codes = useMemo(() => Uint8Array.from(map.hosts, ([, state]) => state), [map]);
+  const { codes, legend } = useMemo(() => cells(map), [map]);
   const size = map.hosts.length;
   const placed = useMemo(
     () => (width > 0 && size > 0 ? mapLayout(groups, size, { width: Math.floor(width * scale), maxHeight: Math.round((width < NARROW ? 1.6 : 1) * TALLEST * scale), scale }) : null),
@@ -46,17 +44,17 @@ export function HeatMap({ map }: { map: NodeMap }) {
   }, []);
   const painted = repaint.value;
   const slow = useMemo(() => slowNodes(map), [map]);
+  const worse = slow.filter((node) => legend[codes[node]!] !== "slow");
   useLayoutEffect(() => {
     if (!placed || !canvas.current) return;
     const colours = palette();
     const picture = new ImageData(placed.width, placed.height);
-    const marked = withSlow(codes, legend, slow);
-    const glyphs = marked.legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== (state === "slow" ? "running" : state)));
-    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, marked.codes, glyphs);
+    const glyphs = legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== state));
+    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
     canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
-  }, [placed, codes, legend, slow, only, painted]);
+  }, [placed, codes, legend, only, painted]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
-  const ill = useMemo(() => map.hosts.flatMap(([, state], node) => (isTrouble(legend[state]!) ? [node] : [])), [map, legend]).slice(0, MOST_NAMED + 1);
+  const ill = useMemo(() => map.hosts.flatMap((_, node) => (isTrouble(legend[codes[node]!]!) ? [node] : [])), [map, codes, legend]).slice(0, MOST_NAMED + 1);
   if (ill.length > MOST_NAMED) ill.length = 0;
   const counts = tally(codes, legend);
   const present = ORDER.filter((state) => (counts.get(state) ?? 0) > 0);
@@ -89,7 +87,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
-        {slow.length > 0 && <span class="ringed"><RankMark state="slow" />with a slow rank <b>{count(slow.length)}</b></span>}
+        {worse.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank besides <b>{count(worse.length)}</b></span>}
         {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
       </div>
       <div
@@ -106,7 +104,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
               <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
             {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
-            {slow.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class={legend[codes[node]!] === "running" ? "ring slow filled" : "ring slow"} style={box(placed, node, scale)} />)}
+            {worse.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
             {ill.map((node) => {
               const at = cell(placed, node);
               return (
@@ -131,19 +129,19 @@ export function HeatMap({ map }: { map: NodeMap }) {
         )}
       </div>
       <p class="readout" id="heat-keys" aria-live="polite">
-        {at === null || at >= size ? <small>Point at a node, or use the arrow keys; N: next in trouble; Enter opens it.</small> : <Words map={map} node={at} legend={legend} />}
+        {at === null || at >= size ? <small>Point at a node, or use the arrow keys; N: next in trouble; Enter opens it.</small> : <Words map={map} node={at} state={legend[codes[at]!]!} />}
       </p>
     </section>
   );
 }
 
-function Words({ map, node, legend }: { map: NodeMap; node: number; legend: readonly Cell[] }) {
-  const [host, state, ranks, incidents, jobs] = map.hosts[node]!;
+function Words({ map, node, state }: { map: NodeMap; node: number; state: Cell }) {
+  const [host, , ranks, incidents, jobs] = map.hosts[node]!;
   return (
     <>
-      <RankMark state={legend[state]!} />
+      <RankMark state={state} />
       <b><NodeLink host={host} /></b>
-      <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(legend[state]!)}`}</span>
+      <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(state)}`}</span>
       {jobs.length > 0 && <span>{jobNames(map, jobs)}</span>}
       {map.slow?.[host] !== undefined && <span class="tag slow">{slowWords(map, host) || plural(map.slow[host], "slow rank")}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}

@@ -1,7 +1,7 @@
 // Colours of rank states and levels, from CSS to canvas pixels.
 
 import { type Cell, isLevel, LEVELS } from "../logic/levels";
-import { WORST_FIRST } from "../logic/severity";
+import { CELLS_WORST_FIRST } from "../logic/severity";
 import { type Palette, abgr } from "../logic/glyphs";
 import { colour } from "./theme";
 
@@ -14,7 +14,7 @@ export function tone(cell: Cell): string {
 }
 
 export function palette(): Palette {
-  const cells: readonly Cell[] = [...WORST_FIRST, ...LEVELS, "slow"];
+  const cells: readonly Cell[] = [...CELLS_WORST_FIRST, ...LEVELS];
   const each = (opacity: number) => Object.fromEntries(cells.map((cell) => [cell, abgr(colour(tone(cell)), opacity)])) as Record<Cell, number>;
   return { fill: each(1), dimmed: each(DIMMED), mark: abgr(colour("rank-mark")) };
 }

@@ -6,12 +6,14 @@ import type { PlacedRank } from "../api/types";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
+import { cellOf } from "../logic/levels";
 import { rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
-import { restOf, score, slowTag } from "../logic/stragglers";
+import { restOf, score } from "../logic/stragglers";
 import { clock, count, duration, plural, range, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
+import { SlowNote, SlowTag } from "./slowtag";
 import { narrow } from "./preferences";
 
 interface Props {
@@ -56,6 +58,7 @@ export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
           })}
         </tbody>
       </table>
+      <SlowNote of={ranks.find(({ straggler }) => straggler)?.straggler} />
       {each && lines.length < ranks.length && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for ranks that are alike</button>}
     </div>
   );
@@ -66,9 +69,9 @@ function State({ rank, above, same, open }: { rank: PlacedRank; above: string; s
   const { straggler } = rank;
   return (
     <>
-      <RankMark state={rank.state} /> {rank.state}
+      <RankMark state={cellOf(rank.state, straggler != null)} /> {rank.state}
       {same > 1 && <button type="button" class="quiet" onClick={open}>{same} alike: show each</button>}
-      {straggler && <span class="tag slow">{slowTag(straggler)}</span>}
+      {straggler && <SlowTag of={straggler} />}
       {straggler && <small class="why">{restOf(straggler.reason.replace(/\.$/, ""), above) && `${straggler.reason.replace(/\.$/, "")}. `}Since {clock(straggler.since, asOf.value)}, for {roughly(asOf.value - straggler.since)}.</small>}
       {rank.reason !== "" && <small class="why">{rank.reason}</small>}
     </>

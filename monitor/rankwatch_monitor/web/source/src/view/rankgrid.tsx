@@ -7,7 +7,7 @@ import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { momentWords } from "../logic/lastword";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
-import { type Cell, cellWords, type Look, withSlow } from "../logic/levels";
+import { type Cell, cellOf, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { asOfNow, isTrouble, moves, openSection, tally } from "../logic/severity";
@@ -19,6 +19,7 @@ import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
 import { palette, tone } from "./palette";
 import { GroupLinks, NodeLink } from "./placelinks";
+import { SlowTag } from "./slowtag";
 import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
@@ -56,7 +57,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const bytes = watch.looks.value;
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
-  const grid = useMemo(() => shownBy(snapshot, chosen, bytes), [snapshot, chosen, bytes]);
+  const grid = useMemo(() => shownBy(snapshot, chosen, bytes, slow.keys()), [snapshot, chosen, bytes, slow]);
   const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
   const dimension = grouping.value;
@@ -81,8 +82,8 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const painted = repaint.value;
   const filter = only.value;
   useLayoutEffect(() => {
-    if (placed && grid && canvas.current) draw(canvas.current, placed, grid.look === "state" ? { ...grid, ...withSlow(grid.codes, grid.legend, slow.keys()) } : grid, filter, scale);
-  }, [placed, grid, slow, filter, painted]);
+    if (placed && grid && canvas.current) draw(canvas.current, placed, grid, filter, scale);
+  }, [placed, grid, filter, painted]);
 
   const at = (event: PointerEvent) => {
     if (!placed) return null;
@@ -98,8 +99,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   };
   const counts = grid ? tally(grid.codes, grid.legend) : new Map<Cell, number>();
   const stateCounts: ReadonlyMap<Cell, number> = snapshot && grid?.look === "state" ? counts : new Map<Cell, number>();
-  // Slow ranks run: in the legend each rank is counted once.
-  const slowRunning = grid === null ? 0 : [...slow.keys()].filter((rank) => grid.legend[grid.codes[rank]!] === "running").length;
+  const besides = slow.size - (counts.get("slow") ?? 0);
   const present = (grid?.order ?? []).filter((cell) => (counts.get(cell) ?? 0) > 0);
   const words = (cell: Cell) => cellWords(grid!.look, cell);
   return (
@@ -114,10 +114,10 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>
             <RankMark state={state} />
-            {words(state)}{lost && state === "silent" && " since then"} <b>{count((counts.get(state) ?? 0) - (state === "running" && grid?.look === "state" ? slowRunning : 0))}</b>
+            {words(state)}{lost && state === "silent" && " since then"} <b>{count(counts.get(state))}</b>{state === "slow" && performance!.open > slow.size && ` of ${count(performance!.open)}, the costliest`}
           </button>
         ))}
-        {slow.size > 0 && <span class="ringed"><RankMark state="slow" />slow <b>{count(performance!.open)}</b></span>}
+        {besides > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />{grid?.look === "state" ? "slow besides" : "slow"} <b>{count(besides)}</b></span>}
       </div>
       <div
         ref={holder}
@@ -134,7 +134,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         {placed && (
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
-            {placed.lines && <NodeNames placed={placed} scale={scale} />}
+            {(placed.lines || placed.head.height > 0) && <NodeNames placed={placed} scale={scale} />}
             <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={former ? null : incident} slow={slow} />
             {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
           </div>
@@ -158,7 +158,7 @@ function useHosts(watch: JobWatch, worldSize: number): string[] {
 function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: string | null, scale: number): void {
   const context = canvas.getContext("2d")!;
   const colours = palette();
-  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== (state === "slow" ? "running" : state)));
+  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== state));
   const picture = new ImageData(placed.width, placed.height);
   paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, glyphs);
   context.putImageData(picture, 0, 0);
@@ -195,7 +195,7 @@ function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
   return (
     <>
       {placed.nodes.map((node) => (
-        <span key={node.host} class="node" title={node.host} style={{ top: `${node.y / scale}px`, lineHeight: `${placed.cell / scale}px` }}>
+        <span key={node.host} class="node" title={node.host} style={{ left: `${node.x / scale}px`, top: `${node.y / scale}px`, lineHeight: placed.lines ? `${placed.cell / scale}px` : "16px", maxWidth: placed.lines ? undefined : `${placed.head.width / scale}px` }}>
           {node.host}
         </span>
       ))}
@@ -285,12 +285,12 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
   const aged = moves(state) ? duration : wholeDuration;
   return (
     <p class="readout" id="grid-keys" aria-live="polite">
-      <RankMark state={state} />
+      <RankMark state={cellOf(state, slow.has(rank))} />
       <b>Rank {rank}</b>
       {report?.host && <span><NodeLink host={report.host} /></span>}
       <GroupLinks job={watch.id} groups={coordinatesOf(coordinates, rank)} />
       <span>{state}</span>
-      {slow.has(rank) && <span class="tag slow">{slowTag(slow.get(rank)!)}</span>}
+      {slow.has(rank) && <SlowTag of={slow.get(rank)!} />}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
       {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {wholePercent(report!.scores!.lateness_share!)} of a step</span>}

@@ -5,15 +5,16 @@ import type { Incident, PlacedRank, RankReport, RankState } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
-import { cellWords, slowestFirst } from "../logic/levels";
+import { cellOf, cellWords, slowestFirst } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
-import { score, slowRanks, slowTag } from "../logic/stragglers";
+import { score, slowRanks } from "../logic/stragglers";
 import { clock, count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { shownBy } from "./look";
 import { Nodes } from "./placedranks";
+import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
 
 const FIRST_ROWS = 10;
@@ -33,7 +34,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const order = useMemo(() => worstFirst(states, byRank, named, slow.keys()), [states, byRank, named, slow]);
-  const shown = shownBy(grid, look.value, watch.looks.value);
+  const shown = shownBy(grid, look.value, watch.looks.value, slow.keys());
   // Ordered by a figure, each rank has its place.
   const folds = shown === null || shown.look === "state";
   const lines = useMemo(() => {
@@ -85,11 +86,11 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <th scope="row" class="number">{runs(same.map((one) => one.rank), 3)}</th>
                   <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
                   <td>
-                    <RankMark state={report.state} /> {report.state}
+                    <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
                     {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
                     {incident && culprits.has(rank) && report.state !== "suspected" && <span class="tag">{blame(incident)}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
-                    {straggler && <span class="tag slow" title={straggler.reason}>{slowTag(straggler)}</span>}
+                    {straggler && <SlowTag of={straggler} />}
                   </td>
                   {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
@@ -105,6 +106,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
           </tbody>
         </table>
       </div>
+      <SlowNote of={slow.values().next().value} />
       <p class="more">
         {count(ranksShown)} of {count(lines.reduce((sum, same) => sum + same.length, 0))}
         {each && folds && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for ranks that are alike</button>}

@@ -6,7 +6,7 @@ import { culpritLabel } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
-import { plural, runs } from "../logic/text";
+import { count, plural, runs } from "../logic/text";
 import { RankLogs } from "./ranklogs";
 
 /** Inner frames shown; the rest is folded. */
@@ -58,7 +58,7 @@ function Group({ group, shared, blame, tag }: { group: StackGroup; shared: numbe
   return (
     <section class={group.is_culprit ? `group ${blame}` : "group"}>
       <h3>
-        <b>{group.label}</b>
+        <b>{group.label.replace(/^\d+/, (ranks) => count(Number(ranks)))}</b>
         {tag !== "" && <span class="tag">{tag}</span>}
         {group.process_state !== "alive" && group.process_state !== "" && <small>process {group.process_state}</small>}
         {/^\d/.test(group.label) && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}

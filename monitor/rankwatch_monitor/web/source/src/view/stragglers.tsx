@@ -5,10 +5,11 @@ import { useState } from "preact/hooks";
 import type { JobSummary, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
-import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks, slowTag } from "../logic/stragglers";
+import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks } from "../logic/stragglers";
 import { ago, capital, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
+import { SlowTag } from "./slowtag";
 import { selected } from "./selection";
 
 const FEW = 8;
@@ -198,7 +199,7 @@ function Worst({ performance }: { performance: Performance }) {
             {visible.map((each) => (
               <tr key={each.rank} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
                 <th scope="row" class="number">{each.rank}</th>
-                <td><NodeLink host={each.host} />{slow.has(each.rank) && <span class="tag slow">{slowTag(slow.get(each.rank)!)}</span>}</td>
+                <td><NodeLink host={each.host} />{slow.has(each.rank) && <SlowTag of={slow.get(each.rank)!} />}</td>
                 <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : ofStep(each.lateness)}</td>
                 {known.map(([name]) => <td key={name} class="number">{score(each[name])}</td>)}
               </tr>
