@@ -386,6 +386,16 @@ def test_attempts_without_progress_end_the_job_with_the_code_that_forbids_a_requ
     assert CODE_DO_NOT_REQUEUE == 93, "schedulers and scripts know the number"
 
 
+def test_a_restart_that_the_monitor_orders_precedes_a_stop_that_is_agreed_on() -> None:
+    scene = Scene()
+    scene.store.request_stop(1, StopRequest("preempted", "n", PREEMPTED))
+    scene.directives.append(directive(DirectiveKind.RESTART))
+    decision = scene.agent._watch()
+    assert decision is not None
+    assert scene.agent._end_attempt(decision) is None
+    assert (scene.store.restarts(), scene.acks) == (1, [(5, AckState.DONE, "")])
+
+
 def test_a_crash_while_a_stop_is_agreed_on_becomes_the_stop() -> None:
     scene = Scene()
     scene.store.request_stop(1, StopRequest("preempted", "n", PREEMPTED))

@@ -175,6 +175,27 @@ def test_heartbeats_are_as_rare_before_the_first_roster_as_with_all_launchers() 
     assert job.coordinators["a"].node_timeout == pytest.approx(3 * 6.25)
 
 
+def test_a_new_coordinator_makes_no_roster_with_launchers_that_died_under_the_last() -> None:
+    job = running(1, 3, "a", "b", "c")
+    job.store.end_attempt(1, AttemptDecision(RESTART, "rank 0 crashed"), by="a", budget=job.budget)
+    job.end(1)
+    for member in job.members.values():
+        job.store.write_member(member)
+    job.silent |= {"a", "c"}
+    job.tick(times=12)
+    assert job.leaders == ["b"]
+    assert job.store.roster(2).active == ("b",)
+
+
+def test_a_coordinator_that_has_left_is_replaced_at_once() -> None:
+    job = running(2, 3, "a", "b", "c")
+    job.update("a", left="it got SIGINT")
+    job.store.write_member(job.members["a"])
+    job.silent.add("a")
+    job.tick()
+    assert job.leaders == ["b"]
+
+
 def test_a_suspended_store_loses_no_node() -> None:
     job = running(2, 2, "a", "b")
     job.now += 30.0

@@ -35,8 +35,8 @@ def test_the_first_decision_holds_and_one_restart_is_counted() -> None:
     shared = HashStore()
     a, b = JobStore(shared, "job"), JobStore(shared, "job")
     assert b.decision(1) is None
-    first = end(a, 1, "rank 3 crashed", "a")
-    assert end(b, 1, "rank 0 lost its peer", "b") == first == b.decision(1)
+    first = end(a, 1, "rank 3 crashed", "a", max_restarts=3)
+    assert end(b, 1, "rank 0 lost its peer", "b", max_restarts=3) == first == b.decision(1)
     assert (first.verdict, first.reason, first.by, first.used) == (RESTART, "rank 3 crashed", "a", 1)
     assert a.restarts() == 1
 

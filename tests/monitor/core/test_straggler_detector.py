@@ -54,6 +54,12 @@ def test_a_straggler_ends_when_it_is_fast_again_and_its_cost_stays() -> None:
     assert job.performance.finding.verdict is StragglerVerdict.HEALTHY
 
 
+def test_a_straggler_that_has_ended_is_not_found_again_in_the_windows_before() -> None:
+    job = Ranks(8, policy={"straggler_windows": 10}).run(4).run(5, slower(3, HOST, 0.3)).run(5)
+    (straggler,) = job.performance.stragglers
+    assert straggler.ended is not None
+
+
 @pytest.mark.parametrize("growth", [0.0, 0.02])
 def test_all_figures_of_one_wait_are_of_one_window(growth: float) -> None:
     job = Ranks(8).run(12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from rankwatch_monitor.service.span_store import (
     SpanStore,
     capacity,
 )
-from support.monitor_process import Api
+from support.monitor_process import Api, running_monitor
 from support.otlp import PROTOBUF, add_window, attributes, body, gauge, rank_report
 from support.waiting import wait_for
 
@@ -299,16 +300,17 @@ def test_trends_of_an_attempt(api: Api, running: str) -> None:
     assert api.get(f"/api/v1/jobs/{running}/trends?attempt=-1").status_code == 422
 
 
-def test_the_sparkline_of_a_job_has_its_speed(api: Api, running: str) -> None:
+def test_the_sparkline_of_a_job_has_its_speed(tmp_path: Path) -> None:
     steps = itertools.count(31)
+    often = "from rankwatch_monitor.service import trend; trend.INTERVAL = 0.5"
+    with running_monitor(tmp_path, before=often) as monitor, Api(monitor.url) as api:
 
-    def drawn() -> tuple[float, str] | None:
-        step = next(steps)
-        reports = [rank_report(running, rank, iteration=step, beats=2) for rank in range(4)]
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
-        return api.read("/sparklines")["jobs"].get(running)
+        def drawn() -> tuple[float, str] | None:
+            report = rank_report("drawn", 0, iteration=next(steps), beats=2)
+            assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+            return api.read("/sparklines")["jobs"].get("drawn")
 
-    _, points = wait_for(drawn, "a speed", 60)
+        _, points = wait_for(drawn, "a speed", 60)
     shares = base64.b64decode(points)
     assert len(shares) == 48
     assert shares[-2:] != b"\xff\xff"

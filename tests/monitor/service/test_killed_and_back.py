@@ -117,6 +117,8 @@ def test_its_own_absence_is_no_silence_of_the_ranks(tmp_path: Path) -> None:
         assert after["policy"] == before["policy"]
 
         # The loud twin: from here on it listens, and a rank that falls silent is missed.
+        api.change_policy("quiet", silence_timeout=SILENCE / 3)
+
         def all_but_rank_2() -> list[dict]:
             reports = [rank_report("quiet", rank, WORLD, attempt=1, iteration=9, idle=0.0) for rank in range(2)]
             api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF)

@@ -33,7 +33,8 @@ as the confirmation window."""
 
 
 DENSER = 3
-"""How many times as often these occur in the long test: the time between them is only steps."""
+"""How many times as often these occur in some tests: the time between them is only steps."""
+OFTEN = {each: MONTH[each] // DENSER for each in MONTH if each.endswith("_every")}
 
 
 def plan(days: float, *faults: Fault, **changes: Any) -> Plan:
@@ -57,15 +58,14 @@ def test_a_shift_without_a_fault_is_a_shift_without_an_alarm() -> None:
 @pytest.mark.timeout(1200)
 def test_what_takes_its_time_in_a_month_raises_no_alarm() -> None:
     """All of a month's checkpoints, evaluations, data stalls and relaunches, with fewer steps between them."""
-    often = {each: MONTH[each] // DENSER for each in MONTH if each.endswith("_every")}
-    healthy(15.0 / DENSER, seed=1, **often)
+    healthy(15.0 / DENSER, seed=1, **OFTEN)
 
 
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])
 def test_a_hang_in_the_same_job_is_found(section: str) -> None:
-    """Hours into the very job that raises no alarm; its silent twin is above."""
-    fault = Fault(FaultKind.HANG, (5,), step=2300, section=section)
-    outcome = evaluate(Scene(plan(0.17, fault, seed=5, relaunch_every=0)))
+    """After as many pauses as in hours of the job that raises no alarm; its silent twin is above."""
+    fault = Fault(FaultKind.HANG, (5,), step=2300 // DENSER, section=section)
+    outcome = evaluate(Scene(plan(0.07, fault, seed=5, **{**OFTEN, "relaunch_every": 0})))
     (finding,) = outcome.findings
     assert finding.right, finding
     assert finding.latency is not None

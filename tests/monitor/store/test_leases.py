@@ -140,6 +140,17 @@ def test_a_stopped_monitor_notices_and_reports_it(store: Repository, start: Star
     assert not a.leases.holds("j")
 
 
+def test_the_holder_stops_before_another_monitor_may_take_the_lease(start: Start) -> None:
+    passed = [0.0]
+    side = start("a", LONG, lambda: passed[0])
+    wait_for(lambda: side.rounds, "nothing is renewed for long")
+    assert side.ask("j").acquired
+    passed[0] = 0.85 * LONG
+    assert side.leases.holds("j")
+    passed[0] = 0.95 * LONG
+    assert not side.leases.holds("j")
+
+
 def test_rows_of_a_job_that_is_anothers_are_not_written(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
     a.takes("mine")

@@ -14,6 +14,9 @@ from sqlalchemy import Connection
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
+from rankwatch.contract.enums import DirectiveKind
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
@@ -85,6 +88,16 @@ def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository
     give_back(place)
     wait_for(lambda: reported == [0, 1, 2], "they are called once it is committed")
     assert place.ask("select reason from transitions order by number") == [("0",), ("1",), ("2",)]
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_directive_is_handed_out_once_it_is_stored_or_never(store: Repository, place: Place, mine: bool) -> None:
+    job, handed_out = Job("j", 1.0), []
+    store.fence = OnlyMine(*(["j"] if mine else []))
+    directive = job.new_directive(DirectiveKind.CAPTURE, "why")
+    Persistence(store).save_directive(job, directive, 1.0, lambda: handed_out.append(place.count("directives")))
+    assert store.flush()
+    assert handed_out == ([1] if mine else [])
 
 
 def test_a_job_that_was_lost_meanwhile_is_not_written_once_it_is_back(store: Repository, place: Place) -> None:

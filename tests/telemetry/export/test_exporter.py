@@ -76,6 +76,27 @@ def test_it_reports_at_once_when_woken_and_once_more_at_the_end(recorder: Record
     assert reports.closed.is_set()
 
 
+def test_the_end_of_training_does_not_wait_for_a_receiver_that_does_not_answer(recorder: Recorder) -> None:
+    gate = threading.Event()
+
+    class Stuck(Reports):
+        def report(self) -> bool:
+            super().report()
+            return gate.wait(60)
+
+    reports = Stuck()
+    exporter = Exporter(lambda: reports, recorder, 3600.0)
+    exporter.start()
+    assert reports.made.acquire(timeout=60)
+    training = threading.Thread(target=exporter.stop, args=(0.01,), daemon=True)
+    training.start()
+    training.join(30)
+    ended = not training.is_alive()
+    gate.set()
+    assert reports.closed.wait(60)
+    assert ended
+
+
 def test_a_failing_report_is_reported_once_counted_and_the_next_one_made(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:

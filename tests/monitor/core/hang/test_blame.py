@@ -15,7 +15,7 @@ from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
 from rankwatch_monitor.core.hang.verdict import Blame, Verdict
-from rankwatch_monitor.core.ranks import ALIVE, UNINTERRUPTIBLE, RankColumns
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNINTERRUPTIBLE, RankColumns
 
 
 def test_a_stopped_process_is_named_before_anything_else() -> None:
@@ -30,6 +30,17 @@ def test_a_rank_that_holds_its_gil_is_named() -> None:
     assert scene.blamed == {3: "gil_held"}
     assert "GIL" in scene.incident.reason
     assert "rank 3" in scene.incident.reason.lower()
+
+
+@pytest.mark.parametrize(("process", "named"), [(ALIVE, True), (EXITED, False), (UNINTERRUPTIBLE, False)])
+def test_only_a_process_that_can_run_holds_its_gil(process: int, named: bool) -> None:
+    scene = Scene(launchers=False).run(10).stall()
+    columns = scene.job.columns
+    columns.process_R[:] = (ALIVE, ALIVE, process, ALIVE)
+    columns.liveness_tick_R[2] = columns.last_heard_R[2] - 4.0
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
+    assert holding == ([2] if named else [])
 
 
 @pytest.mark.parametrize("fault", ["stop", "hold_gil"])
@@ -68,6 +79,15 @@ def test_two_ranks_behind_are_both_named() -> None:
     assert scene.blamed == {2: "behind", 5: "behind"}
     assert "the 6 other ranks wait" in scene.incident.reason
     assert "likewise rank 5" in scene.incident.reason
+
+
+@pytest.mark.parametrize(("iterations", "named"), [((9, 10, 10, 10), [0]), ((9, 9, 10, 10), []), ((9, 9, 9, 10), [])])
+def test_without_stacks_only_a_minority_is_behind(iterations: tuple[int, ...], named: list[int]) -> None:
+    scene = Scene(launchers=False).run(30).stall()
+    columns = scene.job.columns
+    columns.iteration_R[:], columns.progress_R[:] = iterations, 0
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, r, "step", 10.0, 11.0, scene.now - 11.0) for r in range(4)]
+    assert [culprit.rank for culprit in blame(columns, verdicts, ()).culprits] == named
 
 
 def test_a_rank_that_left_with_code_0_is_named_when_all_others_wait() -> None:

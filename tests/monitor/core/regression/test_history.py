@@ -74,6 +74,13 @@ def test_an_hour_is_kept_finely_and_what_is_older_by_minutes() -> None:
     assert [sample.at for sample in samples] == sorted(sample.at for sample in samples)
 
 
+def test_no_moment_is_in_both_rows() -> None:
+    history, minutes = History(), [START + 60 * minute for minute in range(2 * KEPT_SHORT)]
+    for minute in minutes:
+        history.add(plain(minute))
+    assert [sample.at for sample in history.window()] == minutes
+
+
 def test_a_window_of_time() -> None:
     history = filled(1000)
     since, until = START + 8000, START + 8100

@@ -201,6 +201,30 @@ def test_any_bytes_at_all(sent: bytes) -> None:
     both(body() + sent)
 
 
+def delimited(tag: int, content: bytes) -> bytes:
+    """A field of protobuf that holds bytes."""
+    length, size = bytearray(), len(content)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((tag, *length, size)) + content
+
+
+def test_a_histogram_is_cut_out_between_two_metrics_only(both: Both) -> None:
+    """Anywhere else the bytes mean something else, also if those around it are of a known layout."""
+    request = request_of(RANK_3, *fills(), histogram("step", 3, 1.0, 0.1, 0.5))
+    (resource,) = request.resource_metrics
+    (scope,) = resource.scope_metrics
+    inserted = delimited(layouts.SCOPE_METRIC, scope.metrics.pop().SerializeToString())
+    both(request.SerializeToString())
+    sender, known = resource.resource.SerializeToString(), scope.SerializeToString()
+    places = [at for at, byte in enumerate(known) if byte == layouts.SCOPE_METRIC]
+    assert len(places) > len(scope.metrics)
+    for at in places:
+        sent = known[:at] + inserted + known[at:]
+        both(delimited(0x0A, delimited(0x0A, sender) + delimited(0x12, sent)))
+
+
 ODD: Sequence[list[Fill]] = [
     [gauge(semconv.ITERATION.name, 3), gauge(semconv.ITERATION.name, 4)],
     [counter(semconv.HEARTBEATS.name, 3, DELTA)],
