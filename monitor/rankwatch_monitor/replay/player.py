@@ -127,8 +127,10 @@ class JobPlayer:
         return effects
 
     def align_ticks(self, ticked: float) -> None:
-        """Align the grid with a recorded tick."""
+        """Align the grid with a recorded tick, and the next due tick with it if it was the same one."""
         self._start = ticked
+        if ticked < self.due < ticked + TICK:
+            self.due = ticked
 
     def _override_policy(self) -> None:
         if self._overrides:
@@ -287,6 +289,8 @@ class RecordingPlayer:
             ValueError: an entry cannot be played.
         """
         for entry in entries:
+            if entry.ticked is not None and entry.job_id in self.jobs:
+                self.jobs[entry.job_id].align_ticks(entry.ticked)
             self._evaluate_until(entry.at)
             self.first = entry.at if math.isnan(self.first) else self.first
             self.last = entry.at
@@ -297,8 +301,6 @@ class RecordingPlayer:
                 self._load(entry)
             elif entry.event is not None:
                 self.events += 1
-                if entry.ticked is not None and entry.job_id in self.jobs:
-                    self.jobs[entry.job_id].align_ticks(entry.ticked)
                 self._apply(entry.job_id, entry.event, entry.at)
 
     def _evaluate_until(self, at: float) -> None:

@@ -65,6 +65,22 @@ def test_a_day_in_which_nothing_comes_costs_nothing() -> None:
     assert replay.jobs["job"].due > 90_000.0
 
 
+def test_a_tick_shortly_before_an_event_is_played_before_it() -> None:
+    """The monitor's ticks drift: here the hang was found at 100.162, just after the grid of the tick before."""
+    found: list[float] = []
+    replay = RecordingPlayer(lambda job, at, effect: found.append(at), policy={"section_timeouts": {"step": 2.0}})
+    overdue = [report(rank, iteration=3, open_sections={"step": 3.0}) for rank in range(2)]
+    replay.play(
+        [
+            Entry(100.1, "job", report(0, iteration=3), ticked=100.06),
+            Entry(100.1, "job", report(1, iteration=3), ticked=100.06),
+            *(Entry(100.161, "job", each, ticked=100.06) for each in overdue),
+            Entry(100.170, "job", report(0, iteration=4), ticked=100.162),
+        ]
+    )
+    assert found == [100.162]
+
+
 def test_silence_is_judged_at_its_time_although_nothing_comes() -> None:
     reported: list[float] = []
     replay = RecordingPlayer(lambda job, at, effect: reported.append(at))

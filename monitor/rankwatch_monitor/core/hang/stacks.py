@@ -346,6 +346,8 @@ class Stacks:
         if not held.ranks:
             where: dict[_Key, Any] = self._places if isinstance(held, _Place) else self._failures
             del where[held.key]
+        elif isinstance(held, _Place) and held.shown == rank:
+            held.shown = min(held.ranks)
 
     def _add_place(self, stack: RankStack) -> None:
         frames, note = _cut(stack)
@@ -366,7 +368,7 @@ class Stacks:
         first = min(group.ranks)
         if place.shown < 0 or first < place.shown:
             place.frames, place.state, place.note, place.shown = group.frames, group.process_state, group.note, first
-        place.methods.add(group.method)
+        place.methods.update(group.method.split(", "))
         place.ranks.update(group.ranks)
         for rank in group.ranks:
             self._held[rank] = place

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankwatch.contract.enums import ProcessState
@@ -194,7 +194,13 @@ def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
     assert back != stacks
 
 
+def at(rank: int, function: str, line: int, method: str = "py-spy") -> RankStack:
+    return RankStack(rank, 1, method, (Frame(function, "/a.py", line),), process_state=ProcessState.ALIVE)
+
+
 @given(st.lists(RANK_STACKS), st.lists(RANK_STACKS))
+@example([at(0, "f", 0), at(1, "f", 0, "faulthandler")], [at(0, "f", 0)])
+@example([at(0, "f", 0), at(5, "f", 0), at(0, "g", 0)], [at(1, "f", 7)])
 def test_settled_stacks_show_the_same_and_take_further_ones(first: list[RankStack], then: list[RankStack]) -> None:
     stacks, twin = Stacks.of(first), Stacks.of(first)
     stacks.settle()

@@ -58,6 +58,17 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     assert of_job["ranks"] == [2], "a rank that names the node"
 
 
+def test_other_jobs_on_a_host_are_counted_and_not_named() -> None:
+    earlier, scene = with_stacks("earlier", 3), hung()
+    activity = HostActivity({each.job.id: each.job for each in (earlier, scene)})
+    found = shown(scene.job, scene.incident, scene.now, activity)
+    node = one_node([scene.job], "host-1", scene.now, activity)
+    assert node is not None
+    for shown_to_one_job in (found, node):
+        assert "of 2 jobs" in str(shown_to_one_job)
+        assert "earlier" not in str(shown_to_one_job)
+
+
 def test_a_first_hang_proposes_the_plain_restart_and_offers_the_other() -> None:
     scene = hung()
     found = among(scene, Scene(4, hosts=2, job_id="healthy").run(30))
