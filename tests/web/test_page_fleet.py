@@ -144,7 +144,7 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     page.set_viewport_size({"width": 390, "height": 844})
     line = page.locator(".repeated")
     expect(line).to_have_text(
-        re.compile("in 24.h: c3 4 incidents in 2 jobs, last 2.h ago a7 3 incidents in 2 jobs, last 2.h ago$")
+        re.compile("in 24.h c3: 4 incidents in 2 jobs, last 2.h ago a7: 3 incidents in 2 jobs, last 2.h ago$")
     )
     expect(line.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
     above = page.evaluate(

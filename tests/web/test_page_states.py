@@ -127,7 +127,7 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
         expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
-        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share}.*{whole} with the waiting"))
+        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share}.*{whole} with waiting"))
 
 
 def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:

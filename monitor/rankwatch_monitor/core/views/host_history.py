@@ -171,7 +171,8 @@ def kinds_of(host: str, about: Sequence[About]) -> str:
     words = Counter(_words(host, each) for each in about)
     if len(words) == 1 and not {named_as for _, named_as in about} - {CULPRIT}:
         return ""
-    order = sorted(words.items(), key=lambda item: (item[0] in _UNCERTAIN.values(), -item[1]))
+    last = list(_UNCERTAIN.values())
+    order = sorted(words.items(), key=lambda item: (last.index(item[0]) if item[0] in last else -1, -item[1]))
     return ", ".join(f"{number} {one if number == 1 else many}" for (one, many), number in order)
 
 

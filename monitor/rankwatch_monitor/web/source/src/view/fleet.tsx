@@ -85,9 +85,9 @@ function Repeated({ hosts }: { hosts: readonly Often[] }) {
   const more = hosts.length - HOSTS_IN_LINE;
   return (
     <p class="repeated">
-      Named more than once in 24 h:
+      <b>Named more than once in 24 h</b>
       {hosts.slice(0, HOSTS_IN_LINE).map(({ host, lately, last }) => (
-        <span key={host}> <NodeLink host={host} /> {plural(lately.incidents, "incident")} in {plural(lately.jobs, "job")}, last {coarse(last.since ?? last.opened_at)}</span>
+        <span key={host}> <NodeLink host={host} />: {plural(lately.incidents, "incident")} in {plural(lately.jobs, "job")}, last {coarse(last.since ?? last.opened_at)}</span>
       ))}
       {more > 0 && <span> and {plural(more, "more node")}</span>}
     </p>
@@ -224,7 +224,7 @@ function Figures({ job }: { job: JobSummary }) {
 /** Up to when goodput is known, or what it is with the waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput)} with the waiting</>;
+  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput)} with waiting</>;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {
