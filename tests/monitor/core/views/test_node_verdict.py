@@ -240,6 +240,17 @@ def test_a_host_has_one_count_of_incidents_in_all_places_also_of_jobs_in_which_i
     assert node["text"].startswith(f"host-1: {count} ({kinds}); ")
 
 
+def test_a_host_whose_gpu_stands_out_is_also_silent_in_a_job() -> None:
+    silent = Scene(4, hosts=2, job_id="silent", on_hang="log").run(30).cut_host(1).run(120)
+    others = [crashed("one", 3, 2), crashed("two", 3, 1)]
+    for scene in others:
+        scene.run(int(silent.now - scene.now))
+    found = view(*others, silent)["verdict"]
+    assert found.startswith("GPU 1 of host-1, rank 3: 3 crashes in 2 jobs.")
+    assert "host-1 was named in 4 incidents of 3 jobs in 24 h (3 crashes, 1 silent)." in found
+    assert f"host-1 is silent in {silent.job.name} (silent)." in found
+
+
 def test_a_node_from_which_nothing_comes_may_be_down() -> None:
     quiet = Scene(4, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
     found = shown("host-1", quiet)
