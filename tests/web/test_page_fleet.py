@@ -127,16 +127,30 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     script.add("run-1", ["running"] * 4)
     last = {"job": "run-1", "incident": "run-1-7", "opened_at": time.time() - 7200, "headline": "Rank 3 is behind"}
     script.hosts = [
-        {"host": host, "incidents": incidents, "jobs": ["run-1"], "last": last}
-        for host, incidents in (("a7", 3), ("b1", 1))
-    ]
+        {
+            "host": host, "incidents": 1, "jobs": ["run-1"], "last": last,
+            "lately": {"incidents": lately, "counted": f"{lately} (1 hang, {lately - 1} silent)", "jobs": 2},
+        }
+        for host, lately in (("b1", 1), ("a7", 3), ("c3", 4))
+    ]  # fmt: skip
     page.goto(monitor_url)
     table = page.get_by_role("region", name="Nodes named more than once").get_by_role("table")
-    expect(table.get_by_role("rowheader")).to_have_text(["a7"])
-    expect(table.get_by_role("row").nth(1)).to_contain_text("2 h ago: Rank 3 is behind run-1")
+    expect(table.get_by_role("rowheader")).to_have_text(["c3", "a7"])
+    expect(table.get_by_role("row").nth(2)).to_contain_text("3 (1 hang, 2 silent)")
+    expect(table.get_by_role("row").nth(2)).to_contain_text("2 h ago: Rank 3 is behind run-1")
     expect(table.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
-    last_link = table.get_by_role("link", name="Rank 3 is behind")
+    last_link = table.get_by_role("link", name="Rank 3 is behind").first
     expect(last_link).to_have_attribute("href", "#/jobs/run-1/incidents/run-1-7")
+    page.set_viewport_size({"width": 390, "height": 844})
+    line = page.locator(".repeated")
+    expect(line).to_have_text(
+        re.compile("in 24.h c3: 4 incidents in 2 jobs, last 2.h ago a7: 3 incidents in 2 jobs, last 2.h ago$")
+    )
+    expect(line.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
+    above = page.evaluate(
+        "() => !!(document.querySelector('.repeated').compareDocumentPosition(document.querySelector('ul.jobs')) & 4)"
+    )
+    assert above, "the line stands above the jobs"
 
 
 def test_the_speed_of_the_last_hours_stands_beside_each_job(page: Page, monitor_url: str, script: Script) -> None:

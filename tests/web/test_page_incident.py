@@ -371,8 +371,8 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         page.goto(f"{monitor.url}/#/jobs/a")
         history = page.locator(".verdict .sequel").filter(has_text="crashes")
         expect(history).to_have_text(
-            "host-1 was named in 2 incidents of 2 jobs in 24\u202fh. GPU 1 of host-1, rank 3: 2 crashes in 2 jobs. "
-            "The error is the same each time."
+            "host-1 was named in 2 incidents of 2 jobs in 24\u202fh, this one included. "
+            "GPU 1 of host-1, rank 3: 2 crashes in 2 jobs. The error is the same each time."
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
@@ -381,10 +381,10 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
 
 def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:
     scenes = [Scene(4, hosts=2, job_id=job, on_hang="log").run(30).hang(3).until_found() for job in ("a", "b")]
-    fact = "host-1 was named in 2 incidents of 2 jobs in 24\u202fh."
+    fact = "host-1 was named in 2 incidents of 2 jobs in 24\u202fh"
     with serving_scenes(*(scene.job for scene in scenes), now=scenes[0].now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/a")
-        expect(page.locator(".verdict .sequel").filter(has_text=fact)).to_be_visible()
+        expect(page.locator(".verdict .sequel").filter(has_text=f"{fact}, this one included.")).to_be_visible()
         todo = page.get_by_role("region", name="What to do now")
         expect(todo.locator(".ways button")).to_have_text(["Restart without host-1 …", "Restart …"])
         expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
@@ -392,7 +392,7 @@ def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page:
             "A hang that stays with rank 3 comes from data or code, one that does not from host-1"
         )
         page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
-        expect(page.locator(".standing")).to_contain_text(fact)
+        expect(page.locator(".standing")).to_contain_text(f"{fact}.")
         of_node = page.get_by_role("region", name="What to do about this node")
         expect(of_node).to_contain_text("a: Restart without host-1, where incidents repeat: nothing restarts the ranks")
         of_node.get_by_role("button", name="Restart a without host-1 …").click()

@@ -279,11 +279,11 @@ def rank_states(job: Job, now: float) -> list[str]:
 
 
 def ratio(job: Job, onward: float = 0.0) -> float | None:
-    """Goodput of the whole run; with so many seconds without a step more, or less."""
+    """Goodput of the whole run without waiting for slow ranks; with so many seconds without a step more, or less."""
     if job.ledger.furthest < 0:
         return None
     seconds = goodput_accounting.spent(job)
-    kept = seconds[Bucket.PRODUCTIVE] + seconds[Bucket.WAITING]
+    kept = seconds[Bucket.PRODUCTIVE]
     return kept / max(sum(seconds.values()) + onward, kept)
 
 

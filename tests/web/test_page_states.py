@@ -114,20 +114,20 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     job = throttled("throttled", 600)
     busy = goodput_accounting.ratio_without_waiting(job)
     assert busy is not None
-    share = rf"{100 * busy:.1f}{SPACE}%"
+    share, whole = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, goodput_accounting.ratio(job) or 0.0))
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")
         expect(page.locator(".head .facts")).to_contain_text(
-            re.compile(rf"Goodput9\d\.\d{SPACE}%{share} less the waiting for rank {HOT}")
+            re.compile(rf"Goodput{share}{whole} with the waiting for rank {HOT}")
         )
         waiting = page.locator(".buckets li[data-bucket=waiting]")
         expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min"))
         expect(page.locator(".goodput")).not_to_contain_text("not counted")
         page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
-        expect(goodput).to_contain_text(re.compile(f"less the waiting for slow ranks{SPACE}*{share}"))
+        expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
-        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} less waiting"))
+        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share}.*{whole} with waiting"))
 
 
 def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:

@@ -35,8 +35,10 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
     facts = []
     if outcome.iteration is not None:
         facts.append(f"step {outcome.iteration}")
-    if (goodput := job.get("goodput")) is not None:
-        facts.append(f"goodput {percent(goodput)}")
+    goodput, useful = job.get("goodput"), job.get("goodput_without_waiting")
+    if goodput is not None:
+        waiting = "" if useful is None else f" ({percent(goodput)} with the waiting for slow ranks)"
+        facts.append(f"goodput {percent(goodput if useful is None else useful)}{waiting}")
     started, ended = job.get("started_at"), job.get("ended_at")
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
         facts.append(f"in {duration(ended - started)}")

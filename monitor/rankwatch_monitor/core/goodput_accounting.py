@@ -333,8 +333,11 @@ def steps_at_risk(job: Job) -> int | None:
     return max(0, job.ledger.reached - checkpoint.iteration)
 
 
-def last_hour(job: Job) -> tuple[float, float | None]:
-    """Accounted seconds of the last hour, and their effective-time ratio; None before the first step."""
+def last_hour(job: Job, *, waiting: bool = True) -> tuple[float, float | None]:
+    """Accounted seconds of the last hour, and their effective-time ratio; None before the first step.
+
+    ``waiting``: the time in which ranks waited for a slow one is in the ratio.
+    """
     ledger = job.ledger
     minutes = {m: dict(seconds) for m, seconds in ledger.minutes.items()}
     for span in _pending(job):
@@ -343,7 +346,8 @@ def last_hour(job: Job) -> tuple[float, float | None]:
     for each in minutes.values():
         for bucket, more in each.items():
             seconds[bucket] += more
-    return sum(seconds.values()), _ratio(seconds) if ledger.furthest >= 0 else None
+    kept = _ratio(seconds) if waiting else _share(seconds, Bucket.PRODUCTIVE)
+    return sum(seconds.values()), kept if ledger.furthest >= 0 else None
 
 
 def _pending(job: Job) -> list[Span]:

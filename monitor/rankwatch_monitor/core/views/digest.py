@@ -17,7 +17,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.headline import headline
-from rankwatch_monitor.core.views.host_history import hosts_named
+from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, latest
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
 LINKS: Final = 8
@@ -73,7 +73,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
         *_restarts(jobs, names, since),
         *_lost_time(jobs, names, since, now),
         *_ended(jobs, names, since, now),
-        *_nodes(opened, jobs, since),
+        *_nodes(jobs, since, now),
         *_stragglers(jobs, names, since),
     ]
     return {
@@ -88,6 +88,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
 def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now: float) -> str:
     lost = sum(downtime.of_job(job, since, now) for job in jobs)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
+    waited = _waited(each for _, each in _slow_since(jobs, since))
     ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
         f"{_count(len(faults), 'incident')} in {_count(len({each.job_id for each in faults}), 'job')}"
@@ -95,6 +96,7 @@ def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now:
         else "",
         _count(restarts, "restart") if restarts else "",
         f"{_duration(lost)} lost to incidents" if lost >= 1 else "",
+        f"{gpu_time(waited)} of waiting for slow ranks" if waited >= 1 else "",
         *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
     ]
     return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"
@@ -175,11 +177,8 @@ def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float)
     return lines
 
 
-def _nodes(opened: Iterable[Incident], jobs: Sequence[Job], since: float) -> list[dict[str, Any]]:
-    named: dict[str, list[Incident]] = {}
-    for each in opened:
-        for host in hosts_named(each):
-            named.setdefault(host, []).append(each)
+def _nodes(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+    named = {host: latest(about, since) for host, about in about_by_host(jobs, now).items()}
     again = sorted(((host, found) for host, found in named.items() if len(found) > 1), key=lambda item: -len(item[1]))
     if not again:
         return []
@@ -189,18 +188,20 @@ def _nodes(opened: Iterable[Incident], jobs: Sequence[Job], since: float) -> lis
     return [_line("nodes", f"{_count(len(again), 'node')} {verb} named by more than one incident.", links)]
 
 
-def _node(host: str, named: Sequence[Incident], slow: Sequence[tuple[Job, Straggler]]) -> str:
-    """``host-0: 6 incidents; GPU 5, rank 5: 5 crashes in 2 jobs``."""
-    gpu = standing_out(gpus_of(host, named, slow))
-    return f"{host}: {len(named)} incidents{'' if gpu is None else f'; {gpu.name}, {gpu.finding}'}"
+def _node(host: str, about: Sequence[About], slow: Sequence[tuple[Job, Straggler]]) -> str:
+    """``host-0: 6 incidents (5 crashes, 1 hang); GPU 5, rank 5: 5 crashes in 2 jobs``."""
+    gpu = standing_out(gpus_of(host, [incident for incident, named_as in about if named_as == CULPRIT], slow))
+    times, _, kinds = counted(host, about).partition(" ")
+    finding = "" if gpu is None else f"; {gpu.name}, {gpu.finding}"
+    return f"{host}: {' '.join(filter(None, (f'{times} incidents', kinds)))}{finding}"
 
 
 def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:
-    found = [(job, each) for job in jobs for each in job.performance.stragglers if each.since >= since]
+    found = _slow_since(jobs, since)
     if not found:
         return []
     found.sort(key=lambda pair: -pair[1].cost_gpu_hours)
-    cost = gpu_time(3600.0 * sum(each.cost_gpu_hours for _, each in found))
+    cost = gpu_time(_waited(each for _, each in found))
     still = sum(each.open for _, each in found)
     tail = f", {still:,} still slow" if still else ", none of which is still slow"
     text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost}."
@@ -247,6 +248,16 @@ def _restarted(job: Job, since: float) -> list[Incident]:
         for each in job.incidents
         if each.action in RESTARTS and each.timeline.restarted is not None and each.timeline.restarted >= since
     ]
+
+
+def _slow_since(jobs: Iterable[Job], since: float) -> list[tuple[Job, Straggler]]:
+    """Ranks that became slow since then."""
+    return [(job, each) for job in jobs for each in job.performance.stragglers if each.since >= since]
+
+
+def _waited(slow: Iterable[Straggler]) -> float:
+    """GPU-seconds of waiting for slow ranks."""
+    return 3600.0 * sum(each.cost_gpu_hours for each in slow)
 
 
 def _end(job: Job, now: float) -> tuple[JobState, str, float | None]:

@@ -1,4 +1,7 @@
-"""What stands beside the goodput of a job: the waiting for slow ranks, and the steps that may be lost yet."""
+"""Goodput as people are shown it, and what stands beside it: the waiting for slow ranks, steps that may be lost yet.
+
+Waiting for a slow rank is no useful time: where ranks waited, the figure shown is the one after it.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,12 @@ def without_waiting(job: Job) -> float | None:
     return goodput_accounting.ratio_without_waiting(job) if waited else None
 
 
+def useful(job: Job) -> float | None:
+    """Goodput as it is shown: without the waiting for slow ranks. None before the first step."""
+    without = without_waiting(job)
+    return goodput_accounting.ratio(job) if without is None else without
+
+
 def waited_for(job: Job) -> str:
     """``rank 21``, ``ranks 5, 7``: those for which the others waited; empty: they did not."""
     slow = sorted({each.rank for each in job.performance.stragglers if each.cost_gpu_hours})
@@ -42,9 +51,10 @@ def steps_lost(job: Job, state: JobState) -> int | None:
 
 
 def notes(job: Job, state: JobState) -> Sequence[str]:
-    """``85.5 % less the waiting for rank 21``, ``up to 41 steps at risk``."""
-    share, at_risk = without_waiting(job), steps_at_risk(job, state)
+    """``98.9 % with the waiting for rank 21``, ``up to 41 steps at risk``."""
+    share = None if without_waiting(job) is None else goodput_accounting.ratio(job)
+    at_risk = steps_at_risk(job, state)
     return [
-        *([] if share is None else [f"{percent(share)} less the waiting for {waited_for(job)}"]),
+        *([] if share is None else [f"{percent(share)} with the waiting for {waited_for(job)}"]),
         *([f"up to {count(at_risk, 'step')} at risk"] if at_risk else []),
     ]

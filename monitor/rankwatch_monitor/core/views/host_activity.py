@@ -16,10 +16,9 @@ import numpy as np
 
 from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
-from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals
-from rankwatch_monitor.core.views.host_history import HostHistory, host_history, hosts_about
+from rankwatch_monitor.core.views.host_history import About, HostHistory, about_by_host, host_history
 
 REFRESH: Final = LAUNCHER_HEARTBEAT_SECONDS
 """Seconds for which the index is kept: no launcher is heard more often."""
@@ -35,7 +34,7 @@ class HostActivity:
         self._ranks: Counter[str] = Counter()
         self._launchers: Counter[str] = Counter()
         self._indexed_at = -math.inf
-        self._incidents: dict[str, list[Incident]] = {}
+        self._about: dict[str, list[About]] = {}
 
     def other_jobs(self, job: Job, host: str, now: float) -> int:
         """How many jobs besides this one are heard from a host: by their ranks, or by launchers where no rank is.
@@ -62,13 +61,10 @@ class HostActivity:
             now: unix seconds.
         """
         if not self._indexed_at <= now < self._indexed_at + REFRESH:
-            self._indexed_at, self._incidents = now, {}
-            for incident in (each for job in self._jobs.values() for each in job.incidents):
-                for name in hosts_about(incident):
-                    self._incidents.setdefault(name, []).append(incident)
+            self._indexed_at, self._about = now, about_by_host(self._jobs.values(), now)
         jobs = {job.id: job for job in fresh}
-        others = [each for each in self._incidents.get(host, ()) if each.job_id not in jobs]
-        return host_history(host, [*others, *(each for job in jobs.values() for each in job.incidents)], now)
+        others = [about for about in self._about.get(host, ()) if about[0].job_id not in jobs]
+        return host_history(host, [*others, *about_by_host(jobs.values(), now).get(host, ())], now)
 
 
 def hosts_of_ranks(job: Job, now: float) -> set[str]:

@@ -17,7 +17,7 @@ from rankwatch_monitor.core.views import downtime, headline, host_commands
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import HostHistory, host_history
+from rankwatch_monitor.core.views.host_history import HostHistory, about_by_host, host_history
 from rankwatch_monitor.core.views.incident_label import label
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
@@ -32,9 +32,9 @@ class OfHost(NamedTuple):
 
     host: str
     text: str
-    """``host-1 was named in 3 incidents of 2 jobs in 24 h.``, as on the page of the node; empty: not repeatedly."""
+    """``host-1 was named in 3 incidents of 2 jobs in 24 h, this one included.``; empty: not repeatedly."""
     look: str
-    """What to look at on the host, as on its page; empty: nothing points to one GPU."""
+    """What to look at on the host, as on its page; empty: nothing points to the GPU of this incident."""
     again: str
     """What to do if it happens again, or what the proposed restart shows; empty: nothing."""
 
@@ -79,9 +79,9 @@ def advice(
     if leaves_out := _leaves_out(job, incident, first, proposed):
         proposed = _leaving_out(incident, proposed, history)
     proposed = _with_stack(job, incident, first, proposed)
-    look = "" if history.finding is None else history.finding.text
+    look = history.finding.text if history.finding is not None and history.concerns(incident) else ""
     again = _again(job, incident, first, history, leaves_out=leaves_out)
-    return proposed, OfHost(first.host, history.text, look, again)
+    return proposed, OfHost(first.host, history.beside(incident), look, again)
 
 
 def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> OfHost | None:
@@ -89,7 +89,9 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     if incident.open:
         return advice(job, incident, now, activity)[1]
     first = _first(incident)
-    return None if first is None else OfHost(first.host, _history(job, first.host, now, activity).text, "", "")
+    if first is None:
+        return None
+    return OfHost(first.host, _history(job, first.host, now, activity).beside(incident), "", "")
 
 
 def _first(incident: Incident) -> Culprit | None:
@@ -97,7 +99,9 @@ def _first(incident: Incident) -> Culprit | None:
 
 
 def _history(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
-    return host_history(host, job.incidents, now) if activity is None else activity.history(host, [job], now)
+    if activity is not None:
+        return activity.history(host, [job], now)
+    return host_history(host, about_by_host([job], now).get(host, ()), now)
 
 
 def _with_stack(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> NextAction:

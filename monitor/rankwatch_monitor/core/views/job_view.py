@@ -313,6 +313,7 @@ def _without_waiting(job: Job) -> float | None:
 def goodput(job: Job, now: float) -> dict[str, Any]:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and what each incident took so far."""
     lasted, lately = goodput_accounting.last_hour(job)
+    _, useful = goodput_accounting.last_hour(job, waiting=False)
     spent = goodput_accounting.spent(job)
     return {
         "ratio": goodput_accounting.ratio(job),
@@ -320,7 +321,7 @@ def goodput(job: Job, now: float) -> dict[str, Any]:
         "waited_for": goodput_note.waited_for(job),
         "notes": goodput_note.notes(job, job_state(job, now)[0]),
         "seconds": sum(spent.values()),
-        "window": {"seconds": lasted, "ratio": lately},
+        "window": {"seconds": lasted, "ratio": lately, "ratio_without_waiting": useful},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
         "incidents": [
             {**incident_durations(job, each), "lost_s": downtime.seconds(job, each, now)}

@@ -23,8 +23,10 @@ UUID_SHOWN: Final = 12
 _FAULTS: Final[Mapping[CulpritClass, tuple[str, str]]] = {
     CulpritClass.DEAD: ("crash", "crashes"),
     CulpritClass.WRONG_RESULT: ("wrong result", "wrong results"),
+    CulpritClass.HOST_SILENT: ("silent", "silent"),
+    CulpritClass.STRAGGLER: ("slow", "slow"),
 }
-_OF_HOST: Final = (CulpritClass.HOST_SILENT, CulpritClass.STRAGGLER)
+OF_HOST: Final = (CulpritClass.HOST_SILENT, CulpritClass.STRAGGLER)
 """Not of one GPU, or counted as a slow rank."""
 
 
@@ -84,7 +86,7 @@ class Gpu:
         """``5 crashes in 2 jobs, slow in 1``; empty: nothing is known of it."""
         counts: dict[tuple[str, str], list[str]] = {}
         for incident, culprit in self.faults:
-            counts.setdefault(_FAULTS.get(culprit.kind, ("hang", "hangs")), []).append(incident.job_id)
+            counts.setdefault(fault_words(culprit.kind), []).append(incident.job_id)
         parts = [
             f"{len(jobs)} {one if len(jobs) == 1 else many} in {_jobs(len(set(jobs)))}"
             for (one, many), jobs in sorted(counts.items(), key=lambda item: -len(item[1]))
@@ -106,6 +108,11 @@ class Gpu:
             "slow_now": self.slow_now,
             "reading": self.reading,
         }
+
+
+def fault_words(kind: CulpritClass) -> tuple[str, str]:
+    """What one fault of a kind is called, and several."""
+    return _FAULTS.get(kind, ("hang", "hangs"))
 
 
 def slow_by_host(jobs: Iterable[Job], since: float = -math.inf) -> dict[str, list[tuple[Job, Straggler]]]:
@@ -151,7 +158,7 @@ def gpus_of(
                     gpu.slow_now.append(place | {"rank": row["rank"], "since": row["straggler"]["since"]})
     for incident in named:
         for culprit in incident.culprits:
-            if culprit.host != host or culprit.kind in _OF_HOST:
+            if culprit.host != host or culprit.kind in OF_HOST:
                 continue
             if (gpu := at(culprit.local_rank, culprit.device)) is not None:
                 gpu.faults.append((incident, culprit))

@@ -1,7 +1,7 @@
 """What the incidents and ranks of all jobs state about one host, and what a person should do about it.
 
-A host is *named* by confirmed incidents of which it is a culprit, as everywhere (:mod:`.named_hosts`). Suspicions, and
-incidents while it is quiet, are about it and do not count.
+A host is *named* by confirmed incidents of which it is a culprit, as everywhere (:mod:`.host_history`). Suspicions, and
+incidents while it is quiet, are about it and counted beside.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands, incident_view
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import HostHistory
+from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, About, HostHistory
 from rankwatch_monitor.core.views.job_verdict import clock
-from rankwatch_monitor.core.views.named_hosts import CULPRIT, SUSPECT, About
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import slow_action
@@ -87,7 +86,7 @@ class HostTodo(NamedTuple):
 
 
 def naming(about: Iterable[About]) -> list[Incident]:
-    """Those of :func:`.named_hosts.about_by_host` that name the host."""
+    """Those of :func:`.host_history.about_by_host` that name the host."""
     return [incident for incident, named_as in about if named_as == CULPRIT]
 
 
@@ -122,7 +121,7 @@ def verdict(
     Args:
         host: its name.
         parts: what each job runs there, as in the view of a node.
-        about: the incidents about it, of :func:`.named_hosts.about_by_host`.
+        about: the incidents about it, of :func:`.host_history.about_by_host`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
         history: how often it was named lately.
     """
@@ -133,7 +132,10 @@ def verdict(
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
         cause = pointer(host, gpu, _suspected(about, host)).verdict
-        return " ".join([cause, *([history.fact] if history.repeats else []), *map(_slow_on, gpu.slow_now)])
+        facts = [history.fact] if history.repeats else []
+        if heard.silent and not history.silent:
+            facts.append(f"{host} is silent in {_few(heard.silent)}.")
+        return " ".join([cause, *facts, *map(_slow_on, gpu.slow_now)])
     jobs, slow = {incident.job_id for incident in named}, [part for part in parts if _slow(part)]
     past = f"was named in {count(len(named), 'incident')}, none in the last 24 h" if named else ""
     found = list(filter(None, [history.clause or past]))

@@ -22,8 +22,8 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import host_history
-from rankwatch_monitor.core.views.named_hosts import about_by_host, counted, incidents_by_host
+from rankwatch_monitor.core.views.host_history import about_by_host, counted, host_history
+from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
@@ -140,8 +140,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
     gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
     todo = node_verdict.todo(jobs, host, parts, about, gpus)
-    incidents = (each for job in jobs for each in job.incidents)
-    history = host_history(host, incidents, now) if activity is None else activity.history(host, jobs, now)
+    history = host_history(host, about, now) if activity is None else activity.history(host, jobs, now)
     return {
         "host": host,
         "verdict": node_verdict.verdict(host, parts, about, gpus, history),
@@ -153,7 +152,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "jobs": sorted(parts, key=_urgency),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(named),
-        "counted": counted(about),
+        "counted": counted(host, about),
         "gpus": [gpu.to_json() for gpu in gpus],
     }
 

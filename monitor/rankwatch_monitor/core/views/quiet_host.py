@@ -9,7 +9,7 @@ No action follows from here: only the detector's verdicts lead to one. Shapes: R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.slow_action import can_exclude
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.views.host_activity import HostActivity  # which counts quiet hosts
 
 PROCESSES: Final = 8
 """Ranks whose processes a command names."""

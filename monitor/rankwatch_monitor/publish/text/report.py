@@ -109,7 +109,7 @@ def _goodput(job: Job, now: float) -> list[str]:
     lived = sum(spent.values())
     if not lived:
         return []
-    ratio, (window, lately) = goodput_accounting.ratio(job), goodput_accounting.last_hour(job)
+    ratio, (window, lately) = goodput_note.useful(job), goodput_accounting.last_hour(job, waiting=False)
     if ratio is None:
         lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import (
@@ -159,7 +159,7 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(speed),
         Cell(str(job["world_size"]) if elsewhere or over else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
-        Cell("" if job["goodput"] is None else percent(job["goodput"])),
+        Cell("" if (useful := _useful(job, "goodput")) is None else percent(useful)),
         _verdict(job),
         Cell(duration(lived)),
     ]
@@ -293,21 +293,28 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
 
 
 def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    lived, ratio = snapshot.goodput["seconds"], snapshot.goodput["ratio"]
+    lived, ratio = snapshot.goodput["seconds"], _useful(snapshot.goodput, "ratio")
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
-    lately = snapshot.goodput["window"]
+    lately, window = _useful(snapshot.goodput["window"], "ratio"), snapshot.goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
-    if lately["ratio"] is not None and lately["seconds"] < lived:
-        words += f"; {percent(lately['ratio'])} of the last {duration(lately['seconds'])}"
+    if lately is not None and window < lived:
+        words += f"; {percent(lately)} of the last {duration(window)}"
     words += "".join(f"; {note}" for note in snapshot.goodput.get("notes", ()))
     spent = sorted(((s, name) for name, s in snapshot.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
     return [
         *terminal.wrapped(words),
         *terminal.wrapped(", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent), "  ", "dim"),
     ]
+
+
+def _useful(goodput: Mapping[str, Any], name: str) -> float | None:
+    """Goodput without the waiting for slow ranks, where there was any and the monitor is new enough to know it."""
+    without: float | None = goodput.get(f"{name}_without_waiting")
+    known: float | None = goodput[name]
+    return known if without is None else without
 
 
 def _nodes(job: Json, terminal: Terminal) -> list[str]:

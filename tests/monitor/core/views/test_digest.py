@@ -137,6 +137,7 @@ def test_stragglers_that_appeared_are_told_with_their_cost() -> None:
     scene.job.performance.stragglers += [slow, replace(slow, id="s2", ended=scene.now, cost_gpu_hours=1.5)]
     found = told([scene.job], scene.now - 1, scene.now)
     assert found["stragglers"] == "2 stragglers appeared, 1 still slow; cost 1.50 GPU-hours."
+    assert found["summary"] == "1.50 GPU-hours of waiting for slow ranks"
 
 
 def test_what_is_left_out_is_stated() -> None:

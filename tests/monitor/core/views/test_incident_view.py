@@ -14,7 +14,7 @@ from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
-from rankwatch_monitor.core.views.host_history import WINDOW, host_history
+from rankwatch_monitor.core.views.host_history import WINDOW, HostHistory, about_by_host, host_history
 from rankwatch_monitor.core.views.incident_view import of_host, shown
 from rankwatch_monitor.core.views.job_view import summary
 from rankwatch_monitor.core.views.node_view import one_node
@@ -30,6 +30,10 @@ def among(scene: Scene, *others: Scene) -> dict[str, Any]:
     return shown(scene.job, scene.job.incidents[-1], scene.now, HostActivity(jobs))
 
 
+def lately(scene: Scene, now: float) -> HostHistory:
+    return host_history("host-1", about_by_host([scene.job], now).get("host-1", []), now)
+
+
 def orders(incident: dict[str, Any]) -> list[str]:
     proposed = incident["next_action"]
     return [each for each in (proposed["action"], *proposed["also"]) if each]
@@ -40,9 +44,9 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     jobs = {each.job.id: each.job for each in (earlier, scene)}
     activity = HostActivity(jobs)
     found = shown(scene.job, scene.incident, scene.now, activity)
-    fact = "host-1 was named in 2 incidents of 2 jobs in 24 h."
+    fact = "host-1 was named in 2 incidents of 2 jobs in 24 h"
     pointed = "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
-    assert found["of_host"]["text"] == f"{fact} {pointed}"
+    assert found["of_host"]["text"] == f"{fact}, this one included. {pointed}"
     assert found["of_host"]["again"] == separating(3, "host-1", "A hang") + "."
     assert orders(found) == ["restart_excluding_node", "restart"]
     first = "Restart without host-1, where incidents repeat"
@@ -51,7 +55,7 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     assert (listed["text"], listed["action"], listed["ranks"]) == (first, "restart_excluding_node", [3])
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
-    assert fact in node["verdict"]
+    assert f"{fact}." in node["verdict"]
     assert node["todo"]["text"] == found["of_host"]["look"]
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
     assert of_job["text"] == f"{found['next_action']['text']} {found['of_host']['again']}"
@@ -110,20 +114,20 @@ def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does
     assert not scene.incident.confirmed
     found = among(scene, with_stacks("earlier", 3))
     assert found["of_host"]["text"].startswith(
-        "host-1 was named in 1 incident of 1 job in 24 h and is suspected in 1 incident."
+        "host-1 was named in 2 incidents of 2 jobs in 24 h, this one included (1 hang, 1 suspected)."
     )
     assert orders(found) == ["restart_excluding_node", "restart", "capture"]
     assert found["next_action"]["waits"], "the order is offered, and Rankwatch acts by itself"
     scene.resume().until(lambda: not scene.incident.open)
-    assert host_history("host-1", scene.job.incidents, scene.now).clause == ""
+    assert lately(scene, scene.now).clause == ""
 
 
 def test_incidents_count_for_a_day_and_orders_never() -> None:
     scene = crashed("one", 3, 2)
     scene.order(Action.CAPTURE)
     last = max(each.opened_at for each in scene.job.incidents)
-    assert host_history("host-1", scene.job.incidents, last).named == 2
-    assert host_history("host-1", scene.job.incidents, last + 2 * WINDOW).clause == ""
+    assert lately(scene, last).incidents == 2
+    assert lately(scene, last + 2 * WINDOW).clause == ""
     node = one_node([scene.job], "host-1", last + 2 * WINDOW)
     assert node is not None
     assert "host-1 was named" not in node["verdict"]
@@ -134,7 +138,8 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
     scene.die(3, exit_code=1, message="CUDA error").run(1)
     host = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))["of_host"]
     assert host["text"] == (
-        "host-1 was named in 4 incidents of 3 jobs in 24 h. GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. "
+        "host-1 was named in 4 incidents of 3 jobs in 24 h, this one included. "
+        "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. "
         "The error is the same each time."
     )
     assert host["look"].startswith("Check GPU 1 for errors; ")
@@ -155,8 +160,26 @@ def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_fa
     assert among(past)["of_host"] is None
     over = of_host(past.job, past.job.incidents[-1], past.now)
     assert over is not None
-    assert over.text.startswith("host-1 was named in 2 incidents of 1 job in 24 h. ")
+    assert over.text.startswith("host-1 was named in 2 incidents of 1 job in 24 h as of now, this one included. ")
     assert (over.look, over.again) == ("", "")
+    later = of_host(past.job, past.job.incidents[-1], past.now + 2 * WINDOW)
+    assert later is not None
+    assert later.text == "", "it counts no more, and is alone"
+
+
+def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_rank() -> None:
+    crashes, hang = [crashed("one", 3, 2), crashed("two", 3, 1)], hung().job
+    hang.incidents[0] = replace(
+        hang.incidents[0], culprits=tuple(each._replace(rank=2, local_rank=0) for each in hang.incidents[0].culprits)
+    )
+    activity = HostActivity({job.id: job for job in (*(each.job for each in crashes), hang)})
+    other = shown(hang, hang.incidents[0], crashes[0].now, activity)["of_host"]
+    fact = "host-1 was named in 4 incidents of 3 jobs in 24 h, this one included (3 crashes, 1 hang)."
+    assert other["text"] == f"{fact} 3 of them are of GPU 1, rank 3."
+    assert other["look"] == "", "what its crashes point to is no advice about this hang"
+    of_rank = of_host(crashes[0].job, crashes[0].job.incidents[0], crashes[0].now, activity)
+    assert of_rank is not None
+    assert "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. The error is the same each time." in of_rank.text
 
 
 def test_the_index_over_all_jobs_is_kept_for_a_while_and_the_job_itself_is_fresh() -> None:
@@ -165,7 +188,7 @@ def test_the_index_over_all_jobs_is_kept_for_a_while_and_the_job_itself_is_fresh
     activity = HostActivity(jobs)
 
     def named(fresh: list[Scene], now: float) -> int:
-        return activity.history("host-1", [each.job for each in fresh], now).named
+        return activity.history("host-1", [each.job for each in fresh], now).incidents
 
     now = other.now
     assert named([], now) == 1

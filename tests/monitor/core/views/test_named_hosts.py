@@ -58,7 +58,7 @@ def test_what_is_suspected_and_what_is_silent_is_counted_apart_as_on_the_page_of
     doubtful.until(lambda: doubtful.job.incidents and doubtful.incident.culprits, within=400)
     jobs = [one.job, silent.job, doubtful.job]
     [row] = named_hosts(jobs, silent.now)
-    assert (row["host"], row["incidents"], row["counted"]) == ("host-1", 1, "3 (1 suspected, 1 silent)")
+    assert (row["host"], row["incidents"], row["counted"]) == ("host-1", 1, "3 (1 hang, 1 suspected, 1 silent)")
     node = one_node(jobs, "host-1", silent.now)
     assert node is not None
     assert (node["counted"], node["named_by"]) == (row["counted"], row["incidents"])

@@ -35,6 +35,8 @@ test("the list is sorted as chosen", () => {
   assert.equal(ids(sorted(fleet, "name", NOW, HOURS)), "done failed hung ok old slow sus");
   assert.equal(sorted(fleet, "most ranks", NOW, HOURS)[0]!.id, "ok");
   assert.equal(sorted(fleet, "lowest goodput", NOW, HOURS)[0]!.id, "ok");
+  const waits = job("waits", "running", { goodput: 0.99, goodput_without_waiting: 0.4 });
+  assert.equal(sorted([...fleet, waits], "lowest goodput", NOW, HOURS)[0]!.id, "waits", "by the figure that the list shows");
   assert.equal(sorted([...fleet, job("new", "running", { started_at: NOW })], "newest", NOW, HOURS)[0]!.id, "new");
 });
 

@@ -101,9 +101,10 @@ test("a run younger than an hour has no last hour", () => {
   assert.equal(isYoung({ started_at: 0, ended_at: 900 }, 7200), true);
 });
 
-test("waiting for a slow rank is a part of the kept steps, and names the rank", () => {
+test("waiting for a slow rank names the rank, and does not count for goodput", () => {
   const buckets = { productive: 85, waiting: 13, startup: 2 };
   assert.equal(plain(inWords(slices(buckets, "rank 21"))), "kept steps, not waiting 85.0 %; waiting for rank 21 13.0 %; start-up 2.0 %");
   assert.equal(slices(buckets)[1]!.name, "waiting for slow ranks", "an older monitor");
-  assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.98);
+  assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.85, "waiting is no useful time");
+  assert.equal(wholeRatio({ goodput: 0.98, goodput_without_waiting: 0.85 }), 0.85);
 });

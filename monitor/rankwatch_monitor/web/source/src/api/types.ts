@@ -133,7 +133,7 @@ export interface Timeout {
 export interface Goodput {
   ratio: number | null;
   /** Of the last hour; `seconds`: how much of it is accounted for. */
-  window: { seconds: number; ratio: number | null };
+  window: { seconds: number; ratio: number | null; ratio_without_waiting?: number | null };
   /** Seconds by bucket. */
   buckets: Record<string, number>;
   /** "rank 21": for which ranks the others waited. Absent with older monitors. */
@@ -567,9 +567,8 @@ export type SettingValue = boolean | number | string | null | Record<string, num
 export interface NamedHost {
   host: string;
   incidents: number;
-  /** "4 (1 suspected, 1 silent)": with those that do not name it for certain. Absent with older monitors. */
-  counted?: string;
-  jobs: string[];
+  /** Incidents of 24 h and those that are open, also suspicions and while it is silent, and in how many jobs: `counted` "4 (2 hangs, 1 suspected, 1 silent)". Absent with older monitors. */
+  lately?: { incidents: number; counted: string; jobs: number };
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
   /** `since`: when its trouble began; absent with older monitors. */

@@ -205,7 +205,7 @@ export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: num
 /** Beside a line of goodput, on its time: the same without the waiting for slow ranks; none if there was no waiting. */
 export function withoutWaiting(job: Pick<JobSummary, "goodput_without_waiting">, time: readonly number[], { at, goodput_without_waiting: known = [] }: Trends) {
   if (known.every((value) => value === null)) return [];
-  return [{ name: "less the waiting for slow ranks", tone: "slow", values: time.map((_, i) => (i < at.length ? known[i] : job.goodput_without_waiting) ?? null) }];
+  return [{ name: "after waiting for slow ranks", tone: "slow", values: time.map((_, i) => (i < at.length ? known[i] : job.goodput_without_waiting) ?? null) }];
 }
 
 /** A stretch in which a logged value was NaN or infinite. */

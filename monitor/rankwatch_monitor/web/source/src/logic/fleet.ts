@@ -1,6 +1,7 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
-import type { JobElsewhere, JobState, JobSummary, Labelled } from "../api/types";
+import type { JobElsewhere, JobState, JobSummary, Labelled, NamedHost } from "../api/types";
+import { wholeRatio } from "./goodput";
 import { clock, elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
@@ -47,6 +48,15 @@ export function sharedNames(jobs: readonly Listed[]): ReadonlySet<string> {
   return new Set(names.filter((name, i) => names.indexOf(name) !== i));
 }
 
+/** A host with its incidents of the last day. */
+export type Often = NamedHost & Required<Pick<NamedHost, "lately">>;
+
+/** The hosts that several incidents of the last day are about, the most first. */
+export function namedOften(hosts: readonly NamedHost[]): Often[] {
+  const often = hosts.filter((each): each is Often => each.lately !== undefined && each.lately.incidents > 1);
+  return often.sort((a, b) => b.lately.incidents - a.lately.incidents);
+}
+
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. */
 export function whyOf(job: Labelled): string {
   const text = job.headline || job.reason;
@@ -88,7 +98,7 @@ export type Sort = (typeof SORTS)[number];
 
 export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: number): Listed[] {
   const newest = (a: Listed, b: Listed) => (b.started_at ?? 0) - (a.started_at ?? 0);
-  const goodput = (job: Listed) => (isElsewhere(job) ? null : job.goodput) ?? 2;
+  const goodput = (job: Listed) => (isElsewhere(job) ? null : wholeRatio(job)) ?? 2;
   const order: Record<Sort, (a: Listed, b: Listed) => number> = {
     urgency: (a, b) => urgency(a, now, hours) - urgency(b, now, hours),
     newest,

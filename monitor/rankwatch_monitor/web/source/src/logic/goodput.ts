@@ -142,10 +142,10 @@ export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Inc
   return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
 }
 
-/** The share of kept steps in the whole run, as every place on the page shows it: null while a run is too short for one. */
-export function wholeRatio(job: Pick<JobSummary, "goodput">, found: Pick<Spent, "buckets"> | null): number | null {
+/** The share of kept steps in the whole run without the waiting for slow ranks, as every place on the page shows it: null while a run is too short for one. */
+export function wholeRatio(job: Pick<JobSummary, "goodput" | "goodput_without_waiting">, found: Pick<Spent, "buckets"> | null = null): number | null {
   const total = found === null ? 0 : totalSeconds(found.buckets);
-  return job.goodput === null || total === 0 ? job.goodput : ((found!.buckets.productive ?? 0) + (found!.buckets.waiting ?? 0)) / total;
+  return job.goodput === null || total === 0 ? (job.goodput_without_waiting ?? job.goodput) : (found!.buckets.productive ?? 0) / total;
 }
 
 const HOUR = 3600;

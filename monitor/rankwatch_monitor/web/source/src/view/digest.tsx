@@ -55,7 +55,7 @@ export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined
 /** "6 incidents in 6 jobs, 2 restarts" with each count on its own, the figure in bold. */
 function counts(summary: string) {
   return summary.split(", ").map((part) => {
-    const [, figure, rest] = /^(\d[\d,]*)( .*)$/.exec(part) ?? [];
+    const [, figure, rest] = /^(\d[\d.,]*)( .*)$/.exec(part) ?? [];
     return <Fragment key={part}> <span class="count">{figure ? <><b>{figure}</b>{rest}</> : part}</span></Fragment>;
   });
 }

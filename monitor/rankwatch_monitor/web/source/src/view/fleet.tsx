@@ -3,16 +3,17 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobSummary, NamedHost } from "../api/types";
+import type { JobSummary } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, needsPerson, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
+import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, namedOften, needsPerson, type Often, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
+import { wholeRatio } from "../logic/goodput";
 import { byItself } from "../logic/incidents";
 import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
-import { clock, count, elapsed, percent, rate, roughly, zoned } from "../logic/text";
+import { clock, count, elapsed, percent, plural, rate, roughly, zoned } from "../logic/text";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
@@ -26,6 +27,7 @@ import { showInTab } from "./tab";
 /** Jobs from which on the list can be searched. */
 const MANY = 4;
 const HOSTS_SHOWN = 10;
+const HOSTS_IN_LINE = 3;
 /** Seconds. */
 const SHORT_LIFE = 1800;
 
@@ -51,11 +53,13 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const shared = sharedNames(jobs);
+  const repeated = namedOften(watch.hosts.value);
   const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
       <DigestSection hours={hours} />
+      <Repeated hosts={repeated} />
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
         <p class="note">
@@ -70,29 +74,44 @@ export function Fleet({ hours }: { hours: number | undefined }) {
         ))}
       </ul>
       {watch.nodes.value && watch.nodes.value.hosts.length > 0 && <HeatMap map={watch.nodes.value} />}
-      <Hosts hosts={watch.hosts.value.filter((each) => each.incidents > 1)} />
+      <Hosts hosts={repeated} />
     </section>
   );
 }
 
-/** Nodes that more than one incident has named: a driver, a link or a disk there may need a repair. */
-function Hosts({ hosts }: { hosts: readonly NamedHost[] }) {
+/** In a line, those with the most incidents; the table below the jobs has all. */
+function Repeated({ hosts }: { hosts: readonly Often[] }) {
+  if (hosts.length === 0) return null;
+  const more = hosts.length - HOSTS_IN_LINE;
+  return (
+    <p class="repeated">
+      <b>Named more than once in 24 h</b>
+      {hosts.slice(0, HOSTS_IN_LINE).map(({ host, lately, last }) => (
+        <span key={host}> <NodeLink host={host} />: {plural(lately.incidents, "incident")} in {plural(lately.jobs, "job")}, last {coarse(last.since ?? last.opened_at)}</span>
+      ))}
+      {more > 0 && <span> and {plural(more, "more node")}</span>}
+    </p>
+  );
+}
+
+/** Nodes that more than one incident has named lately: a driver, a link or a disk there may need a repair. */
+function Hosts({ hosts }: { hosts: readonly Often[] }) {
   if (hosts.length === 0) return null;
   const known = hosts.some(({ gpu }) => gpu != null);
   return (
     <section class="hosts" aria-labelledby="hosts">
-      <h2 id="hosts">Nodes named more than once</h2>
+      <h2 id="hosts">Nodes named more than once <small>in 24 h, over all jobs</small></h2>
       <div class="scroll" tabIndex={0}>
         <table>
           <thead>
             <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
           </thead>
           <tbody>
-            {hosts.slice(0, HOSTS_SHOWN).map(({ host, incidents, counted, jobs, gpu = null, last }) => (
+            {hosts.slice(0, HOSTS_SHOWN).map(({ host, lately, gpu = null, last }) => (
               <tr key={host}>
                 <th scope="row"><NodeLink host={host} /></th>
-                <td class="number">{counted ?? count(incidents)}</td>
-                <td class="number">{count(jobs.length)}</td>
+                <td class="number">{lately.counted}</td>
+                <td class="number">{count(lately.jobs)}</td>
                 {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
                 <td>{coarse(last.since ?? last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>
               </tr>
@@ -196,16 +215,16 @@ function Figures({ job }: { job: JobSummary }) {
         {job.restarts}
         <i>/{job.max_restarts}</i>
       </Figure>
-      <Figure label="goodput" name="goodput" note={goodputNote(job)}>{percent(job.goodput)}</Figure>
+      <Figure label="goodput" name="goodput" note={goodputNote(job)}>{percent(wholeRatio(job))}</Figure>
       <Figure label="began" name="when">{coarse(job.started_at)}</Figure>
     </>
   );
 }
 
-/** Up to when goodput is known, or what it is without the waiting for slow ranks. */
+/** Up to when goodput is known, or what it is with the waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput_without_waiting)} less waiting</>;
+  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput)} with waiting</>;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

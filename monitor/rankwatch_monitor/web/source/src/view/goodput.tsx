@@ -25,7 +25,7 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
         kind="facts"
         facts={[
           { label: "Whole run", value: percent(wholeRatio(job, spent)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : job.goodput_notes?.join(", ") },
-          ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
+          ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio_without_waiting ?? goodput.window.ratio) }] : []),
         ]}
       />
       <Bar found={slices(spent.buckets, goodput.waited_for)} open={spent.open} />
