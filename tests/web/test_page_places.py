@@ -95,7 +95,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(re.compile(r"^host-1 has a slow rank in gpt \(one\)"))
     of_node = page.get_by_role("region", name="What to do about this node")
-    expect(of_node.get_by_role("link", name="one")).to_have_attribute("href", "#/jobs/one")
+    expect(of_node.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
     expect(of_node.get_by_role("button", name="Restart one without host-1 …")).to_be_visible()
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
     for why in (r"Slow inputSlow\. Since .*, for ", r"slow 1\.67×Since .*, for "):

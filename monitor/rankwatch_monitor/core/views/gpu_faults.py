@@ -123,4 +123,6 @@ def _same_rank(faults: Sequence[Fault]) -> str:
 def _stack(gpu: Gpu) -> tuple[tuple[str, ...], str]:
     """The command that shows where a rank on the GPU hangs, and which one that is."""
     stuck = next((each for each in gpu.ranks if each["state"] in _STUCK and each["pid"]), None)
-    return ((), "") if stuck is None else ((host_commands.stack(stuck["pid"]),), f"rank {stuck['rank']} of {stuck['job']}")
+    if stuck is None:
+        return (), ""
+    return (host_commands.stack(stuck["pid"]),), f"rank {stuck['rank']} of {stuck['job']}"

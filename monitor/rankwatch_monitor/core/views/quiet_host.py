@@ -129,21 +129,17 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         excludable=excludable,
         command=command,
         other_jobs=other_jobs,
-        notes=tuple(_notes(job, hosts, len(silent), reading=_reading(hosts[0], excludable) if " ps " in command else "")),
+        notes=tuple(_notes(job, hosts, command, launchers=bool(silent), excludable=excludable)),
     )
 
 
-def _reading(host: str, excludable: bool) -> str:
-    """What the states of the processes mean."""
-    stuck = f"restart without {host}" if excludable else f"the fault is of {host}"
-    return f"No process: restart. State D or T: {stuck}. Running: look at its network to the monitor."
-
-
-def _notes(job: Job, hosts: Sequence[str], launchers: int, reading: str) -> Iterator[str]:
-    if reading:
-        yield reading
+def _notes(job: Job, hosts: Sequence[str], command: str, *, launchers: bool, excludable: bool) -> Iterator[str]:
+    first = hosts[0]
+    if " ps " in command:
+        stuck = f"restart without {first}" if excludable else f"look at the storage and the GPUs of {first}"
+        yield f"No process: restart. State D or T: {stuck}. Running: look at its network to the monitor."
     if len(hosts) == 1:
-        yield f"The launcher on {hosts[0]} is silent too." if launchers else f"No launcher is known on {hosts[0]}."
+        yield f"The launcher on {first} is silent too." if launchers else f"No launcher is known on {first}."
     if job.policy.observe_only:
         yield "Nothing restarts the ranks by itself (observe_only)."
     elif job.policy.on_hang in (Action.LOG, Action.CAPTURE):

@@ -20,7 +20,7 @@ export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verd
       {todo !== null && (
         <>
           <p class="what">{todo.text}</p>
-          <Commands commands={todo.here} where={`On ${host}:`} process={todo.process} />
+          <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
           <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
         </>
       )}
