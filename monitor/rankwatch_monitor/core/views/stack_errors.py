@@ -28,7 +28,8 @@ def _unanswered(job: Job, incident: Incident) -> list[tuple[int, str]]:
     if not captured or incident.attempt != job.attempt:
         return []
     hosts = job.columns.hosts
-    answered = {rank for each in (*incident.stacks.groups(), *incident.stacks.failures()) for rank in each.ranks}
+    answered = {rank for group in incident.stacks.groups() for rank in group.ranks}
+    answered |= {rank for failure in incident.stacks.failures() for rank in failure.ranks}
     heard = {hosts[rank] for rank in answered if rank < len(hosts)}
     if not heard:
         return []
