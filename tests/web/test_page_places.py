@@ -293,11 +293,14 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
 def test_the_cells_of_a_rank_begin_on_one_line_and_cards_of_groups_do_not_wrap(
     page: Page, monitor_url: str, staged: Script
 ) -> None:
+    staged.answers["/jobs/one/groups/pipeline/1"]["beside"][1]["iteration"] = 4_663_000
+    page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
     expect(page.locator(".links small")).to_have_text(
         "2 groups by pipeline stage: the part of the model's layers that a rank computes"
     )
-    heights = page.locator(".beside li").evaluate_all("cards => cards.map((card) => card.offsetHeight)")
+    heights = page.locator(".beside li a").evaluate_all("cards => cards.map((card) => card.offsetHeight)")
+    assert len(heights) == 2
     assert len(set(heights)) == 1
     page.set_viewport_size({"width": 390, "height": 844})
     tops = page.locator("tr.troubled").first.evaluate(
