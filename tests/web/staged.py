@@ -10,7 +10,16 @@ from typing import Any
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.views import digest, group_view, incident_view, job_view, named_hosts, node_view, rank_logs
+from rankwatch_monitor.core.views import (
+    digest,
+    group_view,
+    incident_view,
+    job_view,
+    named_hosts,
+    node_view,
+    rank_logs,
+    stack_errors,
+)
 from web.scripted_monitor import LEGEND, Script
 
 
@@ -45,7 +54,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
                 **incident_view.shown(job, each, now),
                 "of_host": None if (host := incident_view.of_host(job, each, now)) is None else host.to_json(),
                 "stack_groups": job_view.stack_groups(each),
-                "stack_errors": [],
+                "stack_errors": stack_errors.stack_errors(job, each),
                 **rank_logs.shown(job, each),
                 "collectives": [],
             }

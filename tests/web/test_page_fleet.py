@@ -218,8 +218,10 @@ def test_the_filters_are_folded_on_a_phone(page: Page, monitor_url: str, script:
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4)
     script.jobs["run-1"]["ranks_reporting"] = 3
+    script.jobs["run-3"]["state"] = "lost"
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(monitor_url)
+    expect(page.locator("[data-state=lost] .figure.speed b")).to_have_text("speed unknown")
     expect(page.get_by_label("Find")).to_be_hidden()
     first = page.locator(".jobs > li").first.bounding_box()
     assert first is not None

@@ -12,6 +12,7 @@ from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from web.scripted_monitor import Script
@@ -94,7 +95,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(re.compile(r"^host-1 has a slow rank in gpt \(one\)"))
     of_node = page.get_by_role("region", name="What to do about this node")
-    expect(of_node.get_by_role("link", name="one")).to_have_attribute("href", "#/jobs/one")
+    expect(of_node.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
     expect(of_node.get_by_role("button", name="Restart one without host-1 …")).to_be_visible()
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
     for why in (r"Slow inputSlow\. Since .*, for ", r"slow 1\.67×Since .*, for "):
@@ -263,6 +264,54 @@ def test_a_slow_rank_on_a_gpu_and_the_age_of_its_reading_are_shown(
     expect(row.locator(".device")).to_have_text(re.compile("^60.°C, 1.min ago$"))
 
 
+def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_its_text_recommends(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    hung = [Scene(4, hosts=2, job_id=name, on_hang="log").run(20).hang(3).until_found() for name in ("one", "two")]
+    for scene in hung:
+        scene.run(5)  # until the stacks are there
+    again = Scene(4, hosts=2, job_id="again")
+    again.run(int(hung[0].now - again.now) - 1).die(2, exit_code=1).run(1)
+    stage(script, [*hung, again])
+    now = hung[0].now
+    jobs = [scene.job for scene in (*hung, again)]
+    activity = HostActivity({job.id: job for job in jobs})
+    script.answers["/nodes/host-1"] = node_view.one_node(jobs, "host-1", now, activity)
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.locator(".job-state")).to_have_text(re.compile("^suspect Ranks report in 3 of 3 jobs"))
+    todo = page.get_by_role("region", name="What to do about this node")
+    expect(todo.locator(".run", has_text="py-spy")).to_contain_text("rank 3 of one")
+    expect(todo.get_by_role("button", name="Restart one without host-1")).to_have_class("go")
+    expect(todo.locator(".of-job", has_text="again")).to_contain_text(
+        re.compile(r"Wait until \d\d:\d\d:\d\d: the launchers restart the ranks")
+    )
+    expect(todo.get_by_role("link", name="Runbook for one")).to_have_attribute(
+        "href", "/manual/runbook.html#rankwatchjobhung"
+    )
+
+
+def test_the_cells_of_a_rank_begin_on_one_line_and_cards_of_groups_do_not_wrap(
+    page: Page, monitor_url: str, staged: Script
+) -> None:
+    staged.answers["/jobs/one/groups/pipeline/1"]["beside"][1]["iteration"] = 4_663_000
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
+    expect(page.locator(".links small")).to_have_text(
+        "2 groups by pipeline stage: the part of the model's layers that a rank computes"
+    )
+    heights = page.locator(".beside li a").evaluate_all("cards => cards.map((card) => card.offsetHeight)")
+    assert len(heights) == 2
+    assert len(set(heights)) == 1
+    page.set_viewport_size({"width": 390, "height": 844})
+    tops = page.locator("tr.troubled").first.evaluate(
+        """row => [row.querySelector('th a'), row.querySelector('canvas')].map((each) => {
+          const { y, height } = each.getBoundingClientRect();
+          return y + height / 2;
+        })"""
+    )
+    assert abs(tops[0] - tops[1]) < 8
+
+
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/nodes/host-1")
@@ -309,7 +358,7 @@ def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monit
     page.goto(f"{monitor_url}/#/nodes/host-1")
     page.get_by_role("link", name="pipeline stage 1").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 1 of"))
-    expect(page.locator(".standing")).to_have_text(re.compile("^This group is the cause: rank 2 on host-1"))
+    expect(page.locator(".standing")).to_have_text(re.compile("^Rank 2 of this group is the cause: it "))
     expect(page.locator(".job-state")).to_have_text(re.compile(r"^The job: hung \d+\u202fs since "))
     expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
     cells = page.locator(".cells li")

@@ -13,6 +13,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.named_hosts import named_hosts
+from rankwatch_monitor.core.views.stack_errors import stack_errors
 from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.http.unchanged import answer
@@ -125,11 +126,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             **incident_view.shown(job, incident, now, activity),
             "of_host": None if host is None else host.to_json(),
             "stack_groups": job_view.stack_groups(incident),
-            "stack_errors": [
-                {"rank": rank, "error": failure.error, "process_state": failure.process_state}
-                for failure in incident.stacks.failures()
-                for rank in failure.ranks
-            ],
+            "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),
             "collectives": [
                 {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]

@@ -29,6 +29,8 @@ _NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DE
 _INPUT: Final = re.compile(r"(^|_)(load|read|fetch|next)|data_?(set|load|iter)|get_batch|collate", re.IGNORECASE)
 """Functions that read input, by their names."""
 _STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
+_OF_JOB: Final = (ErrorClass.KERNEL, ErrorClass.GPU_MEMORY, ErrorClass.OTHER)
+"""Errors whose advice is about one job, not about the host."""
 
 Fault = tuple[Incident, Culprit]
 
@@ -42,6 +44,8 @@ class Pointer(NamedTuple):
     """What to look at first, in sentences."""
     commands: tuple[str, ...]
     """For the host."""
+    process: str = ""
+    """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
 
 
 def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
@@ -75,16 +79,14 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
         unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)
         of = "the next hang" if unseen is None else unseen.job_id
         first = f"Capture the stacks of {of} first: they show where {gpu.of_ranks} {verb}."
-        return Pointer(found, first, _stack(gpu))
+        return Pointer(found, first, *_stack(gpu))
     [(function, _)] = functions.most_common(1)
     found = f"{subject} on {host} {verb} in {function}: {gpu.history()}{also}."
     reads = _INPUT.search(function) is not None
     look = f"the storage and the data loader of {host}" if reads else f"what {function} waits for"
-    return Pointer(
-        found,
-        f"Look at {look}.{_same_rank(every)}",
-        (*(host_commands.storage() if reads else ()), *_stack(gpu)),
-    )
+    stack, process = _stack(gpu)
+    commands = (*(host_commands.storage() if reads else ()), *stack)
+    return Pointer(found, f"Look at {look}.{_same_rank(every)}", commands, process)
 
 
 def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Pointer:
@@ -92,13 +94,14 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
     [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
     found: Advice = advice(crash_of(culprit._replace(reason=reason), newest.furthest_iteration))
+    text = f"{newest.job_id}: {found.text}" if found.points_to in _OF_JOB else found.text
     match found.points_to:
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
         case ErrorClass.KERNEL:
-            text = f"{found.text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
+            text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
             return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
-    return Pointer(lead, f"{found.text}.{_same_rank(crashes)}", found.commands)
+    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands)
 
 
 def _check(host: str, gpu: Gpu) -> str:
@@ -117,6 +120,9 @@ def _same_rank(faults: Sequence[Fault]) -> str:
     return f" It is the same rank in {which} jobs: data or code may be the cause too."
 
 
-def _stack(gpu: Gpu) -> tuple[str, ...]:
-    pids = [each["pid"] for each in gpu.ranks if each["state"] in _STUCK and each["pid"]]
-    return (host_commands.stack(pids[0]),) if pids else ()
+def _stack(gpu: Gpu) -> tuple[tuple[str, ...], str]:
+    """The command that shows where a rank on the GPU hangs, and which one that is."""
+    stuck = next((each for each in gpu.ranks if each["state"] in _STUCK and each["pid"]), None)
+    if stuck is None:
+        return (), ""
+    return (host_commands.stack(stuck["pid"]),), f"rank {stuck['rank']} of {stuck['job']}"

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rankwatch.cli.formatting import ranks as as_ranges
+from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
@@ -22,6 +24,7 @@ from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.node_view import (
     LABELS,
     add_stragglers,
+    all_of,
     coordinates_of,
     group_sizes,
     lateness_of,
@@ -96,7 +99,8 @@ def group(
     incident = job.open_incident
     states = [str(state) for code, state in enumerate(job_view.RANK_STATES) for _ in range(int(counts[code]))]
     inside = set(ranks.tolist())
-    words = of_states(states, [each.rank for each in job.performance.open_stragglers if each.rank in inside])
+    words = _waiting(job, standing, states)
+    words = words or of_states(states, [each.rank for each in job.performance.open_stragglers if each.rank in inside])
     return {
         "job": job.id,
         "name": job.name,
@@ -136,8 +140,12 @@ def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, k
             return Standing(Role.UNKNOWN, f"No rank is named as the cause yet: {_lower(what)}.")
         if inside.isdisjoint(blamed):
             return Standing(Role.WAITS, f"This group waits, it is not the cause: {_lower(what)}.", blamed)
-        is_cause = "is" if incident.confirmed else "may be"
-        return Standing(Role.CAUSE, f"This group {is_cause} the cause: {_lower(what)}.", blamed)
+        named = sorted(inside.intersection(blamed))
+        is_cause = ("is" if len(named) == 1 else "are") if incident.confirmed else "may be"
+        lead = f"{'Rank' if len(named) == 1 else 'Ranks'} {as_ranges(named)} of this group {is_cause} the cause"
+        if blamed == tuple(named):
+            what = re.sub(rf"^Rank {named[0]}(?: on \S+)? (?=\w)", "it ", what)
+        return Standing(Role.CAUSE, f"{lead}: {_lower(what)}.", blamed)
     if job.ended is not None:
         return Standing(Role.UNKNOWN, "The job is over: its ranks are shown as last reported.")
     if slow := job.performance.open_stragglers:
@@ -158,6 +166,15 @@ def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, k
     more = f" {count} of its ranks do so for {NOTABLE:.0%} or more." if count > 1 else ""
     rank = int(ranks[slowest])
     return Standing(Role.CALM, f"The others wait for rank {rank} for {late[slowest]:.0%} of each step.{more}", (rank,))
+
+
+def _waiting(job: Job, standing: Standing, states: list[str]) -> str:
+    """For how much of each step ranks that all run wait for a slow rank of another group; empty: they do not."""
+    slow = next((each for each in job.performance.open_stragglers if each.rank in standing.blamed[:1]), None)
+    if standing.role is not Role.WAITS or slow is None or set(states) != {RankState.RUNNING}:
+        return ""
+    subject, verbs = ("Its rank", "runs and waits") if len(states) == 1 else (all_of(len(states)), "run and wait")
+    return f"{subject} {verbs} {slow.share:.0%} of each step for rank {slow.rank}".replace("%", " %")
 
 
 def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[dict[str, Any]]:

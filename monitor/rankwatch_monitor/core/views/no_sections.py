@@ -16,19 +16,21 @@ def no_sections(job: Job, others: int) -> list[str]:
         return [f"No sections are kept of this job: {where}."]
     if not job.instrumented:
         return [
-            "No rank has called rankwatch.init() in this attempt, so no sections have arrived.",
+            "No rank has called rankwatch.init() in this attempt, so no timings of sections (spans) have arrived.",
             "Call it in the script, or launch with rankwatch run --auto, which does so for common training loops.",
         ]
     step = job.furthest_iteration
     if step is None:
         return [
-            "No rank has completed a step yet, so no sections have arrived.",
+            "No rank has completed a step yet, so no timings of sections (spans) have arrived.",
             "Let the training loop enter rankwatch.step() for each step; rankwatch run --auto does so.",
         ]
     if step < SPAN_STRIDE:
-        return [f"No sections have arrived yet: those of every {SPAN_STRIDE}th step are sent, and this is step {step}."]
+        when = f"those of every {SPAN_STRIDE}th step are sent, and this is step {step}"
+        return [f"No timings of sections (spans) have arrived yet: {when}."]
     return [
-        f"No sections have arrived, though ranks have reported {step} steps: none are sent, or a collector drops them.",
+        f"No timings of sections (spans) have arrived, though ranks have reported {step} steps: none are sent, or a "
+        "collector drops them.",
         f"If RANKWATCH_SPAN_STRIDE is 0 for the ranks, unset it and launch again: the default is {SPAN_STRIDE}.",
         "If a collector stands between ranks and monitor, let it pass on traces (POST /v1/traces), too.",
     ]

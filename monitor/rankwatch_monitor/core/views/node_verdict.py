@@ -15,10 +15,11 @@ from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import host_commands, incident_view
+from rankwatch_monitor.core.views import ended, host_commands, incident_view
+from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, About, HostHistory
+from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -30,6 +31,7 @@ OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
 PROCESSES: Final = 8
 """Processes that a command names."""
+_FAILED_RUNBOOK: Final = "runbook.html#rankwatchjobfailed"
 _REPORTS: Final = frozenset(map(str, set(RankState) - {RankState.SILENT, RankState.UNSEEN, RankState.DEAD}))
 
 
@@ -79,10 +81,12 @@ class HostTodo(NamedTuple):
     """Commands for the host itself."""
     anywhere: tuple[str, ...] = ()
     """Commands for any machine of the cluster."""
+    process: str = ""
+    """The processes of a job that the last of the host's commands is about, ``rank 13 of gpt-7``; empty: none."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {"text": self.text, "here": list(self.here), "anywhere": list(self.anywhere)}
+        return {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere)}
 
 
 def naming(about: Iterable[About]) -> list[Incident]:
@@ -155,23 +159,35 @@ def todo(
     jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
-    named = naming(about)
     heard, slurm = presence(parts), _slurm_name(jobs, host)
     drain = () if slurm is None else (host_commands.drain(slurm),)
     if _may_be_down(heard):
         return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
     if (gpu := standing_out(gpus)) is not None:
         found = pointer(host, gpu, _suspected(about, host))
-        return HostTodo(found.text, found.commands, drain)
+        return HostTodo(found.text, found.commands, drain, found.process)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
         pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
-        return HostTodo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain)
-    if len({incident.job_id for incident in named}) >= OFTEN:
+        of = f"ranks of {quiet[0]['job']}" if pids and len(quiet) == 1 else ""
+        return HostTodo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain, of)
+    if _named_often(about):
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
         return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain)
     return None
+
+
+def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
+    """The state of the host in a word or two; the arguments are those of :func:`verdict`."""
+    heard = presence(parts)
+    if _may_be_down(heard):
+        return "may be down"
+    if standing_out(gpus) is not None or _named_often(about):
+        return "suspect"
+    if heard.silent:
+        return "partly silent"
+    return "up" if heard.up else "idle"
 
 
 class JobTodo(NamedTuple):
@@ -186,6 +202,16 @@ class JobTodo(NamedTuple):
     """To be run on ``host``; empty: none."""
     host: str = ""
     """Empty: anywhere in the cluster."""
+    recommended: bool = False
+    """The restart without the host is what the text recommends now."""
+    note: str = ""
+    """How the answer to the command is read; empty: it is plain."""
+    until: float | None = None
+    """Unix seconds when what is waited for is due; None: no time is known."""
+    otherwise: str = ""
+    """What follows, or is to be done, if it has not come by then."""
+    runbook: str = ""
+    """Page and section of the manual."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -195,7 +221,7 @@ class JobTodo(NamedTuple):
 def of_jobs(
     jobs: Iterable[Job], host: str, about: Sequence[About], now: float, activity: HostActivity | None = None
 ) -> list[JobTodo]:
-    """What to do about each job that has an open incident about the host, or a slow rank there; none while it waits.
+    """What to do about each job with an open incident about the host or a slow rank there, or that failed by it.
 
     Args:
         jobs: all that the reader may see.
@@ -205,24 +231,52 @@ def of_jobs(
         activity: of all jobs; None: not known.
     """
     open_in = {incident.job_id for incident, _ in about if incident.open}
-    running = [job for job in jobs if job.ended is None and not liveness.all_shut_down(job)]
-    found = (_of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host) for job in running)
-    return [each for each in found if each is not None]
+
+    def of(job: Job) -> JobTodo | None:
+        if job.ended is not None:
+            return _of_failed(job, host, now)
+        if liveness.all_shut_down(job):
+            return None
+        return _of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host)
+
+    return [found for job in jobs if (found := of(job)) is not None]
+
+
+def _of_failed(job: Job, host: str, now: float) -> JobTodo | None:
+    ending = job.ended
+    if ending is None or ending.state is not JobState.FAILED or now - ending.at > WINDOW:
+        return None
+    if all(culprit.host != host for culprit in ended.crashed(job, ending)):
+        return None
+    text, crash = ended.next_step(job, ending.state), ended.repeated(job)
+    if crash is not None and ended.cause_is_open(job):
+        text = f"Launch again {ended.other_node(job, host)}: {separating(crash.rank, host)}."
+    return JobTodo(job.id, job.name, text, runbook=_FAILED_RUNBOOK)
 
 
 def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None) -> JobTodo | None:
     if (incident := job.open_incident) is None:
         return None
     here = tuple(rank for rank, each in enumerate(job.columns.hosts) if each == host)[:1]
+    proposed, of_host = incident_view.advice(job, incident, now, activity)
     if (quiet := quiet_host(job, now, activity)) is not None:
         leave_out = here if quiet.excludable and quiet.hosts == (host,) else ()
-        return JobTodo(job.id, job.name, f"{quiet.step}.", leave_out, quiet.command)
-    proposed, of_host = incident_view.advice(job, incident, now, activity)
+        step, note = f"{quiet.step}.", " ".join(quiet.notes)
+        return JobTodo(job.id, job.name, step, leave_out, quiet.command, note=note, runbook=proposed.runbook)
     leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
-    if proposed.waits and not leaves_out:
-        return None
     again = "" if proposed.waits or of_host is None or of_host.host != host else of_host.again
-    return JobTodo(job.id, job.name, f"{proposed.text} {again}".rstrip(), here if leaves_out else (), proposed.command)
+    return JobTodo(
+        job.id,
+        job.name,
+        f"{proposed.text} {again}".rstrip(),
+        here if leaves_out else (),
+        proposed.command,
+        proposed.host,
+        recommended=proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition,
+        until=proposed.until,
+        otherwise=proposed.otherwise,
+        runbook=proposed.runbook,
+    )
 
 
 def _of_slow(job: Job, host: str) -> JobTodo | None:
@@ -230,7 +284,8 @@ def _of_slow(job: Job, host: str) -> JobTodo | None:
     if found is None or all(each.host != host for each in job.performance.open_stragglers):
         return None
     leaves_out = found.action is Action.RESTART_EXCLUDING_NODE and found.host == host
-    return JobTodo(job.id, job.name, found.text, found.ranks if leaves_out else (), found.command, found.host)
+    ranks = found.ranks if leaves_out else ()
+    return JobTodo(job.id, job.name, found.text, ranks, found.command, found.host, runbook=found.runbook)
 
 
 def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
@@ -260,6 +315,10 @@ def _silent(part: Mapping[str, Any]) -> bool:
         return False
     ranks = bool(part["ranks"]) and all(row["state"] == RankState.SILENT for row in part["ranks"])
     return ranks or any(each["silent"] for each in part["launchers"])
+
+
+def _named_often(about: Iterable[About]) -> bool:
+    return len({incident.job_id for incident in naming(about)}) >= OFTEN
 
 
 def _slow(part: Mapping[str, Any]) -> bool:

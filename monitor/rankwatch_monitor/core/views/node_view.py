@@ -144,6 +144,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     return {
         "host": host,
         "verdict": node_verdict.verdict(host, parts, about, gpus, history),
+        "state": node_verdict.state(parts, about, gpus),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere],
@@ -310,11 +311,11 @@ def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool
     named = one if len(slow) == 1 else f"{len(slow):,} are slow"
     if slow and counts == {RankState.RUNNING: total} and total > 1:
         rest = total - len(slow)
-        return f"{rest:,} {'runs' if rest == 1 else 'run'}, {named}" if rest else f"{_all_of(total)} are slow"
+        return f"{rest:,} {'runs' if rest == 1 else 'run'}, {named}" if rest else f"{all_of(total)} are slow"
     tail = f"; {named}" if slow else ""
     if len(counts) == 1:
         (state,) = counts
-        return f"{'Its rank is' if total == 1 else f'{_all_of(total)} are'} {_word(state)}{tail}"
+        return f"{'Its rank is' if total == 1 else f'{all_of(total)} are'} {_word(state)}{tail}"
     parts = [
         f"{counts[state]:,} {'is' if counts[state] == 1 else 'are'} {_word(state)}"
         for state in map(str, job_view.WORST_FIRST)
@@ -323,7 +324,8 @@ def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool
     return f"Of {total:,} ranks, {', '.join(parts)}{tail}"
 
 
-def _all_of(ranks: int) -> str:
+def all_of(ranks: int) -> str:
+    """``All 16 ranks``."""
     return "Both ranks" if ranks == 2 else f"All {ranks:,} ranks"
 
 

@@ -8,12 +8,12 @@ No action follows from here: only the detector's verdicts lead to one. Shapes: R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import CulpritClass
+from rankwatch.contract.enums import Action, CulpritClass
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
@@ -47,6 +47,8 @@ class QuietHost(NamedTuple):
     """Shows whether the first of them is up; where they are, what became of the job's processes there."""
     other_jobs: int
     """Other jobs that are heard from each of these hosts, which shows that they are up; 0: one of them may be down."""
+    notes: tuple[str, ...]
+    """How the answer to the command is read, whether the launchers are silent too, and what happens by itself."""
 
     @property
     def headline(self) -> str:
@@ -76,7 +78,7 @@ class QuietHost(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        lists = {"hosts": list(self.hosts), "ranks": list(self.ranks)}
+        lists = {"hosts": list(self.hosts), "ranks": list(self.ranks), "notes": list(self.notes)}
         return {**self._asdict(), **lists, "headline": self.headline, "step": self.step}
 
 
@@ -118,16 +120,32 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     limit = None if silence is None else float(silence_limit(columns, silence)[ranks].max())
     silent = [node for node in job.nodes.values() if node.registration.host in hosts]
     since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
+    excludable = all(can_exclude(job, rank) for rank in {columns.hosts[rank]: rank for rank in ranks}.values())
+    command = _processes(job, hosts[0], silent, ranks) if other_jobs else _reach(job, hosts[0])
     return QuietHost(
         hosts,
         tuple(ranks),
         since,
         limit,
         launchers=len(silent),
-        excludable=all(can_exclude(job, rank) for rank in {columns.hosts[rank]: rank for rank in ranks}.values()),
-        command=_processes(job, hosts[0], silent, ranks) if other_jobs else _reach(job, hosts[0]),
+        excludable=excludable,
+        command=command,
         other_jobs=other_jobs,
+        notes=tuple(_notes(job, hosts, command, launchers=bool(silent), excludable=excludable)),
     )
+
+
+def _notes(job: Job, hosts: Sequence[str], command: str, *, launchers: bool, excludable: bool) -> Iterator[str]:
+    first = hosts[0]
+    if " ps " in command:
+        stuck = f"restart without {first}" if excludable else f"look at the storage and the GPUs of {first}"
+        yield f"No process: restart. State D or T: {stuck}. Running: look at its network to the monitor."
+    if len(hosts) == 1:
+        yield f"The launcher on {first} is silent too." if launchers else f"No launcher is known on {first}."
+    if job.policy.observe_only:
+        yield "Nothing restarts the ranks by itself (observe_only)."
+    elif job.policy.on_hang in (Action.LOG, Action.CAPTURE):
+        yield f"Nothing restarts the ranks by itself (on_hang = {job.policy.on_hang})."
 
 
 def _may_explain(job: Job, incident: Incident) -> bool:

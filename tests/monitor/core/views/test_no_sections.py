@@ -24,7 +24,7 @@ def test_each_cause_that_is_known_is_the_only_one() -> None:
 
 def test_after_sampled_steps_each_of_the_two_causes_that_remain_has_its_remedy() -> None:
     [reason, *checks] = no_sections(Scene(4).run(60).job, others=0)
-    assert reason.startswith("No sections have arrived, though ranks have reported ")
+    assert reason.startswith("No timings of sections (spans) have arrived, though ranks have reported ")
     assert all(check.startswith("If ") for check in checks)
     assert "unset it" in checks[0]
     assert "RANKWATCH_SPAN_STRIDE" in checks[0]

@@ -13,6 +13,7 @@ from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.host_history import WINDOW
 from rankwatch_monitor.core.views.incident_view import of_host
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
@@ -68,7 +69,9 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
         "text": "Check GPU 1 for errors; if it has any, or a job fails on it again, give host-1 no further job.",
         "here": ["nvidia-smi -q -i 1 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"],
         "anywhere": [],
+        "process": "",
     }
+    assert found["state"] == "suspect"
     first, second = found["gpus"]
     assert (first["name"], first["faults"], first["slow"], first["history"]) == (
         "GPU 1", 3, 1, "3 crashes in 2 jobs, slow in 1",
@@ -162,6 +165,7 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
         "Look at the storage and the data loader of host-1. It is the same rank in all 3 jobs: data or code may be the "
         "cause too."
     )
+    assert found["todo"]["process"] == "rank 3 of one", "that of the last command"
     df, iostat, py_spy = found["todo"]["here"]
     assert (df, iostat) == ("timeout 9 df -h", "iostat -xz 1 3")
     assert py_spy.startswith("py-spy dump --subprocesses --pid ")
@@ -181,7 +185,7 @@ def test_hangs_without_a_stack_are_captured_first() -> None:
 def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_them() -> None:
     error = "RuntimeError: CUDA error: device-side assert triggered"
     todo = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error))["todo"]
-    assert todo["text"].startswith("Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step ")
+    assert todo["text"].startswith("one: Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step ")
     assert todo["text"].endswith("If another rank fails on GPU 1 too, it is the GPU: check it for errors.")
     assert todo["here"][0].startswith("nvidia-smi -q -i 1 ")
 
@@ -189,8 +193,8 @@ def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_th
 @pytest.mark.parametrize(
     ("error", "text", "command"),
     [
-        ("ValueError: loss is nan", "Read the traceback of rank 3 ", ""),
-        ("CUDA out of memory", "See what holds the memory of GPU 1", "nvidia-smi -i 1 --query-compute-apps"),
+        ("ValueError: loss is nan", "one: Read the traceback of rank 3 ", ""),
+        ("CUDA out of memory", "one: See what holds the memory of GPU 1", "nvidia-smi -i 1 --query-compute-apps"),
         ("NCCL error", "Look at the network of host-1: ", "ip -s link"),
     ],
 )
@@ -257,7 +261,8 @@ def test_a_node_from_which_nothing_comes_may_be_down() -> None:
     assert [each["named_as"] for each in found["incidents"]] == ["quiet"]
     assert found["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
     assert found["verdict"] == "host-1 is silent in 1 job, and nothing reports from it: it may be down."
-    assert found["todo"] == {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"]}
+    todo = {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"], "process": ""}
+    assert (found["state"], found["todo"]) == ("may be down", todo)
 
 
 def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_at() -> None:
@@ -270,6 +275,7 @@ def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_a
     )
     assert found["todo"]["text"] == f"The node is up: see whether the processes of {title} still run there."
     assert found["todo"]["here"][0].startswith("ps -o pid,stat,etime,wchan:24,args -p ")
+    assert (found["todo"]["process"], found["state"]) == ("ranks of quiet", "partly silent")
 
 
 def test_a_job_that_is_restarted_is_neither_silent_nor_missing() -> None:
@@ -302,6 +308,7 @@ def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> No
     healthy = shown("host-0", hung)
     assert healthy["verdict"] == "Nothing points to a fault of this node."
     assert (healthy["todo"], healthy["of_jobs"], healthy["incidents"]) == (None, [], [])
+    assert (found["state"], healthy["state"]) == ("up", "up")
 
 
 def test_a_slow_rank_counts_and_an_order_does_not() -> None:
@@ -320,7 +327,8 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     assert of_job is not None
     assert found == {
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
-        "command": of_job.command, "host": "host-1",
+        "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
+        "runbook": "runbook.html#rankwatchstraggler",
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
 
@@ -347,7 +355,46 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     jobs, now = [restarted.job, suspected.job], min(restarted.now, suspected.now)
     found = one_node(jobs, "host-1", now)
     assert found is not None
-    offers = {each["job"]: bool(each["ranks"]) for each in found["of_jobs"]}
-    assert offers == {"undecided": True}, "the other one is being restarted already"
+    offers = {each["job"]: (bool(each["ranks"]), each["recommended"]) for each in found["of_jobs"]}
+    assert offers == {"undecided": (True, False), "restarted": (False, False)}, "one is being restarted already"
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
     assert [each["ranks"] for each in shown("host-1", fixed)["of_jobs"]] == [[]]
+
+
+def test_the_restart_without_the_node_is_recommended_where_the_text_does_so() -> None:
+    one, two = (Scene(4, hosts=2, job_id=name, on_hang="log").run(20).hang(2).until_found() for name in ("one", "two"))
+    activity = HostActivity({scene.job.id: scene.job for scene in (one, two)})
+    found = one_node([one.job, two.job], "host-1", one.now, activity)
+    assert found is not None
+    assert [each["text"].partition(",")[0] for each in found["of_jobs"]] == ["Restart without host-1"] * 2
+    assert [(each["recommended"], each["runbook"]) for each in found["of_jobs"]] == [
+        (True, "runbook.html#rankwatchjobhung")
+    ] * 2
+    alone = shown("host-1", one)["of_jobs"]
+    assert [(each["recommended"], each["ranks"]) for each in alone] == [(False, [2])]
+
+
+def test_a_job_that_is_restarted_is_waited_for_until_a_time() -> None:
+    scene = Scene(4, hosts=2, job_id="again").run(20).die(2, exit_code=1).run(1)
+    [found] = shown("host-1", scene)["of_jobs"]
+    assert found["text"].startswith("Wait: the launchers restart the ranks")
+    assert found["until"] > scene.now
+    assert found["runbook"] == "runbook.html#rankwatchjobfailed"
+
+
+def test_a_failed_job_is_launched_again_without_the_node_of_its_culprit() -> None:
+    scene = crashed("failed", 3, 2)
+    scene.die(3, exit_code=1, message="CUDA error").run(1)
+    why = "rank 3 on host-1 exited with code 1: CUDA error; all 2 restarts are used up (--max-restarts)"
+    scene.finish(ProcessEventKind.FAILED, why)
+    [found] = view(scene)["of_jobs"]
+    assert found["text"] == (
+        "Launch again without host-1: an error that stays with rank 3 comes from data or code, one that does not from "
+        "host-1."
+    )
+    assert found["runbook"] == "runbook.html#rankwatchjobfailed"
+    other = one_node([scene.job], "host-0", scene.now)
+    late = one_node([scene.job], "host-1", scene.now + WINDOW + 1)
+    assert other is not None
+    assert late is not None
+    assert other["of_jobs"] == late["of_jobs"] == []

@@ -118,8 +118,9 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     assert [row["rank"] for row in last["ranks"]] == [2, 3], "the worst first"
     assert last["states"] == {"hung": 1, "waiting": 1}
     what = headline(hung.incident).replace("Rank", "rank")
+    its = what.replace("rank 2 on host-1", "it")
     assert last["standing"] == {
-        "role": "cause", "text": f"This group is the cause: {what}.", "rank": 2, "number": 1,
+        "role": "cause", "text": f"Rank 2 of this group is the cause: {its}.", "rank": 2, "number": 1,
     }  # fmt: skip
     assert first["standing"] == {
         "role": "waits", "text": f"This group waits, it is not the cause: {what}.", "rank": 2, "number": 1,
@@ -155,6 +156,8 @@ def test_a_group_with_a_slow_rank_begins_with_it() -> None:
     assert first["standing"]["text"] == f"This group waits in each step, it is not the cause: {claim}."
     assert (first["standing"]["rank"], first["standing"]["number"]) == (3, 1)
     assert [each["slow"] for each in first["beside"]] == [0, 1]
+    assert first["summary"] == "Both ranks run and wait 40 % of each step for rank 3."
+    assert last["summary"] == "1 runs, rank 3 is slow."
 
 
 def test_a_suspicion_may_be_the_cause_and_a_silent_host_is_before_it_is_named() -> None:
@@ -162,8 +165,8 @@ def test_a_suspicion_may_be_the_cause_and_a_silent_host_is_before_it_is_named() 
     doubtful.until(lambda: doubtful.job.open_incident is not None, within=400)
     quiet = Scene(4, hosts=2, on_hang="log").run(30).cut_host(1).run(25)
     for scene, lead in (
-        (doubtful, "This group may be the cause: rank 2"),
-        (quiet, "This group is the cause: node host-1"),
+        (doubtful, "Rank 2 of this group may be the cause: it "),
+        (quiet, "Ranks 2-3 of this group are the cause: node host-1"),
     ):
         scene.job.performance._grow(4)
         scene.job.performance.layout.pipeline_R[:4] = [0, 0, 1, 1]

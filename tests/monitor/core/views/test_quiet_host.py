@@ -10,6 +10,7 @@ from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST, headline
 from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.stack_errors import stack_errors
 
 
 def test_a_quiet_host_leads_before_the_limit_of_silence_and_its_ranks_do_not_report() -> None:
@@ -59,6 +60,7 @@ def test_a_restart_without_a_quiet_host_is_offered_only_where_it_is_permitted() 
         quiet = quiet_host(scene.job, scene.now)
         assert quiet is not None
         assert not quiet.excludable
+        assert any("(observe_only)" in note for note in quiet.notes) is ("observe_only" in policy)
 
 
 def test_under_slurm_the_command_asks_the_controller_too() -> None:
@@ -69,3 +71,16 @@ def test_under_slurm_the_command_asks_the_controller_too() -> None:
     quiet = quiet_host(scene.job, scene.now)
     assert quiet is not None
     assert quiet.command == "ping -c 3 -- host-1; sinfo -n host-1"
+
+
+def test_ranks_of_a_host_that_did_not_answer_the_capture_have_that_as_the_reason() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(25)
+    assert [group.ranks for group in scene.incident.stacks.groups()] == [(0, 1, 2, 3)]
+    assert stack_errors(scene.job, scene.incident) == [
+        {"rank": rank, "error": "host-1 did not answer the capture", "process_state": ""} for rank in (4, 5, 6, 7)
+    ]
+    both = Scene(8, hosts=2, on_hang="log").run(30).hang(1).run(25)
+    assert both.incident.timeline.captured is not None
+    assert stack_errors(both.job, both.incident) == []
+    crash = Scene(8, hosts=2).run(30).die(1, exit_code=1, message="CUDA error").run(1)
+    assert stack_errors(crash.job, crash.incident) == [], "no capture was ordered"

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
-import { culpritLabel, incidentText, stacksText } from "../src/logic/export";
+import { culpritLabel, incidentText, stacksText, withoutStack } from "../src/logic/export";
 import { incident } from "./samples";
 
 const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
@@ -47,4 +47,9 @@ test("the text has what the page has: headline, next action, culprits, phases, c
     "Detect 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)",
     "Log of rank 3 on node-0\nThe last 2 lines.\n  step 41\n  ValueError: bad shard\nOn node-0: tail /l", "http://m/#/jobs/j/incidents/i",
   ]) assert.ok(text.includes(part), part);
+});
+
+test("ranks without a stack for one reason are one line", () => {
+  const errors = [8, 9, 10, 11].map((rank) => ({ rank, error: "host-1 did not answer the capture" }));
+  assert.deepEqual(withoutStack([{ rank: 4, error: "no such process" }, ...errors]), ["No stack of rank 4: no such process", "No stack of ranks 8–11: host-1 did not answer the capture"]);
 });

@@ -69,14 +69,16 @@ test("a job in trouble has one word and its age", () => {
   assert.equal(shown("failed", { ended_at: NOW - 725 }), "failed 12 min ago");
   assert.equal(shown("running", { trouble_since: null }), "running ");
   assert.equal(troubleAge(job("a", "hung"), NOW), "", "an older monitor does not state it");
+  const lost = job("a", "lost", { trouble_since: NOW - 400, headline: "Nothing was received from any rank or launcher for 6 min 40 s" });
+  assert.equal(whyOf(lost, NOW), `Nothing was received from any rank or launcher for ${troubleAge(lost, NOW)}`, "one age, rounded once");
 });
 
 test("a suspicion is marked as one, an order that is carried out is none", () => {
   const suspected = job("a", "running", { open_incidents: 1, reason: "suspected: Rank 3 is behind.", headline: "Rank 3 is behind" });
-  assert.deepEqual([whyOf(suspected), alarm(suspected, NOW, HOURS)], ["Suspected: rank 3 is behind", "suspected"]);
-  assert.equal(whyOf(job("a", "running", { open_incidents: 1, reason: "Suspected: rank 3" })), "Suspected: rank 3");
+  assert.deepEqual([whyOf(suspected, NOW), alarm(suspected, NOW, HOURS)], ["Suspected: rank 3 is behind", "suspected"]);
+  assert.equal(whyOf(job("a", "running", { open_incidents: 1, reason: "Suspected: rank 3" }), NOW), "Suspected: rank 3");
   const ordered = job("a", "running", { open_incidents: 1, reason: "a capture was ordered", headline: "A capture was ordered" });
-  assert.deepEqual([whyOf(ordered), alarm(ordered, NOW, HOURS)], ["A capture was ordered", ""]);
+  assert.deepEqual([whyOf(ordered, NOW), alarm(ordered, NOW, HOURS)], ["A capture was ordered", ""]);
   assert.equal(headline([ordered], NOW, HOURS), "One job, no trouble");
 });
 

@@ -82,8 +82,15 @@ test("an entry that is over has its stages, although the incident was read while
 });
 
 test("time that is not that of the stages has a name of its own", () => {
-  const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 9 }, [stages(entry, undefined, 500)]);
+  const { buckets, apart } = byStage({ productive: 80, hang: 4, handling: 1, restart: 19 }, [stages(entry, undefined, 500)]);
   assert.deepEqual([slices(buckets).map(({ name }) => name), apart], [["kept steps", "hang", "Restart", "restarts"], ["hang", "restarts"]]);
+});
+
+test("a stage that the monitor counts in another bucket makes no difference where all seconds are the same", () => {
+  const logged = incident({ phase: "detected", timeline: { since: 100, detected: 112, decided: 112, captured: 117, restarted: null, first_step: null }, action: "log", closed_at: null });
+  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, logged, 125);
+  const { buckets, apart } = byStage({ productive: 80, hang: 25 }, [taken]);
+  assert.deepEqual([buckets, apart], [{ productive: 80, Detect: 12, Unresolved: 8, Capture: 5 }, []]);
 });
 
 test("what has passed since the answer belongs to the stage that goes on", () => {

@@ -78,6 +78,8 @@ export interface QuietHost {
   step: string;
   /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
   headline: string;
+  /** How the answer to the command is read, and what happens by itself. Absent with older monitors. */
+  notes?: string[];
 }
 
 /** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */
@@ -658,7 +660,9 @@ export interface NodeDetail {
   /** In how many jobs it is heard; empty: none runs there. */
   presence?: string;
   /** What to do about it, with commands to run on the node and on any machine of the cluster; null: nothing points to it. */
-  todo?: { text: string; here: string[]; anywhere: string[] } | null;
+  todo?: { text: string; here: string[]; anywhere: string[]; process?: string } | null;
+  /** "suspect", "may be down", "partly silent", "up", "idle". Absent with older monitors. */
+  state?: string;
   /** The one with the most faults first. */
   gpus?: {
     name: string;
@@ -673,8 +677,21 @@ export interface NodeDetail {
     slow_now?: { job: string; name: string; rank: number; since: number }[];
     reading: Device | null;
   }[];
-  /** What to do about each job with an open incident about it or a slow rank on it; `ranks`: of the restart without it. */
-  of_jobs?: { job: string; name: string; text: string; ranks: number[]; command: string; host: string }[];
+  /** What to do about each job with an open incident about it or a slow rank on it, or that failed by it; `ranks`: of the restart without it. */
+  of_jobs?: {
+    job: string;
+    name: string;
+    text: string;
+    ranks: number[];
+    command: string;
+    host: string;
+    /** The restart without the node is what the text recommends. This and what follows are absent with older monitors. */
+    recommended?: boolean;
+    note?: string;
+    until?: number | null;
+    otherwise?: string;
+    runbook?: string;
+  }[];
 }
 
 /** One group of the parallel layout. */

@@ -15,8 +15,17 @@ function stamp(at: number | null): string {
 
 export function stacksText(incident: IncidentDetail): string {
   const groups = incident.stack_groups.map((group) => [title(group, incident), ...lines(group)].join("\n"));
-  const failures = incident.stack_errors.map(({ rank, error }) => `No stack of rank ${rank}: ${error}`);
+  const failures = withoutStack(incident.stack_errors);
   return [...groups, ...(failures.length > 0 ? [failures.join("\n")] : [])].join("\n\n");
+}
+
+/** "No stack of ranks 8–15: host-1 did not answer the capture", a line for each reason. */
+export function withoutStack(errors: IncidentDetail["stack_errors"]): string[] {
+  const reasons = [...new Set(errors.map(({ error }) => error))];
+  return reasons.map((reason) => {
+    const ranks = errors.filter(({ error }) => error === reason).map(({ rank }) => rank);
+    return `No stack of ${ranks.length === 1 ? "rank" : "ranks"} ${runs(ranks, MANY)}: ${reason}`;
+  });
 }
 
 function title(group: StackGroup, incident: IncidentDetail): string {

@@ -57,8 +57,9 @@ export function namedOften(hosts: readonly NamedHost[]): Often[] {
   return often.sort((a, b) => b.lately.incidents - a.lately.incidents);
 }
 
-/** What is wrong with the job, or why it ended; a suspicion is marked as one. */
-export function whyOf(job: Labelled): string {
+/** What is wrong with the job, or why it ended; a suspicion is marked as one. A silence is as old as the label beside it. */
+export function whyOf(job: Labelled, now: number): string {
+  if (job.state === "lost" && job.trouble_since != null) return `Nothing was received from any rank or launcher for ${troubleAge(job, now)}`;
   const text = job.headline || job.reason;
   return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
 }

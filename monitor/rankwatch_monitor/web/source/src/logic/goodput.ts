@@ -93,15 +93,21 @@ export function asOfNow(buckets: Readonly<Record<string, number>>, all: readonly
   return bucket === undefined || late <= 0 || late > LATE_S ? { ...buckets } : { ...buckets, [bucket]: (buckets[bucket] ?? 0) + late };
 }
 
-/** Buckets of incidents as their stages, where both are the same seconds; `apart`: the names of those that are not. */
+/**
+ * Buckets of incidents as their stages, where both are the same seconds; `apart`: the names of those that are not. Seconds that one
+ * bucket has more and another one has less are those of a stage between them: all buckets are then shown as stages.
+ */
 export function byStage(buckets: Readonly<Record<string, number>>, all: readonly Record<string, Stage>[]): { buckets: Record<string, number>; apart: string[] } {
   const shown = { ...buckets };
   const apart: string[] = [];
-  for (const [bucket, names] of Object.entries(STAGES_IN)) {
+  const found = Object.entries(STAGES_IN).map(([bucket, names]) => {
     const seconds = buckets[bucket] ?? 0;
     const parts = names.map((name) => [name, all.reduce((sum, each) => sum + (each[name]?.seconds ?? 0), 0)] as const);
-    const counted = parts.reduce((sum, [, each]) => sum + each, 0);
-    if (Math.abs(counted - seconds) > SAME_S) {
+    return { bucket, seconds, parts, differs: parts.reduce((sum, [, each]) => sum + each, 0) - seconds };
+  });
+  const differs = Math.abs(found.reduce((sum, each) => sum + each.differs, 0)) > SAME_S;
+  for (const { bucket, seconds, parts, differs: by } of found) {
+    if (differs && Math.abs(by) > SAME_S) {
       if (seconds >= LEAST_S) apart.push(BUCKETS[bucket]!);
       continue;
     }

@@ -62,7 +62,7 @@ export function awaited(job: JobSummary, incident: Incident, limit: number | nul
 }
 
 /** What is waited for, until when and what then, for a step of the monitor that has a time. */
-export function dueBy({ text, until, otherwise }: NextAction, now: number): string {
+export function dueBy({ text, until, otherwise }: Pick<NextAction, "text" | "until" | "otherwise">, now: number): string {
   if (until == null) return text;
   if (now > until) return otherwise ? sentence(`${otherwise.replace(/ if .*/, "")}: it was due at ${clock(until, now)}`) : text;
   const then = otherwise ? ` ${sentence(`${otherwise} by then`)}` : "";

@@ -25,8 +25,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
 
 /** What is wrong with a job, by the clock of the page where that names a silence; an error in full. */
 export function whyHere(part: Part, now: number): string {
-  if (part.state === "lost" && part.trouble_since != null) return `Nothing was received from any rank or launcher for ${wholeDuration(elapsed(part.trouble_since, now))}`;
-  const why = whyOf(part);
+  const why = whyOf(part, now);
   return zoned((why.endsWith("…") || / exited with code \d+: /.test(part.reason)) && part.quiet_host == null ? part.reason.replace(/\.$/, "").replace(/^r(?=ank )/, "R") : why, now);
 }
 

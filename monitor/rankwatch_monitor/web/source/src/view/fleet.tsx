@@ -171,7 +171,7 @@ function isOld(job: Listed, at: number): boolean {
 
 /** `named`: no other job has its name; `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */
 function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named: boolean; hours: number; sparklines: Sparklines | null; speeds: boolean }) {
-  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job);
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : whyOf(job, asOf.value);
   const since = isElsewhere(job) ? null : (job.trouble_since ?? job.ended_at);
   const age = stale.value !== null || since === null ? "" : troubleAge(job, asOf.value) || coarse(since);
   return (
@@ -208,7 +208,7 @@ function Figures({ job }: { job: JobSummary }) {
   const known = stale.value === null && !over && job.state !== "lost" && perSecond !== null;
   return (
     <>
-      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
+      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? `${narrow.value ? "speed " : ""}unknown` : "–"}</Figure>
       <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration ?? job.iteration_before)}</Figure>
       <Figure label="ranks" name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
       <Figure label="restarts">

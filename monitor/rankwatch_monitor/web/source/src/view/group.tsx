@@ -151,15 +151,24 @@ function alikeBeside(beside: GroupDetail["beside"], number: number): GroupDetail
   return calm.filter((each) => each.state === state);
 }
 
+/** What the number of a group stands for. */
+const PLACES: Record<Dimension, string> = {
+  data: "the place of a rank among the copies of the model",
+  tensor: "the place of a rank among those that split each layer",
+  pipeline: "the part of the model's layers that a rank computes",
+  expert: "the place of a rank among those that split the experts",
+};
+
 /** The groups beside this one. */
 function Neighbours({ group: { job, dimension, number, numbers } }: { group: GroupDetail }) {
   const beside = [numbers.findLast((each) => each < number), numbers.find((each) => each > number)];
+  const place = `: ${PLACES[dimension]}`;
   return (
     <nav class="links" aria-label="Groups beside this one">
       {["Previous", "Next"].map((word, i) => beside[i] !== undefined && (
         <a key={word} href={groupAddress(job, dimension, beside[i]!)}>{word}: {groupName(dimension, beside[i])}</a>
       ))}
-      <small>{numbers.length === 0 ? `Each rank has a ${groupName(dimension)} of its own` : `${plural(numbers.length, "group")} by ${groupName(dimension)}`}</small>
+      <small>{numbers.length === 0 ? `Each rank has a ${groupName(dimension)} of its own` : `${plural(numbers.length, "group")} by ${groupName(dimension)}`}{place}</small>
     </nav>
   );
 }

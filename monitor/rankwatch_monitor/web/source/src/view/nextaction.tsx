@@ -29,7 +29,7 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   // Of a closed incident nothing is left to do, as a rule.
   if (!next?.text || (offers.length === 0 && incident.closed_at !== null)) return null;
   const quiet = quietOf(job, incident);
-  const beside = quiet === null ? [incident.of_host?.look, incident.of_host?.again].filter(Boolean).join(" ") : "";
+  const beside = (quiet === null ? [incident.of_host?.look, incident.of_host?.again] : quiet.notes ?? []).filter(Boolean).join(" ");
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
   const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
   const open = (order: Prepared) => {

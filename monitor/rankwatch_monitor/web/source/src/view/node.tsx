@@ -32,8 +32,9 @@ export function NodePage({ host }: { host: string }) {
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
+      {node.state && <p class="job-state"><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>}
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict ?? node.summary, asOf.value)}</p>
-      {node.presence && <p>{node.presence}</p>}
+      {node.presence && !node.state && <p>{node.presence}</p>}
       <NodeAction node={node} />
       {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
       <NodeGpus node={node} />

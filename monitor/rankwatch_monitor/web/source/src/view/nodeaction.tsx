@@ -1,6 +1,8 @@
 // What to do about a node to which something points: commands to copy, and the order to restart a job without it.
 
 import type { NodeDetail } from "../api/types";
+import { asOf } from "../api/connection";
+import { dueBy } from "../logic/incidents";
 import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
@@ -18,27 +20,32 @@ export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verd
       {todo !== null && (
         <>
           <p class="what">{todo.text}</p>
-          <Commands commands={todo.here} where={`On ${host}:`} />
+          <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
           <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
         </>
       )}
       {jobs.map((each) => (
         <div key={each.job} class="of-job">
-          <p class="what"><a href={jobAddress(each.job)}>{jobTitle(each)}</a>: {each.text}</p>
+          <p class="what"><a href={jobAddress(each.job)}>{jobTitle(each)}</a>: {dueBy(each, asOf.value)}</p>
           {each.command !== "" && <Run command={each.command} host={each.host === host ? "" : each.host} />}
-          {each.ranks.length > 0 && <p class="ways"><button type="button" onClick={() => leaveOut(each.job, each.ranks)}>Restart {jobTitle(each)} without {host} …</button></p>}
+          {each.note && <small>{each.note}</small>}
+          <p class="ways">
+            {each.ranks.length > 0 && <button type="button" class={each.recommended ? "go" : undefined} onClick={() => leaveOut(each.job, each.ranks)}>Restart {jobTitle(each)} without {host} …</button>}
+            {each.runbook && <a href={`/manual/${each.runbook}`} aria-label={`Runbook for ${jobTitle(each)}`}>Runbook</a>}
+          </p>
         </div>
       ))}
     </section>
   );
 }
 
-function Commands({ commands, where }: { commands: readonly string[]; where: string }) {
+/** `process`: what the last command is about. */
+function Commands({ commands, where, process = "" }: { commands: readonly string[]; where: string; process?: string }) {
   if (commands.length === 0) return null;
   return (
     <>
       <p class="where">{where}</p>
-      {commands.map((command) => <Run key={command} command={command} host="" />)}
+      {commands.map((command, i) => <Run key={command} command={command} host="" of={i === commands.length - 1 ? process : ""} />)}
     </>
   );
 }

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
-import { culpritLabel } from "../logic/export";
+import { culpritLabel, withoutStack } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
@@ -13,10 +13,12 @@ import { RankLogs } from "./ranklogs";
 const INNER = 14;
 /** Failed ranks without a traceback that are shown. */
 const FAILED = 4;
+/** Reasons for missing stacks that are shown. */
+const ERRORS = 8;
 
 export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDetail | null>; incident: Incident; former: boolean }) {
   const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
-  const errors = detail.value?.stack_errors ?? [];
+  const errors = withoutStack(detail.value?.stack_errors ?? []);
   const shared = sharedOuter(groups);
   const failed = withoutTraceback(incident, groups);
   return (
@@ -39,12 +41,8 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
       </div>
       {errors.length > 0 && (
         <ul class="errors">
-          {errors.slice(0, 8).map((error) => (
-            <li key={error.rank}>
-              No stack of rank {error.rank}: {error.error}
-            </li>
-          ))}
-          {errors.length > 8 && <li>and {plural(errors.length - 8, "more rank")}</li>}
+          {errors.slice(0, ERRORS).map((line) => <li key={line}>{line}</li>)}
+          {errors.length > ERRORS && <li>and {plural(errors.length - ERRORS, "more reason")}</li>}
         </ul>
       )}
       <RankLogs logs={detail.value?.logs ?? []} />
