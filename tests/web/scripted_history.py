@@ -55,7 +55,13 @@ def _step(rank: int, iteration: int, slow: bool) -> dict[str, Any]:
         spans.append([section, 1, round(start, 6), seconds])
         start += seconds
     waits = [[spans[4][2], wait]] if iteration in PROFILED else None
-    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans, "waits": waits}
+    return {
+        "iteration": iteration,
+        "began": time.time() + iteration - SAMPLED[-1],
+        "seconds": start,
+        "spans": spans,
+        "waits": waits,
+    }
 
 
 def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Sequence[int]) -> dict[str, Any]:

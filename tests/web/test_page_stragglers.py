@@ -12,6 +12,7 @@ from support.browser import fits
 from web.scripted_monitor import Script
 
 REASON = "Rank 5 on node-0 makes 7 ranks wait for 40 % of each step: its input comes late."
+RATE = "3.20 GPU-hours each hour: 40 % of each step of 8 ranks"
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
@@ -83,6 +84,7 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
         "host": "node-0", "runbook": "runbook.html#rankwatchstraggler",
     }  # fmt: skip
     performance["stragglers"][0] |= {"section": "data", "own": 0.062, "peers": 0.002}
+    performance["cost_rate"] = RATE
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.get_by_role("region", name="Stragglers 1 now, costliest first")
     expect(section).to_have_count(0)  # one slow rank stands above, with its figures
@@ -92,7 +94,9 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     expect(facts.locator("dt")).to_have_text(["Slow since", "Its input", "Others wait", "Action", "Cost"])
     expect(facts.nth(0)).to_contain_text(thin("10 min ago"))
     expect(facts.nth(1)).to_contain_text(thin("62 ms2.0 ms on its peers, section data"))
+    expect(facts.nth(2)).to_contain_text(re.compile(r"%\)of each step$"))
     expect(facts.nth(3)).to_contain_text("noneon_straggler = log")
+    expect(facts.nth(4)).to_contain_text(thin(RATE))
     assert page.evaluate(
         "document.querySelector('.verdict.slow').compareDocumentPosition(document.querySelector('.tabs')) & 4"
     )
@@ -144,7 +148,7 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     expect(rows.locator("th")).to_have_text(["5", "3", "0", "1", "2", "4", "6", "7"])
     expect(rows.locator(".tag.slow")).to_have_text(["slow 1.67×", "slow 1.25×"])
     basis = re.compile(
-        "1.67×: a step takes 1.67× as long as without the waiting for this rank, which is 40.% of a step"
+        "1.67×: a step takes 1.67× as long as one without any waiting for this rank, which is 40.% of a step"
     )
     expect(rows.locator(".tag.slow").first).to_have_attribute("title", basis)
     expect(page.locator(".ranks .basis")).to_have_text(basis)
@@ -168,6 +172,20 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     expect(rows.locator("th")).to_have_text([str(rank) for rank in range(8)])
     page.get_by_role("button", name="One line for ranks that are alike").click()
     expect(rows.locator(".tag.slow")).to_have_count(0)
+
+
+def test_each_factor_by_which_steps_are_longer_has_its_base(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5,), verdict="worker", reason=REASON)
+    script.slow_since["j"] = 1200
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".ranks .basis")).to_have_text(
+        re.compile("^slow 1.67×: a step takes 1.67× as long as one without any waiting for this rank, which is 40.% of")
+    )
+    before = page.get_by_text(
+        re.compile(r"^Steps take 1\.9 times as long as before .*\d\d:\d\d:\d\d \(420.ms, now 790.ms\)")
+    )
+    expect(before).to_be_visible()
 
 
 def test_scores_that_no_rank_has_are_left_out(page: Page, monitor_url: str, script: Script) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
 
 
@@ -70,6 +71,15 @@ def subject(rank: int, host: str) -> str:
 def waits(others: int) -> str:
     """``31 ranks wait``, of a job in which so many do."""
     return "the other rank waits" if others == 1 else f"{others} ranks wait"
+
+
+def cost_rate(straggler: Straggler) -> str:
+    """``8.58 GPU-hours each hour: 27 % of each step of 32 ranks``; empty: how long the others wait is not known."""
+    if not straggler.share or straggler.waiting is None:
+        return ""
+    ranks = straggler.waiting + 1
+    rate = gpu_time(3600.0 * straggler.share * ranks)
+    return f"{rate} each hour: {100 * straggler.share:.0f} % of each step of {ranks} ranks"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.core.views.slow_action import slow_action
@@ -119,6 +119,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     """The scores as ``GET /jobs/{id}/scores`` shows them, of all ranks or of the ``number`` worst."""
     performance = job.performance
     scores = performance.scores
+    found = performance.open_stragglers
     shown = {
         "at": None,
         "gpu_at": None,
@@ -126,10 +127,11 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "processing_seconds": None,
         "overall": {},
         "ranks": [],
-        "stragglers": [each.to_json() for each in performance.open_stragglers],
+        "stragglers": [each.to_json() for each in found],
         "finding": finding(job, now).to_json(),
         "next_action": None if (todo := slow_action(job)) is None else todo.to_json(),
         "cost_gpu_hours": performance.cost_gpu_hours,
+        "cost_rate": cost_rate(found[0]) if found else "",
     }
     if scores is None:
         return shown

@@ -20,7 +20,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.describe import seconds
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.core.views.job_verdict import finding
@@ -222,7 +222,8 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     if straggler.lateness is not None:
         share = "" if straggler.share is None else f" ({100 * straggler.share:.0f} %)"
         facts.append(f"the others wait {seconds(straggler.lateness)} of each step{share}")
-    facts.append(_hours(straggler.cost_gpu_hours))
+    rate = cost_rate(straggler) if straggler.open else ""
+    facts.append(_hours(straggler.cost_gpu_hours) + (f" so far, {rate}" if rate else ""))
     lines = wrapped(f"rank {straggler.rank}{where}: {', '.join(facts)}", "  ")
     lines += wrapped(straggler.reason, "    ") if straggler.reason else []
     action = str(straggler.action).replace("_", " ")

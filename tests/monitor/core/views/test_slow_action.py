@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
+from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Action, Cause
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.straggler.findings import cost_rate
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.slow_action import slow_action
 from rankwatch_monitor.core.views.throttling import Throttle
+from rankwatch_monitor.publish.text.scores_report import scores_text
 from support.windows import COMPUTE, DATA, HOST, Ranks, slower
 
 WORK = (0.002, 0.012, 0.13)
@@ -69,6 +72,19 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"
     assert shown["todo"]["text"] == "Check the cooling of GPU 5 on host-0"
+
+
+def test_what_a_slow_rank_costs_by_the_hour_is_its_share_of_the_time_of_all_ranks() -> None:
+    job = slowed(COMPUTE).job
+    (straggler,) = job.performance.open_stragglers
+    assert straggler.share is not None
+    rate = gpu_time(3600 * 32 * straggler.share)
+    words = f"{rate} each hour: {straggler.share:.0%}".replace("%", " %") + " of each step of 32 ranks"
+    assert cost_rate(straggler) == rankings.score_table(job, job.created_at)["cost_rate"] == words
+    assert f"GPU-minutes so far, {words}" in " ".join(scores_text(job, job.created_at).split())
+    straggler.share = None  # only its kernels are known
+    assert cost_rate(straggler) == ""
+    assert rankings.score_table(Ranks(4, work=WORK).run(3).job, 0.0)["cost_rate"] == ""
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary } from "../src/api/types";
-import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
+import type { JobSummary, Why } from "../src/api/types";
+import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
+import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
+
+test("how much longer steps take than before a moment", () => {
+  const why: Why = { kind: "change", sentence: "", since: 900, before: 0.169, after: 0.224, contributors: [] };
+  const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
+  assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, now 224 ms).`);
+  assert.match(words({ after: 0.5 }), /^Steps take 3\.0 times as long as before /);
+  assert.deepEqual([words({ kind: "steady" }), words({ after: 0.1 }), words({ before: null })], ["", "", ""]);
+});
 
 test("areas lie on those that follow them, and lines stay where they are", () => {
   const chart = stepChart([sample(10, { compute: 0.3, data: 0.1 }), sample(20, { compute: 0.3, data: 0.2 })]);

@@ -22,7 +22,9 @@ test("what a restart loses are the steps since the last checkpoint", () => {
   assert.match(loss("A restart", { checkpoint: at(885), iteration: 885 }, 100), /loses no step:/);
   assert.match(loss("A restart", { checkpoint: at(840), iteration: 10 }, 100), /loses the steps since then:/, "an earlier attempt saved it");
   assert.match(loss("A restart", { checkpoint: at(null), iteration: null }, 100), /loses the steps since then: the last checkpoint was saved 1.min ago\.$/);
-  assert.equal(loss("A restart", { checkpoint: null, iteration: 885 }, 100), "No checkpoint is known: training may begin at step 0.");
+  assert.equal(loss("A restart", { checkpoint: null, iteration: null }, 100), "No checkpoint is known: training may begin at step 0.");
+  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }, 100), "No checkpoint is known: training from step 0 repeats all steps up to 4,667.");
+  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 4667, goodput: 0.5, started_at: 100 }, 1900)), "No checkpoint is known: training from step 0 repeats all steps up to 4,667, 15 min of training.");
   assert.equal(loss("A restart", { iteration: 885 }, 100), "A restart loses the steps since the last checkpoint.", "an older monitor");
 });
 

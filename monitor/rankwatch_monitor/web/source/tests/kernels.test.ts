@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { alikeWords, callsOf, callsWords, hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -96,6 +96,37 @@ test("a rank that is the slowest in all kernels from one report on stands once",
   assert.equal(slowestInAll([of({}), of({})])?.slowest_rank, 3);
   for (const other of [{ slowest_rank: 4 }, { relative: 0.95 }, { uneven_since: NOW - 15 }]) assert.equal(slowestInAll([of({}), of(other)]), null);
   assert.deepEqual([slowestInAll([of({})]), slowestInAll([])], [null, null]);
+});
+
+test("one rank that is slow in all kernels alike: its device is slow, not one kernel", () => {
+  const of = (slowest: number) => ({ ...KERNEL, ranks: 8, median: 1, slowest, relative: 0.9 / slowest, slowest_rank: 21, uneven_since: NOW });
+  const throttled = { rank: 21, gpu: "GPU 5", reasons: ["hw_thermal"], since: NOW, readings: "1.20 of 1.98 GHz" };
+  const three = [of(1.45), of(1.47), of(1.46)];
+  assert.equal(alikeWords(three, null), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: its device is slow, not one kernel");
+  assert.equal(alikeWords(three, throttled), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");
+  assert.match(alikeWords(three, { ...throttled, rank: 3 }), /: its device is slow/, "the GPU of another rank");
+  assert.match(alikeWords([of(1.46), of(1.46)], null), /^Both kernels take 1\.46 times /);
+  assert.deepEqual([alikeWords([of(1.46), of(2)], null), alikeWords([of(1.46)], null), alikeWords([], null)], ["", "", ""]);
+});
+
+test("lines of other ranks that lie on the median are not drawn", () => {
+  const kernel = { ...KERNEL, trend: [0.002, 0.002, 0.002, 0.002], median: 0.002, slowest: 0.004, slowest_ranks: [0, 0, 1, 1] };
+  const others = (second: number) => spark({ ...kernel, slowest_trend: [0.002, second, 0.004, 0.004] }, POINTS, 100, 30).others.length;
+  assert.deepEqual([others(0.00202), others(0.0022)], [0, 1]);
+});
+
+test("calls in a step, and by how much they make it longer", () => {
+  const gemm = { ...KERNEL, ranks: 8, share: 0.5, median: 0.002, slowest: 0.003, relative: 0.6 };
+  const calls = callsOf(gemm, { compute: 0.1 })!;
+  assert.ok(Math.abs(calls * (gemm.slowest - gemm.median) - moreOf(gemm, { compute: 0.1 })!) < 1e-9, "the figures of a row agree");
+  assert.deepEqual([callsWords(calls), callsWords(0.52), callsWords(4), callsWords(1234.4), callsWords(null)], ["25", "0.5", "4", "1,234", "–"]);
+  assert.deepEqual([callsOf(gemm, { compute: null }), moreOf(gemm, { compute: null }), moreOf({ ...gemm, relative: 0.95 }, { compute: 0.1 })], [null, null, null]);
+});
+
+test("a sum is that of its addends as shown", () => {
+  const kernels = [0.02736, 0.01886, 0.00934, 0.00001].map((seconds, i) => ({ kernel: { ...KERNEL, name: `k${i}` }, seconds }));
+  const words = lagWords({ rank: 21, kernels, seconds: 0.0556 }, 0.06).replaceAll("\u2009", " ");
+  assert.match(words, /k0 \(\+27\.4 ms a step\), k1 \(\+18\.9 ms\) and k2 \(\+9\.34 ms\) explain 55\.6 of the 60 ms/);
 });
 
 test("medians that are as they were have not changed", () => {

@@ -39,7 +39,7 @@ test("how slow a rank is comes from what the others wait, else from its score", 
   assert.equal(slowdown(straggler(null, 0.5)), 2);
   assert.deepEqual([slowdown(straggler(null, null)), slowdown(straggler(1, null)), slowdown(straggler(-0.1, 1))], [null, null, null]);
   assert.deepEqual([slowTag(straggler(0.4, 1)), slowTag(straggler(null, null))], ["slow 1.67×", "slow"]);
-  assert.equal(slowBasis(straggler(0.4, 1)).replaceAll(/\s/g, " "), "1.67×: a step takes 1.67× as long as without the waiting for this rank, which is 40 % of a step");
+  assert.equal(slowBasis(straggler(0.4, 1)).replaceAll(/\s/g, " "), "1.67×: a step takes 1.67× as long as one without any waiting for this rank, which is 40 % of a step");
   assert.equal(slowBasis(straggler(null, 0.5)), "2.00×: its kernels take 2.00× as long as those of its peers; how long the others wait is not known");
   assert.equal(slowBasis(straggler(null, null)), "");
 });
@@ -62,9 +62,12 @@ test("the slow rank in figures: since when, in what, who waits, what is done", (
   const shown = (facts: Partial<Straggler>, more: Partial<Performance> = {}) =>
     slowFacts({ stragglers: [{ ...slow, ...facts }], open: 1, ...more }, 1_000_431).map(({ label, value, note }) => `${label}: ${value}; ${note}`.replaceAll("\u2009", " "));
   assert.deepEqual(shown({ cost_gpu_hours: 1 }), [
-    `Slow since: ${clock(1_000_000, 1_000_431)}; 7 min ago`, "Its input: 62 ms; 2.0 ms on its peers", "Others wait: 60 ms (27 %); of each 224 ms step",
+    `Slow since: ${clock(1_000_000, 1_000_431)}; 7 min ago`, "Its input: 62 ms; 2.0 ms on its peers", "Others wait: 60 ms (27 %); of each step",
     "Action: none; on_straggler = log", "Cost: 1.00 GPU-hours; undefined",
   ]);
+  const cost_rate = "8.58 GPU-hours each hour: 27 % of each step of 32 ranks";
+  assert.equal(shown({}, { cost_rate }).at(-1), `Cost: 0.0 GPU-minutes; ${cost_rate}`);
+  assert.match(shown({}, { cost_rate, open: 2 }).at(-1)!, /of 32 ranks; 1 more rank is slow$/);
   const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: ["hw_thermal"], since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
   const next_action = { action: null, text: "", ranks: [], command: "", host: "", runbook: "", throttled };
   assert.equal(shown({}, { next_action })[3], `GPU 5: throttled; hw_thermal, since ${clock(1_000_000, 1_000_431)}`);

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankStep, SectionTimeline } from "../src/api/types";
-import { absence, beside, divided, inSections, lanes, leastWaited, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
+import { absence, beside, divided, inSections, lanes, leastWaited, led, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
   attempt: 1, sampled: [10, 20], profiled: [10], no_waits: "", no_sections: [], sections: ["data", "step", "forward"], ranks_known: 2,
   ranks: [
-    { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, seconds: 0.5, waits: iteration === 10 ? [[0.25, 0.1], [0.45, 0.1]] : null, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
-    { rank: 5, host: "b", steps: [{ iteration: 10, seconds: 1, waits: [], spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
+    { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, began: 90 + iteration, seconds: 0.5, waits: iteration === 10 ? [[0.25, 0.1], [0.45, 0.1]] : null, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
+    { rank: 5, host: "b", steps: [{ iteration: 10, began: 99, seconds: 1, waits: [], spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
   ],
 };
 const placed = lanes(TIMELINE, 314);
@@ -16,6 +16,7 @@ const at = (lane: number, step: number, section: number) => placed.spans.findInd
 
 test("steps stand side by side, as wide as the slowest rank needs, and fill the width", () => {
   assert.deepEqual(placed.columns.map(({ iteration, seconds }) => [iteration, seconds]), [[10, 1], [20, 0.5]]);
+  assert.deepEqual(placed.columns.map(({ began }) => began), [99, 110], "as the first rank began it");
   const [first, second] = placed.columns;
   assert.ok(Math.abs(first!.width - 2 * second!.width) < 1e-6);
   assert.ok(Math.abs(second!.x + second!.width - 314) < 1e-6);
@@ -48,11 +49,14 @@ test("sums are seconds of own work a step, without what is nested and the time i
   assert.deepEqual(rounded(seconds), [[0.1, 0.15, 0.1], [0.6, 0.2, 0.2]], "of step 10, whose waiting was measured");
   assert.deepEqual(rounded(longer), [[null, null, null], [0.5, 0.05, 0.1]]);
   assert.deepEqual([...rests], [1]);
+  const narrow = sums(TIMELINE, 8, true);
+  assert.deepEqual(narrow.sections.map((section) => TIMELINE.sections[section]), ["data", "step", "forward"], "those that take longer on a rank first");
+  assert.deepEqual(rounded(narrow.longer), [[null, null, null], [0.5, 0.1, 0.05]]);
   assert.equal(total(placed, 1, 0, 0), 0.6);
 });
 
 test("a section that is shorter only in that its rank waits less is marked as longer by its own work", () => {
-  const lane = (rank: number, work: number, wait: number) => ({ rank, host: "", steps: [{ iteration: 10, seconds: 0.2, waits: [[work, wait]] as [number, number][], spans: [[0, 0, 0, work + wait] as [number, number, number, number]] }] });
+  const lane = (rank: number, work: number, wait: number) => ({ rank, host: "", steps: [{ iteration: 10, began: 1, seconds: 0.2, waits: [[work, wait]] as [number, number][], spans: [[0, 0, 0, work + wait] as [number, number, number, number]] }] });
   const timeline = { ...TIMELINE, sections: ["backward"], ranks: [lane(21, 0.127, 0.02), lane(16, 0.087, 0.08), lane(17, 0.088, 0.079)] };
   const { seconds, longer } = sums(timeline, 8);
   assert.deepEqual(rounded(seconds), [[0.127], [0.087], [0.088]]);
@@ -67,7 +71,7 @@ test("without measured waiting sums are those of all steps, and a section that a
 });
 
 test("sections that only contain others are a rule above them", () => {
-  const ranks = [{ rank: 0, host: "a", steps: [{ iteration: 10, seconds: 0.3, waits: [[0.25, 0.05]] as [number, number][], spans: [[1, 0, 0, 0.3], [0, 1, 0, 0.1], [2, 1, 0.1, 0.15]] as [number, number, number, number][] }] }];
+  const ranks = [{ rank: 0, host: "a", steps: [{ iteration: 10, began: 1, seconds: 0.3, waits: [[0.25, 0.05]] as [number, number][], spans: [[1, 0, 0, 0.3], [0, 1, 0, 0.1], [2, 1, 0.1, 0.15]] as [number, number, number, number][] }] }];
   const { spans, laneHeight, waits } = lanes({ ...TIMELINE, ranks }, 300);
   assert.deepEqual(spans.map(({ y, height }) => [y, height]), [[0, RULE], [RULE, ROW], [RULE, ROW]]);
   assert.deepEqual([laneHeight, waits[0]!.y], [RULE + ROW, RULE], "waiting outside of the nested sections stands beside them");
@@ -78,9 +82,17 @@ test("steps with measured waiting are shown where there are any, unless others a
   assert.deepEqual([onlyMeasured(false, TIMELINE), onlyMeasured(true, { profiled: [] })], [false, true]);
 });
 
-test("a slow rank is compared with those of its node before others", () => {
+test("ranks to look at lead, then those of their nodes", () => {
+  const ranks = [0, 8, 16, 17, 21, 24].map((rank) => ({ rank, host: `host-${rank >> 3}`, steps: [] }));
+  assert.deepEqual(led({ ...TIMELINE, ranks }, [21]).ranks.map(({ rank }) => rank), [21, 16, 17, 0, 8, 24]);
+  assert.deepEqual(led({ ...TIMELINE, ranks }, []).ranks.map(({ rank }) => rank), [0, 8, 16, 17, 21, 24]);
+});
+
+test("a slow rank is compared with some of its node and one each of other nodes", () => {
   const hostOf = (rank: number) => `host-${rank >> 3}`;
-  assert.deepEqual(withPeers([21], 32, 4, hostOf), [21, 16, 17, 18]);
+  assert.deepEqual(withPeers([21], 32, 8, hostOf), [21, 16, 17, 18, 19, 0, 8, 24]);
+  assert.deepEqual(withPeers([21], 32, 4, hostOf), [21, 16, 17, 0]);
+  assert.deepEqual(withPeers([3], 8, 8, hostOf), [3, 0, 1, 2, 4, 5, 6, 7], "one node");
   assert.deepEqual(withPeers([5], 6, 8, () => undefined), [5, 0, 1, 2, 3, 4]);
   assert.deepEqual(withPeers([7, 40], 16, 10, hostOf), [7, 0, 1, 2, 3, 4, 5, 6, 8, 9]);
   assert.deepEqual(withPeers([], 4, 2, hostOf), [0, 1]);

@@ -205,6 +205,8 @@ export interface Performance {
   /** What a person should do about it; null: nothing. Absent with older monitors. */
   next_action?: SlowAction | null;
   cost_gpu_hours: number;
+  /** What the costliest straggler costs by the hour, and of what; empty: not known. Absent with older monitors. */
+  cost_rate?: string;
   /** One byte a rank as base64, in units of 1/200; 255: not known. */
   grid: Record<string, string>;
 }
@@ -500,6 +502,8 @@ export interface RankLane {
 
 export interface RankStep {
   iteration: number;
+  /** Unix seconds by the clock of its host. */
+  began: number;
   seconds: number;
   /** Number of the section, depth, seconds since the step's beginning, seconds it took. */
   spans: [section: number, depth: number, start: number, duration: number][];

@@ -1,13 +1,17 @@
 // What is lost by a restart: the steps since the last checkpoint.
 
 import type { JobSummary } from "../api/types";
-import { ago, count, elapsed, plural, wholeDuration } from "./text";
+import { ago, count, elapsed, plural, roughly, wholeDuration } from "./text";
 
-type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk">;
+type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "goodput" | "started_at">>;
 
 /** What an action costs in steps. `checkpoint` is undefined with older monitors; its step is the least that it can be. */
-export function loss(what: string, { checkpoint, iteration }: Known, now: number): string {
-  if (checkpoint === null) return "No checkpoint is known: training may begin at step 0.";
+export function loss(what: string, { checkpoint, iteration, goodput, started_at: started }: Known, now: number): string {
+  if (checkpoint === null) {
+    if (iteration === null) return "No checkpoint is known: training may begin at step 0.";
+    const took = goodput && started ? `, ${roughly(goodput * elapsed(started, now))} of training` : "";
+    return `No checkpoint is known: training from step 0 repeats all steps up to ${count(iteration)}${took}.`;
+  }
   if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
   const { at, step } = checkpoint;
   const steps = step === null || iteration === null || iteration < step ? "the steps since then" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;

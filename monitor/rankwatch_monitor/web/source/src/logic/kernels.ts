@@ -1,7 +1,7 @@
 // The table of kernels: sparklines, and the trend in words.
 
-import type { Kernel, Kernels } from "../api/types";
-import { clock, count, fine, listed, ofStep, plural } from "./text";
+import type { Kernel, Kernels, Throttle } from "../api/types";
+import { capital, clock, count, fine, listed, ofStep, plural } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
@@ -17,6 +17,8 @@ export interface Spark {
   uneven: number | null;
 }
 
+/** Lines of other ranks that are nowhere apart from the median by this share cannot be seen beside it. */
+const APART = 0.02;
 /** The axis as a multiple of the largest value. */
 const ROOM = 1.25;
 
@@ -30,10 +32,11 @@ export function spark(kernel: Kernel, points: readonly number[], width: number, 
   const place = (value: number, i: number) => `${across(points[i]!).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`;
   const moment = (at: number | null | undefined) => (at == null ? null : Math.max(0, Math.min(width, across(at))));
   const own = (i: number) => ranks[i] === kernel.slowest_rank;
+  const apart = uneven.some((value, i) => value !== null && !own(i) && value > (1 + APART) * (trend[i] ?? value));
   return {
     median: steps(trend, place, () => true),
     slowest: steps(uneven, place, own),
-    others: steps(uneven, place, (i) => !own(i)),
+    others: apart ? steps(uneven, place, (i) => !own(i)) : [],
     ends: { median: 1 - kernel.median / top, slowest: 1 - kernel.slowest / top },
     changed: moment(slower_since),
     uneven: moment(uneven_since),
@@ -71,6 +74,22 @@ export const seenFrom = (at: number, now: number): string => `seen from the repo
 export function slowestInAll(kernels: readonly Kernel[]): Kernel | null {
   const [first] = kernels;
   return first && kernels.length > 1 && kernels.every((each) => isUneven(each) && each.slowest_rank === first.slowest_rank && each.uneven_since === first.uneven_since) ? first : null;
+}
+
+/** Factors within this share of one another are equal: what all kernels of a rank have in common is its device. */
+const ALIKE = 0.05;
+
+/** That one rank is slow in all kernels alike, so that its device is, as a sentence; empty: it is not. `throttled`: what throttles a GPU. */
+export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | null | undefined): string {
+  const one = slowestInAll(kernels);
+  const ratios = kernels.map(ratioOfSlowest);
+  const [least, most] = [Math.min(...ratios), Math.max(...ratios)];
+  if (one === null || most > (1 + ALIKE) * least) return "";
+  const range = least.toFixed(2) === most.toFixed(2) ? least.toFixed(2) : `${least.toFixed(2)} to ${most.toFixed(2)}`;
+  const known = throttled?.rank === one.slowest_rank ? throttled : null;
+  const clocked = known && `, throttled${known.readings && ` at ${known.readings}`}`;
+  const than = one.ranks === 2 ? "as long as on the other rank" : "the median of all ranks";
+  return `${capital(inKernels(kernels.length, kernels.length))} take ${range} times ${than} on rank ${one.slowest_rank}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */
@@ -157,13 +176,29 @@ export function lagOf(rank: number, { kernels, compute }: Pick<Kernels, "kernels
 /** Kernels that a sentence names at most; those that add less than a tenth are not named. */
 const NAMED = 3;
 
+/** Seconds in the three digits in which they are shown, so that sums are those of what is shown. */
+const asShown = (seconds: number) => Number(seconds.toPrecision(3));
+
+/** How often the median rank calls a kernel in a step; null: steps are not profiled. */
+export function callsOf({ share, median }: Pick<Kernel, "share" | "median">, { compute }: Pick<Kernels, "compute">): number | null {
+  return compute == null || median <= 0 ? null : (share * compute) / median;
+}
+
+/** "48", "0.5". */
+export const callsWords = (calls: number | null): string => (calls === null ? "–" : calls < 9.95 ? calls.toFixed(1).replace(/\.0$/, "") : count(Math.round(calls)));
+
+/** Seconds by which its calls make a step of the slowest rank longer; null: steps are not profiled, or no rank stands out. */
+export function moreOf(kernel: Kernel, { compute }: Pick<Kernels, "compute">): number | null {
+  return compute == null || !isUneven(kernel) ? null : excess(kernel) * compute;
+}
+
 /** "Rank 21 is slow in its kernels: gemm (+48 ms a step) and softmax (+12 ms) explain the 60 ms that the others wait for it". */
 export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | null): string {
   const named = kernels.slice(0, NAMED).filter((each) => each.seconds >= 0.1 * seconds);
   const parts = named.map((each, i) => `${shortName(each.kernel.name)} (+${fine(each.seconds)}${i === 0 ? " a step" : ""})`);
   const one = named.length === 1;
   const begin = `Rank ${rank} is slow in its kernels: ${listed(parts)}`;
-  const sum = named.reduce((total, each) => total + each.seconds, 0);
+  const sum = named.reduce((total, each) => total + asShown(each.seconds), 0);
   if (lateness === null || lateness <= 0) return `${begin} ${one ? "takes" : "take"} longer than on the median rank`;
   const [part, all] = [fine(sum), ofStep(lateness)];
   const of = sum >= lateness || part === all ? "" : `${part.split("\u2009")[1] === all.split("\u2009")[1] ? part.split("\u2009")[0] : part} of `;

@@ -25,10 +25,16 @@ export function basisWords({ ranks }: SectionTimeline, size: number, slow: reado
   return `Measured on ${count(ranks.length)} of ${count(size)} ranks${whole ? ` in sampled steps; on all ranks and ${whole}` : ""}.`;
 }
 
-/** "In this step", "In these 2 steps"; those in which waiting was measured, if `measured`. */
+/** Steps whose times differ by less than this share are alike. */
+const ALIKE = 0.1;
+
+/** "In this step", "In each of these 2 steps"; those in which waiting was measured, if `measured`. */
 function inSteps({ ranks }: SectionTimeline, measured: boolean): string {
-  const steps = new Set(ranks.flatMap((lane) => (measured ? measuredSteps(lane) : lane.steps).map((step) => step.iteration))).size;
-  return steps === 1 ? "In this step" : `In these ${count(steps)} steps`;
+  const shown = ranks.flatMap((lane) => (measured ? measuredSteps(lane) : lane.steps));
+  const steps = new Set(shown.map((step) => step.iteration)).size;
+  if (steps === 1) return "In this step";
+  const took = shown.map((step) => step.seconds);
+  return `${Math.max(...took) <= (1 + ALIKE) * Math.min(...took) ? "In each" : "On average"} of these ${count(steps)} steps`;
 }
 
 /** That a few ranks have no sections of the newest step. */

@@ -82,7 +82,7 @@ export function slowBasis({ share, score }: Pick<Straggler, "share" | "score">):
   const ratio = slowdown({ share, score });
   if (ratio === null) return "";
   return share !== null && share > 0 && share < 1
-    ? `${times(ratio)}: a step takes ${times(ratio)} as long as without the waiting for this rank, which is ${wholePercent(share)} of a step`
+    ? `${times(ratio)}: a step takes ${times(ratio)} as long as one without any waiting for this rank, which is ${wholePercent(share)} of a step`
     : `${times(ratio)}: its kernels take ${times(ratio)} as long as those of its peers; how long the others wait is not known`;
 }
 
@@ -128,17 +128,18 @@ export function isMeasured({ stragglers: [first] }: Pick<Performance, "straggler
 }
 
 /** The costliest slow rank in figures: since when, in what, how long the others wait, what is done about it. */
-export function slowFacts({ stragglers, open, next_action: next }: Pick<Performance, "stragglers" | "open" | "next_action">, now: number): { label: string; value: string; note?: string }[] {
+export function slowFacts({ stragglers, open, next_action: next, cost_rate: rate }: Pick<Performance, "stragglers" | "open" | "next_action" | "cost_rate">, now: number): { label: string; value: string; note?: string }[] {
   const first = stragglers[0]!;
   const throttled = next?.throttled?.rank === first.rank ? next.throttled : null;
   const takes = first.own == null ? [] : [{ label: `Its ${slowIn(first.cause)}`, value: ofStep(first.own), note: `${ofStep(first.peers)} on its peers${first.section ? `, section ${first.section}` : ""}` }];
-  const waits = first.lateness === null || !first.share ? [] : [{ label: "Others wait", value: `${ofStep(first.lateness)} (${wholePercent(first.share)})`, note: `of each ${ofStep(first.lateness / first.share)} step` }];
+  const waits = first.lateness === null || !first.share ? [] : [{ label: "Others wait", value: `${ofStep(first.lateness)} (${wholePercent(first.share)})`, note: "of each step" }];
+  const beside = [rate ?? "", open > 1 ? `${plural(open - 1, "more rank is", "more ranks are")} slow` : ""].filter(Boolean);
   const device = throttled === null ? [] : [{ label: throttled.gpu, value: "throttled", note: `${throttled.reasons.join(", ")}, since ${clock(throttled.since, now)}` }];
   return [
     { label: "Slow since", value: clock(first.since, now), note: `${roughly(elapsed(first.since, now))} ago` },
     ...takes, ...waits, ...device,
     first.action === "log" ? { label: "Action", value: "none", note: "on_straggler = log" } : { label: "Action", value: words(first.action), note: first.action_reason },
-    { label: "Cost", value: gpuTime(3600 * first.cost_gpu_hours), ...(open > 1 ? { note: `${plural(open - 1, "more rank is", "more ranks are")} slow` } : {}) },
+    { label: "Cost", value: gpuTime(3600 * first.cost_gpu_hours), ...(beside.length > 0 ? { note: beside.join("; ") } : {}) },
   ];
 }
 

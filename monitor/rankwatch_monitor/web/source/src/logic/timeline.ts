@@ -43,6 +43,8 @@ export interface Placed {
 
 export interface Column {
   iteration: number;
+  /** Unix seconds at which the first rank began it. */
+  began: number;
   x: number;
   width: number;
   /** Duration of the slowest rank, which is the width of the column. */
@@ -75,10 +77,11 @@ export interface Lanes {
   unmeasured: { lane: number; step: number }[];
 }
 
-/** The lanes of these ranks first, in their order; the others as they are. */
+/** The lanes of these ranks first, in their order, then those of their nodes; the others as they are. */
 export function led(timeline: SectionTimeline, first: readonly number[]): SectionTimeline {
-  const place = (rank: number) => (first.includes(rank) ? first.indexOf(rank) : first.length);
-  return { ...timeline, ranks: [...timeline.ranks].sort((a, b) => place(a.rank) - place(b.rank)) };
+  const hosts = new Set(timeline.ranks.flatMap(({ rank, host }) => (first.includes(rank) ? [host] : [])));
+  const place = ({ rank, host }: RankLane) => (first.includes(rank) ? first.indexOf(rank) : first.length + Number(!hosts.has(host)));
+  return { ...timeline, ranks: [...timeline.ranks].sort((a, b) => place(a) - place(b)) };
 }
 
 /** Columns by step number; each lane starts with the rank's own first span, since hosts' clocks differ. */
@@ -90,7 +93,8 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
   let x = 0;
   iterations.forEach((iteration, i) => {
     const measured = timeline.ranks.filter((lane) => waited(stepOf(lane, iteration)) !== null).length;
-    columns.push({ iteration, x, width: longest[i]! * scale, seconds: longest[i]!, measured });
+    const began = Math.min(...timeline.ranks.flatMap((lane) => stepOf(lane, iteration)?.began ?? []));
+    columns.push({ iteration, began, x, width: longest[i]! * scale, seconds: longest[i]!, measured });
     x += longest[i]! * scale + STEP_GAP;
   });
   const steps = timeline.ranks.flatMap((lane) => lane.steps);
@@ -295,8 +299,8 @@ export interface Sums {
   works: (number | null)[];
 }
 
-/** Means over the steps shown; where waiting was measured in some, over those. Sections without own work are left out. */
-export function sums(timeline: SectionTimeline, most: number): Sums {
+/** Means over the steps shown; where waiting was measured in some, over those. Sections without own work are left out. `longest`: those that take longer on a rank come first. */
+export function sums(timeline: SectionTimeline, most: number, longest = false): Sums {
   const measured = timeline.ranks.some((lane) => measuredSteps(lane).length > 0);
   const byLane = timeline.ranks.map((lane) => ownSeconds(measured ? measuredSteps(lane) : lane.steps));
   const column = (section: number) => byLane.flatMap((found) => found.get(section) ?? []);
@@ -311,6 +315,10 @@ export function sums(timeline: SectionTimeline, most: number): Sums {
     const others = median(byLane.flatMap((found, i) => (i === lane ? [] : found.get(section) ?? [])));
     return byLane.length > 1 && here - others >= LEAST_SHARE * step && here >= LEAST_RATIO * others ? here - others : null;
   };
+  if (longest) {
+    const most = new Map(sections.map((section) => [section, Math.max(0, ...byLane.map((_, lane) => more(lane, section) ?? 0))]));
+    sections.sort((a, b) => most.get(b)! - most.get(a)!);
+  }
   const containers = timeline.ranks.flatMap((lane) => lane.steps.flatMap(({ spans }) => spans.flatMap((span) => (within(span, spans).length > 0 ? [span[0]] : []))));
   return {
     sections,
@@ -327,13 +335,22 @@ export function onlyMeasured(wanted: boolean | null, timeline: Pick<SectionTimel
   return wanted ?? (timeline?.profiled.length ?? 0) > 0;
 }
 
-/** These ranks, and others for comparison up to so many: those of the same nodes before the rest. */
+/** These ranks, and others for comparison up to so many: of the same nodes, one each of other nodes in half of the places, then any. */
 export function withPeers(wanted: readonly number[], size: number, most: number, hostOf: (rank: number) => string | undefined): number[] {
   const found = new Set(wanted.filter((rank) => rank < size));
   const hosts = new Set([...found].flatMap((rank) => hostOf(rank) ?? []));
-  for (const near of hosts.size > 0 ? [true, false] : [false]) {
-    for (let rank = 0; rank < size && found.size < most; rank++) if (!near || hosts.has(hostOf(rank) ?? "")) found.add(rank);
+  const far = new Map<string, number>();
+  for (let rank = 0; rank < size && hosts.size > 0; rank++) {
+    const host = hostOf(rank);
+    if (host !== undefined && !hosts.has(host) && !far.has(host)) far.set(host, rank);
   }
+  const others = [...far.values()].slice(0, Math.max(0, Math.floor((most - found.size) / 2)));
+  const fill = (limit: number, wants: (rank: number) => boolean) => {
+    for (let rank = 0; rank < size && found.size < limit; rank++) if (wants(rank)) found.add(rank);
+  };
+  fill(most - others.length, (rank) => hosts.has(hostOf(rank) ?? ""));
+  for (const rank of others) found.add(rank);
+  fill(most, () => true);
   return [...found];
 }
 

@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { changeOf, explanation, heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { changedWords, changeOf, explanation, heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
@@ -73,6 +73,7 @@ export function Glance({ job, incidents, explained }: Course & { explained: bool
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
       {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} />}
+      {explained && why !== null && changedWords(why, now.value) !== "" && <p class="note">{changedWords(why, now.value)}</p>}
       {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
       {trends !== null && logged !== null && (
         <div>

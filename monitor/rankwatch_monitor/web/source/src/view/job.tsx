@@ -107,7 +107,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         ))}
       </nav>
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
-      {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} />}
+      {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} throttled={slow?.next_action?.throttled} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job, incident, slow?.next_action ?? null)} />}
       {tab === "overview" && loud && !past && stragglers}
@@ -183,6 +183,7 @@ function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incid
           ...(job.checkpoint ? [{ label: "Last checkpoint", ...checkpointFact(job, asOf.value) }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
+          ...(job.checkpoint === null && job.iteration !== null ? [{ label: "Last checkpoint", value: "none known" }] : []),
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
           { label: "Goodput", value: percent(ratio), note: lastly ?? job.goodput_notes?.join(", ") },

@@ -2,10 +2,10 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
-import type { Kernel, Kernels as Table, Straggler } from "../api/types";
+import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { alikeWords, callsOf, callsWords, hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -19,14 +19,17 @@ const [WIDTH, HEIGHT] = [400, 44];
 /** Labels at the ends of two lines that are closer than this share of the height would overlap. */
 const APART = 0.24;
 
-/** `slow`: the costliest slow rank of the job; null: there is none. */
-export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: Straggler | null }) {
+/** `slow`: the costliest slow rank of the job; null: there is none. `throttled`: what throttles its GPU. */
+export function Kernels({ id, over, slow, throttled }: { id: string; over: boolean; slow: Straggler | null; throttled: Throttle | null | undefined }) {
   const table = useTable(id);
   if (table === null) return <p class="note">Loading the kernels.</p>;
   const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
   const changed = table.kernels.some(hasChanged);
   const calm = calmWords(table.kernels, slow);
   const one = slowestInAll(table.kernels);
+  const lines = table.kernels.map((kernel) => spark(kernel, table.points, WIDTH, HEIGHT));
+  const until = table.points.at(-1) ?? null;
+  const perStep = table.compute != null;
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
@@ -35,12 +38,15 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
           {calm !== "" && <p class="finding"><b>{calm}</b></p>}
-          <Uneven table={table} slow={slow} />
+          <Uneven table={table} slow={slow} alike={alikeWords(table.kernels, throttled)} />
           {slower.length > 0 && <p class="finding"><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b> on the median rank, shown first.</p>}
           <ul class="key" aria-label="Lines of the trends">
             <li><i aria-hidden="true" class="of-median" />median of all ranks</li>
-            <li><i aria-hidden="true" class="of-slowest" />slowest rank</li>
-            <li><i aria-hidden="true" class="of-others" />while another rank was the slowest</li>
+            {lines.some(({ slowest }) => slowest.length > 0) && <li><i aria-hidden="true" class="of-slowest" />{one ? `rank ${one.slowest_rank}` : "slowest rank"}</li>}
+            {lines.some(({ others }) => others.length > 0) && <li><i aria-hidden="true" class="of-others" />while another rank was the slowest</li>}
+            {lines.some(({ uneven }) => uneven !== null) && <li><i aria-hidden="true" class="rule of-slowest" />{one?.uneven_since == null ? "a rank became slow" : `slow, ${seenFrom(one.uneven_since, asOf.value)}`}</li>}
+            {lines.some(({ changed }) => changed !== null) && <li><i aria-hidden="true" class="rule" />the median became longer</li>}
+            <li class="when">{clock(table.since, asOf.value)} to {clock(until, asOf.value)}</li>
           </ul>
           <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
             <table>
@@ -49,8 +55,9 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
                   <th scope="col">Kernel</th>
                   <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
                   <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
-                  <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median</small></th>
-                  <th scope="col">Since {clock(table.since, asOf.value)} <small>from 0, one call</small></th>
+                  {perStep && <th scope="col" class="number">Calls <small>in a step</small></th>}
+                  <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median{perStep && "; more in a step"}</small></th>
+                  <th scope="col">{clock(table.since, asOf.value)} to {clock(until, asOf.value)} <small>from 0, one call</small></th>
                   {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
                 </tr>
               </thead>
@@ -72,19 +79,21 @@ export function Kernels({ id, over, slow }: { id: string; over: boolean; slow: S
 
 const NAMED = 2;
 
-/** Which ranks are slow in the kernels, in sentences; the costliest first. */
-function Uneven({ table, slow }: { table: Table; slow: Straggler | null }) {
+/** Which ranks are slow in the kernels, in sentences; the costliest first. `alike`: that the only one is slow in all of them alike. */
+function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; alike: string }) {
   const found = slowRanksOf(table.kernels);
   const since = (each: SlowRank) => each.worst.uneven_since;
   return (
     <>
       {found.slice(0, NAMED).map((each) => {
         const lag = lagOf(each.rank, table);
+        const words = lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null);
         return (
           <p key={each.rank} class="finding uneven">
-            {(lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null))}.
+            {alike || words}.
             <small>
-              {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
+              {alike !== "" && lag !== null && `${words}. `}
+              {(lag !== null || alike !== "") && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
               {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, ${seenFrom(since(each)!, asOf.value)}`}.
               {" "}It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
             </small>
@@ -101,6 +110,8 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
+  const more = moreOf(kernel, table);
+  const longer = more === null ? "" : `, +${fine(more)}`;
   return (
     <tr class={slower ? "slower" : undefined}>
       <th scope="row" title={kernel.name}><Name name={kernel.name} /></th>
@@ -110,12 +121,13 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
         {ofStep !== null && <small>{percent(kernel.share)} of kernel time</small>}
       </td>
       <td class="number" data-label="One call"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
+      {table.compute != null && <td class="number" data-label="Calls in a step">{callsWords(callsOf(kernel, table))}</td>}
       <td class={uneven ? "uneven" : undefined} data-label={one ? `Rank ${kernel.slowest_rank}` : "Slowest rank"}>
-        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
+        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
           <>
             {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
             <NodeLink host={kernel.slowest_host} />
-            <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median`}</small>
+            <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median${longer}`}</small>
           </>
         )}
         {!one && uneven && kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}

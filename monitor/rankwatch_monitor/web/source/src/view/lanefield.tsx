@@ -1,11 +1,12 @@
 // The lanes of the section timeline: a canvas with keyboard navigation, of which a part is seen.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { asOf } from "../api/connection";
 import type { SectionTimeline } from "../api/types";
 import { readableOn } from "../logic/glyphs";
 import { beside, type Lanes, pannedView, ROW, selectedView, showing, spanAt, type View, viewed, WHOLE, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
-import { count, duration, fine } from "../logic/text";
+import { clock, count, duration, fine } from "../logic/text";
 import { colour, repaint } from "./theme";
 
 /** Padding of text within its box. */
@@ -122,7 +123,7 @@ export function LaneField({ timeline, blamed, placed: whole, at, choose, width, 
         {to - from >= DRAGGED && <span class="dragged" style={{ left: `${from}px`, width: `${to - from}px` }} />}
         {placed?.columns.filter((column) => column.x < width && column.x + column.width > 0).map((column) => (
           <span key={column.iteration} class="step" style={{ left: `${Math.max(0, column.x)}px`, width: `${Math.min(width, column.x + column.width) - Math.max(0, column.x)}px` }}>
-            step {count(column.iteration)} <small>{duration(column.seconds)}{column.measured === 0 && ` · ${NOT_MEASURED} in this step`}</small>
+            step {count(column.iteration)} <small>{duration(column.seconds)} · {clock(column.began, asOf.value)}{column.measured === 0 && ` · ${NOT_MEASURED} in this step`}</small>
           </span>
         ))}
       </div>

@@ -203,8 +203,16 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
 }
 
 function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: ReadonlyMap<number, string> }) {
-  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS);
+  const narrow = matchMedia(NARROW).matches;
+  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS, narrow);
   const least = Math.min(...waits.flatMap((each) => each ?? []));
+  const inCollectives = Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ more than the rank that waits least</small></th>;
+  const waitsOf = (lane: number) => Number.isFinite(least) && (
+    <td class="number">
+      {duration(waits[lane])}
+      {waits[lane] !== null && waits[lane]! - least > 0.0005 && <small> +{duration(waits[lane]! - least)}</small>}
+    </td>
+  );
   return (
     <>
       <h3>
@@ -218,8 +226,9 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               <th scope="col" class="lane-host">Node</th>
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {Number.isFinite(least) && <th scope="col" class="number" title="While nothing was computed; of the steps in which it was measured. Beside it: how much longer than the rank that waits least">In collectives</th>}
+              {!narrow && inCollectives}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
+              {narrow && inCollectives}
             </tr>
           </thead>
           <tbody>
@@ -228,12 +237,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 <th scope="row" class="number">{lane.rank}</th>
                 <td class="lane-host">{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
                 {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
-                {Number.isFinite(least) && (
-                  <td class="number">
-                    {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
-                  </td>
-                )}
+                {!narrow && waitsOf(i)}
                 {seconds[i]!.map((each, j) => {
                   const more = longer[i]![j]!;
                   return (
@@ -243,6 +247,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                     </td>
                   );
                 })}
+                {narrow && waitsOf(i)}
               </tr>
             ))}
           </tbody>
