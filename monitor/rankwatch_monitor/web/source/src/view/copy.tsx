@@ -16,11 +16,12 @@ export function Copy({ text, label, name }: { text: string; label: string; name?
 }
 
 /** A command, to be run on a host; empty: anywhere in the cluster. */
-export function Run({ command, host }: { command: string; host: string }) {
+export function Run({ command, host, note }: { command: string; host: string; note?: string }) {
   return (
     <p class="run">
       {host !== "" && <span>On <NodeLink host={host} />:</span>}<code>{command}</code>
       <Copy text={command} label="Copy" name={`Copy ${command}`} />
+      {note && <small>{note}</small>}
     </p>
   );
 }
