@@ -379,7 +379,8 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo).to_contain_text("If it crashes again, restart without host-1: an error that stays with rank 3 ")
+        next_time = "If it crashes again, restart without host-1: an error that stays with rank 3 "
+        expect(todo).to_contain_text(re.compile(f"Wait until .*{next_time}.*CUDA_LAUNCH_BLOCKING=1", re.DOTALL))
 
 
 def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:
