@@ -270,6 +270,8 @@ def test_an_action_is_called_taken_once_it_was(page: Page) -> None:
     shown = verdict_of(page, scene, address=f"/incidents/{scene.incident.id}")
     assert "Action taken" in shown
     assert "Attempt 2 resumed at step" in shown
+    assert "Nothing to do now" not in shown, "it is shown in its own time"
+    assert "Nothing to do now: attempt 2 resumed at step" in verdict_of(page, scene)
     assert "load_batch" in shown
     resumed = Scene(reports_durations=True, job_id="k").run(60).hang(2).until_found().run(5).resume().run(10)
     shown = verdict_of(page, resumed, address=f"/incidents/{resumed.incident.id}")
@@ -361,6 +363,7 @@ def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> No
         expect(todo.locator(".run")).to_contain_text(
             f'On host-1:tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"*/std*.log'
         )
+        expect(todo.locator(".run")).to_contain_text("The newest run in this folder: check that it is this job's.")
 
 
 def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_one(page: Page) -> None:
@@ -376,7 +379,8 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo).to_contain_text("If it fails again, restart without host-1: an error that stays with rank 3 ")
+        next_time = "If it crashes again, restart without host-1: an error that stays with rank 3 "
+        expect(todo).to_contain_text(re.compile(f"Wait until .*{next_time}.*CUDA_LAUNCH_BLOCKING=1", re.DOTALL))
 
 
 def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:

@@ -94,13 +94,15 @@ def test_steps_that_are_never_done_again_are_no_goodput(page: Page) -> None:
     lived(scene, 2).finish(ProcessEventKind.FAILED, f"rank 1 on host-0 exited with code 1: {ERROR}; none is left")
     lived(scene, 5)
     lost, at_risk = goodput_accounting.lost_steps(scene.job), goodput_accounting.steps_at_risk(scene.job)
+    resumed, thrown = int(scene.job.columns.first_iteration_R.min()), scene.job.incidents[0].steps_lost
     assert at_risk is not None
     assert lost > 20
     seconds = goodput_accounting.spent(scene.job)[Bucket.LOST_STEPS]
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.get_by_role("region", name="What to do now")).to_contain_text(
-            f"up to {at_risk} steps since then are lost; earlier restarts lost {lost} more"
+            f"at step {resumed - 1}. A restart repeats steps {resumed}–{resumed + at_risk - 1} ({at_risk} steps); "
+            f"the run had reached step {resumed + at_risk - 1 + lost}; restarts have thrown away {thrown} steps in all."
         )
         ratio = goodput_accounting.ratio(scene.job)
         assert ratio is not None

@@ -142,6 +142,7 @@ def log_lines(log: Mapping[str, Any], indent: str) -> list[str]:
     if place["command"]:
         where = f"on {place['host']}: " if place["host"] else ""
         lines.append(printable(f"{indent}  the whole log, {where}{place['command']}"))
+        lines += wrapped(note, f"{indent}  ") if (note := place.get("note")) else []
     return lines
 
 

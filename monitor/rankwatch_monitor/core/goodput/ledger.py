@@ -32,6 +32,16 @@ class CompletedStep(NamedTuple):
     iteration: int
 
 
+class Checkpoint(NamedTuple):
+    """A checkpoint, and when it was saved."""
+
+    at: float
+    iteration: int
+    """The step after which it was saved; -1: the script counts none."""
+    loaded: bool = False
+    """An attempt loaded it, so the step is exact; else it is the least that it can be."""
+
+
 class Mark(NamedTuple):
     """Seconds that the kept steps up to ``step`` took, by bucket."""
 
@@ -71,8 +81,8 @@ class Ledger:
         """Seconds in which ranks waited for a slow one, of steps that are not settled yet."""
         self.step_seconds = 0.0
         """Usual seconds of a step; 0: unknown."""
-        self.checkpoint: CompletedStep | None = None
-        """The last checkpoint, after which step, and when it was saved; None: none is known."""
+        self.checkpoint: Checkpoint | None = None
+        """The last checkpoint; None: none is known."""
         self.attempt = 0
         self.attempt_since = began
         self.had_ranks = False
@@ -131,6 +141,8 @@ class Ledger:
         """Note the first step of an attempt: those after it that were done before are lost."""
         if step < self.reached:
             self._throw_away(step)
+        if self.checkpoint is not None and step > self.checkpoint.iteration >= 0:
+            self.checkpoint = Checkpoint(self.checkpoint.at, step - 1, loaded=True)
         self.resumes = [*self.resumes[1 - RESUMES :], Resume(at, self.settled[Bucket.LOST_STEPS])]
         self.mark(step)
 
@@ -178,7 +190,7 @@ class Ledger:
     def save(self, step: int, now: float) -> None:
         """Note that a rank has saved a checkpoint after a step; -1: the script counts none. The first report counts."""
         if self.checkpoint is None or now - self.checkpoint.at > SAME_CHECKPOINT:
-            self.checkpoint = CompletedStep(now, step)
+            self.checkpoint = Checkpoint(now, step)
 
     def count(self, now: float) -> None:
         """Move time that was settled some time ago into the counters."""
@@ -201,7 +213,8 @@ class Ledger:
             "totals": {str(bucket): seconds for bucket, seconds in self.totals.items() if seconds},
             "owed": {str(bucket): seconds for bucket, seconds in self.owed.items()},
             "step_seconds": self.step_seconds,
-            "checkpoint": list(self.checkpoint) if self.checkpoint else None,
+            "checkpoint": list(self.checkpoint[:2]) if self.checkpoint else None,
+            "checkpoint_loaded": self.checkpoint is not None and self.checkpoint.loaded,
             "attempt": self.attempt,
             "attempt_since": self.attempt_since,
             "flags": [self.had_ranks, self.first_attempt, self.ended, self.lost],
@@ -229,7 +242,8 @@ class Ledger:
         if not ledger.marks and ledger.furthest >= 0:
             ledger.mark(ledger.last_step.iteration if ledger.last_step else ledger.furthest)
         if checkpoint := data.get("checkpoint"):
-            ledger.checkpoint = CompletedStep(*checkpoint)
+            at, step = checkpoint
+            ledger.checkpoint = Checkpoint(at, step, data.get("checkpoint_loaded", False))
         ledger.attempt, ledger.attempt_since = data["attempt"], data["attempt_since"]
         ledger.had_ranks, ledger.first_attempt, ledger.ended, ledger.lost = data["flags"]
         ledger.counted, ledger._to_count = dict(ledger.totals), (ledger.accounted_at, dict(ledger.totals))

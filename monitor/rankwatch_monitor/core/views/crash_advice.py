@@ -72,6 +72,8 @@ class Crash(NamedTuple):
     """The GPU as ``nvidia-smi -i`` takes it; empty: not known."""
     step: int | None
     """The last step that any rank completed before it."""
+    passed: int | None = None
+    """An attempt of the same job that got past this step; None: none is known."""
 
 
 class Advice(NamedTuple):
@@ -83,18 +85,31 @@ class Advice(NamedTuple):
     commands: tuple[str, ...]
     host: str
     """Of the crash, where the commands are run; empty: not known."""
+    passed: int | None = None
+    """An attempt that got past the step of the crash, as in :class:`Crash`."""
+
+    @property
+    def host_first(self) -> bool:
+        """Whether its host is left out before the batch is looked at, since a bad batch does not explain the crash."""
+        return self.points_to is ErrorClass.KERNEL and self.passed is not None
 
 
 def advice(crash: Crash) -> Advice:
     """What to look at first after a crash."""
     found = error_class(crash.error)
-    return Advice(found, *_look(found, crash), crash.host)
+    return Advice(found, *_look(found, crash), crash.host, crash.passed)
 
 
 def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
     gpu, on = crash.gpu or f"the GPU of rank {crash.rank}", f" on {crash.host}" if crash.host else ""
     host = crash.host or f"the host of rank {crash.rank}"
     match found:
+        case ErrorClass.KERNEL if crash.passed is not None:
+            passed = f"attempt {crash.passed} passed step {crash.step:,}"
+            return (
+                f"Run again with CUDA_LAUNCH_BLOCKING=1: {passed}, so a bad batch there alone does not explain it",
+                (),
+            )
         case ErrorClass.KERNEL:
             batch = "the failing batch" if crash.step is None else f"the batch after step {crash.step:,}"
             return f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at {batch}: {_ORIGIN[found]}", ()
@@ -112,19 +127,25 @@ def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
             return f"Read the traceback of rank {crash.rank}{after}", ()
 
 
-def crash_of(culprit: Culprit, step: int | None) -> Crash:
-    """The crash of a culprit; ``step``: the last one that any rank completed before it."""
-    local = culprit.local_rank
+def crash_of(culprit: Culprit, incident: Incident, others: Iterable[Incident]) -> Crash:
+    """The crash of a culprit of an incident; ``others``: incidents that may be of the same job."""
+    local, step = culprit.local_rank, incident.furthest_iteration
     gpu, selector = (f"GPU {local}", culprit.device or str(local)) if local >= 0 else ("", culprit.device)
-    return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step)
+    passed = None if step is None else _passed(step, (each for each in others if each.job_id == incident.job_id))
+    return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step, passed)
+
+
+def _passed(step: int, incidents: Iterable[Incident]) -> int | None:
+    """The first attempt that got past a step, by the incidents of its job; None: none is known."""
+    return next((each.attempt for each in incidents if (each.furthest_iteration or 0) > step), None)
 
 
 def next_failure(crash: Crash, elsewhere: bool) -> str:
     """What to do if a job that is restarted after a crash fails again; ``elsewhere``: it has other hosts."""
     if elsewhere:
-        return f"If it fails again, restart without {crash.host}: {separating(crash.rank, crash.host)}."
+        return f"If it crashes again, restart without {crash.host}: {separating(crash.rank, crash.host)}."
     text = advice(crash).text
-    return f"If it fails again: {text[:1].lower()}{text[1:]}."
+    return f"If it crashes again: {text[:1].lower()}{text[1:]}."
 
 
 def separating(rank: int, host: str, what: str = "an error") -> str:

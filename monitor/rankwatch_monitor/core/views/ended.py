@@ -188,7 +188,7 @@ def crash_advice(job: Job) -> Advice | None:
     first = crashes[0]
     if first.local_rank < 0:
         first = first._replace(local_rank=int(job.columns.local_rank_R[first.rank]))
-    return advice(crash_of(first, incident.furthest_iteration))
+    return advice(crash_of(first, incident, job.incidents))
 
 
 def other_node(job: Job, host: str) -> str:
@@ -202,7 +202,10 @@ def _after_repeated(job: Job, crash: Repeated) -> str:
     first = "Remove the cause" if found is None else found.text
     if not crash.host:
         return f"{first}; the same error came {crash.times} times, so another restart would end in the same way."
-    return f"{first}; then launch {other_node(job, crash.host)}: {separating(crash.rank, crash.host)}."
+    elsewhere = f"{other_node(job, crash.host)}: {separating(crash.rank, crash.host)}."
+    if found is not None and found.host_first:
+        return f"Launch the job again {elsewhere} {first}."
+    return f"{first}; then launch {elsewhere}"
 
 
 def whole(seconds: float) -> str:

@@ -93,15 +93,29 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
     newest, culprit = max(crashes, key=lambda fault: fault[0].opened_at)
     [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
-    found: Advice = advice(crash_of(culprit._replace(reason=reason), newest.furthest_iteration))
+    found: Advice = advice(crash_of(culprit._replace(reason=reason), newest, [each for each, _ in crashes]))
     text = f"{newest.job_id}: {found.text}" if found.points_to in _OF_JOB else found.text
     match found.points_to:
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
+        case ErrorClass.KERNEL if times == len(crashes) and (several := _jobs_at_different_steps(crashes)):
+            text = (
+                f"Check {gpu.name} for errors: the same error struck it in {several} jobs after different steps, so "
+                f"one bad batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
+            )
+            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
         case ErrorClass.KERNEL:
             text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
             return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
     return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands)
+
+
+def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
+    """The number of jobs, if no step is common to the crashes of all of them; 0: one is, or it is one job."""
+    steps: dict[str, set[int | None]] = {}
+    for incident, _ in crashes:
+        steps.setdefault(incident.job_id, set()).add(incident.furthest_iteration)
+    return 0 if len(steps) < 2 or set.intersection(*steps.values()) else len(steps)
 
 
 def _check(host: str, gpu: Gpu) -> str:

@@ -49,15 +49,18 @@ def log(facts: Mapping[str, str]) -> str:
     return ""
 
 
-def tail(facts: Mapping[str, str], local_rank: int = -1) -> str:
+def tail(facts: Mapping[str, str], local_rank: int = -1, run: str = "") -> str:
     """Show the end of what the ranks of a launcher print in their newest attempt, on its host; empty: in no file.
 
-    ``local_rank``: of one rank, where each has a file of its own; -1: of all.
+    Args:
+        facts: of the launcher.
+        local_rank: of one rank, where each has a file of its own; -1: of all.
+        run: torch's folder for the job; empty: not known, the newest of any job that logs to the same place.
     """
     if "rank_logs" in facts:  # torch's folders: run, attempt, local rank
         one = "*" if local_rank < 0 else str(local_rank)
-        newest = f"$(ls -td {shlex.quote(facts['rank_logs'])}/*/attempt_*/ | head -1)"
-        return f'tail -n {LINES} "{newest}"{one}/std*.log'
+        runs = shlex.quote(run) if run else f"{shlex.quote(facts['rank_logs'])}/*"
+        return f'tail -n {LINES} "$(ls -td {runs}/attempt_*/ | head -1)"{one}/std*.log'
     return tail_of(facts["log"]) if "log" in facts else ""
 
 

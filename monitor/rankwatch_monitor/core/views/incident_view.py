@@ -149,7 +149,7 @@ def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *
     """What to do if it happens again, or what a restart without the host shows, as a sentence; empty: nothing."""
     elsewhere = len(set(job.columns.hosts) - {""}) > 1
     if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
-        return next_failure(crash_of(first, incident.furthest_iteration), elsewhere)
+        return next_failure(crash_of(first, incident, job.incidents), elsewhere)
     if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
         return ""
     what = "an error" if first.kind is CulpritClass.DEAD else "a hang"

@@ -172,6 +172,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "goodput_notes": [] if ratio is None else goodput_note.notes(job, state),
         "steps_lost": goodput_note.steps_lost(job, state),
         "steps_at_risk": goodput_note.steps_at_risk(job, state),
+        "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
         "iteration": _iteration(job),
         "iteration_before": _iteration_before(job),
         "iterations_per_second": steps_per_second(job, now),
@@ -232,8 +233,9 @@ def _iteration_before(job: Job) -> int | None:
 
 def _checkpoint(job: Job) -> dict[str, Any] | None:
     """The last checkpoint that is known: after which step, None for scripts that count none, and when it was saved."""
-    known = job.ledger.checkpoint
-    return None if known is None else {"step": known.iteration if known.iteration >= 0 else None, "at": known.at}
+    if (known := job.ledger.checkpoint) is None:
+        return None
+    return {"step": known.iteration if known.iteration >= 0 else None, "at": known.at, "exact": known.loaded}
 
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:

@@ -20,4 +20,5 @@ def with_figures(culprit: Culprit, columns: RankColumns) -> str:
         return culprit.reason
     least, most = int(progress_R[ahead_R].min()), int(progress_R[ahead_R].max())
     theirs = str(least) if least == most else f"{least} to {most}"
-    return f"{culprit.reason} (finished sections and progress() calls in this step: {own}, of the others {theirs})"
+    done = "1 section or progress() call" if own == 1 else f"{own} sections or progress() calls"
+    return f"{culprit.reason} ({done} in this step, the others {theirs})"

@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import live_ranks
 from rankwatch_monitor.core.views import ended, host_commands, rank_logs
 from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep, separating
 from rankwatch_monitor.core.views.ended import Repeated
@@ -59,11 +64,29 @@ def _of_lost(job: Job, now: float, activity: HostActivity | None) -> Sequence[St
     by_host = {node.registration.host: node.registration for node in job.nodes.values()}
     asked = (host_commands.still_runs(each.facts, host, each.launcher_pid) for host, each in by_host.items())
     commands = list(dict.fromkeys(asked))[:HOSTS]
+    shown = " The command shows its launchers." if any(each.startswith("ssh ") for each in commands) else ""
     hosts = list(by_host) or list(dict.fromkeys(filter(None, job.columns.hosts)))
     return (
-        Step(f"Check whether the job still runs{_up(job, hosts, now, activity)}.", "; ".join(commands)),
-        Step("If it does, look for what keeps its reports from the monitor: training goes on without them."),
+        Step(f"Check whether the job still runs{_up(job, hosts, now, activity)}.{shown}", "; ".join(commands)),
+        Step(f"If it does, look for what keeps its reports from the monitor{_fell_silent(job)}."),
         Step("If it does not, launch it again."),
+    )
+
+
+def _fell_silent(job: Job) -> str:
+    """Whether all senders of a lost job fell silent at one moment, as a clause; empty: it is not known of several."""
+    heard_R = job.columns.last_heard_R[live_ranks(job.columns)]
+    ranks = heard_R[~np.isnan(heard_R)].tolist()
+    launchers = [node.seen for node in job.nodes.values() if node.ended is None]
+    last = [*ranks, *launchers]
+    if len(last) < 2:
+        return ""
+    senders = " and ".join(count(len(each), name) for each, name in ((ranks, "rank"), (launchers, "launcher")) if each)
+    spread = max(last) - min(last)
+    if spread > liveness.QUIET_AFTER:
+        return f": its {senders} fell silent one after another, over {ended.whole(spread)}"
+    return (
+        f": its {senders} fell silent within {ended.whole(max(1.0, spread))} of one another, which suggests one cause"
     )
 
 
@@ -86,11 +109,10 @@ def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
         again = "Remove the cause, then launch the job again: another restart would end in the same way."
         return (read, *_look(job, crash.same_step), Step(again))
     other = ended.other_node(job, crash.host)
-    return (
-        read,
-        *_look(job, crash.same_step),
-        Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}."),
-    )
+    launch = Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}.")
+    if (found := ended.crash_advice(job)) is not None and found.host_first:
+        return (launch, read, *_look(job))
+    return (read, *_look(job, crash.same_step), launch)
 
 
 def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:
@@ -98,7 +120,7 @@ def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:
     found = ended.crash_advice(job)
     if found is None:
         return
-    if same is not None and found.points_to is not ErrorClass.KERNEL:
+    if same is not None and found.passed is None and found.points_to is not ErrorClass.KERNEL:
         yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
     if found.points_to is not ErrorClass.OTHER:
         yield Step(f"{found.text}.", "; ".join(found.commands), found.host if found.commands else "")
@@ -109,4 +131,4 @@ def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:
     place = rank_logs.place_of(job, rank, host)
     if not place.command:
         where += f", in the output of the launcher{f' on {host}' if host else ''}"
-    return Step(f"Read what rank {rank} logged{where}.", *place)
+    return Step(f"Read what rank {rank} logged{where}. {place.note}".rstrip(), place.command, place.host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,9 @@ from rankwatch_monitor.core.views import host_commands
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
 UNSENT: Final = "its launcher was started with --no-send-logs"
+ANY_RUN: Final = "The newest run in this folder: check that it is this job's. torch counts its attempts from 0."
+_LOG: Final = re.compile(r"(?P<run>.+)/attempt_(?P<attempt>\d+)/\d+/std(?:err|out)\.log")
+"""A rank's log in torch's folders."""
 
 
 class Place(NamedTuple):
@@ -20,6 +24,8 @@ class Place(NamedTuple):
 
     command: str = ""
     host: str = ""
+    note: str = ""
+    """What to know before the log is read, in a sentence; empty: nothing."""
 
 
 class ShownLog(NamedTuple):
@@ -79,9 +85,20 @@ def place_of_rank(job: Job, rank: int, host: str) -> Place:
 def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
     """Where the launcher on a host keeps the logs of its ranks; -1: of all of them."""
     facts = _facts(job, host)
-    if command := host_commands.tail(facts, local_rank):
-        return Place(command, host)
+    run, note = _run_folder(job, host) if "rank_logs" in facts else ("", "")
+    if command := host_commands.tail(facts, local_rank, run):
+        return Place(command, host, note)
     return Place(host_commands.log(facts))
+
+
+def _run_folder(job: Job, host: str) -> tuple[str, str]:
+    """torch's folder for the job on a host, by the newest log that is known, and what it calls the attempt there."""
+    for incident in reversed(job.incidents):
+        for log in incident.logs:
+            if log.host == host and not log.shared and (match := _LOG.fullmatch(log.path)):
+                folder = int(match["attempt"]) + job.attempt - incident.attempt
+                return match["run"], f"Attempt {job.attempt} is in folder attempt_{folder}: torch counts from 0."
+    return "", ANY_RUN
 
 
 def _received(log: RankLog) -> ShownLog:

@@ -96,17 +96,33 @@ def test_the_last_checkpoint_is_known_also_after_a_restart_and_in_the_next_monit
     assert 10 < scene.now - known.at < 20
     scene.hang(2).run(20)
     assert scene.job.attempt == 2
-    assert scene.job.ledger.checkpoint == known
-    assert Ledger.of_json(json.loads(json.dumps(scene.job.ledger.to_json()))).checkpoint == known
+    resumed = int(scene.job.columns.first_iteration_R.min())
+    loaded = scene.job.ledger.checkpoint
+    assert loaded == (known.at, resumed - 1, True), "the attempt that loaded it shows its step"
+    assert Ledger.of_json(json.loads(json.dumps(scene.job.ledger.to_json()))).checkpoint == loaded
+
+
+def test_an_attempt_shows_the_step_of_a_checkpoint_only_if_it_loaded_it() -> None:
+    ledger = Ledger(0.0)
+    ledger.resume(1.0, 601)
+    assert ledger.checkpoint is None, "when it was saved is not known"
+    ledger.save(599, 100.0)
+    for step in (0, 501):
+        ledger.resume(110.0, step)
+        assert ledger.checkpoint == (100.0, 599, False), "none, or an earlier one"
+    ledger.resume(110.0, 601)
+    assert ledger.checkpoint == (100.0, 600, True)
+    ledger.save(649, 150.0)
+    assert ledger.checkpoint == (150.0, 649, False)
 
 
 def test_all_ranks_report_one_checkpoint() -> None:
     ledger = Ledger(0.0)
     for at in (100.0, 100.4, 102.0):
         ledger.save(40, at)
-    assert ledger.checkpoint == (100.0, 40)
+    assert ledger.checkpoint == (100.0, 40, False)
     ledger.save(80, 140.0)
-    assert ledger.checkpoint == (140.0, 80)
+    assert ledger.checkpoint == (140.0, 80, False)
 
 
 def test_a_ledger_of_an_earlier_version_has_no_checkpoint() -> None:

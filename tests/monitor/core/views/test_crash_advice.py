@@ -52,6 +52,17 @@ def test_each_class_has_its_own_first_look(error: str, text: str, command: str) 
     assert bool(found.commands) is bool(command)
 
 
+def test_a_batch_that_an_attempt_got_past_does_not_explain_a_crash() -> None:
+    found = advice(CRASH._replace(error="device-side assert", passed=1))
+    assert found.text == (
+        "Run again with CUDA_LAUNCH_BLOCKING=1: attempt 1 passed step 614, so a bad batch there alone does not explain "
+        "it"
+    )
+    assert found.host_first
+    assert not advice(CRASH._replace(error="device-side assert")).host_first
+    assert not advice(CRASH._replace(error="ECC error", passed=1)).host_first, "the GPU is looked at first"
+
+
 def test_what_is_not_known_is_left_out() -> None:
     unknown = CRASH._replace(host="", gpu="", selector="", step=None)
     assert advice(unknown._replace(error="ECC error")).text == "Check the GPU of rank 5 for errors"

@@ -10,6 +10,7 @@ from rankwatch_monitor.core.views import downtime, ended, job_view
 from rankwatch_monitor.core.views.node_view import one_node
 
 ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
+ASSERT = "RuntimeError: CUDA error: device-side assert triggered"
 
 
 def failed(why: str, *, attempt: int = 1) -> Scene:
@@ -185,12 +186,35 @@ def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
 
 
 def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
-    scene = crashed_again(4, checkpoint=15, error="RuntimeError: CUDA error: device-side assert triggered")
+    scene = crashed_again(4, checkpoint=15, error=ASSERT)
     found = job_view.summary(scene.job, scene.now)
     step = found["repeated"]["step"]
     assert found["todo"]["text"] == f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step {step}"
     assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
     assert len(found["next_steps"]) == 3
+
+
+def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None:
+    scene = Scene(4, hosts=2, checkpoint=15).run(28)
+    for attempt in (2, 3, 4):
+        scene.die(2, exit_code=1, message=ASSERT)
+        if attempt < 4:
+            scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+            scene.launch(attempt=attempt)
+            scene.run(8)
+    why = f"rank 2 on host-1 exited with code 1: {ASSERT}; all 2 restarts are used up (--max-restarts)"
+    scene.run(2).finish(ProcessEventKind.FAILED, why)
+    found, (first, *_, last) = job_view.summary(scene.job, scene.now), scene.job.incidents
+    assert first.furthest_iteration > last.furthest_iteration
+    passed = f"attempt 1 passed step {last.furthest_iteration}, so a bad batch there alone does not explain it."
+    assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
+        "Launch the job again without host-1",
+        f"Read what rank 2 logged around step {last.furthest_iteration}, in the output of the launcher on host-1.",
+        "Run again with CUDA_LAUNCH_BLOCKING=1",
+    ]
+    assert found["next_steps"][-1]["text"].endswith(passed)
+    assert found["todo"]["text"] == "Launch the job again without host-1"
+    assert found["next_step"].endswith(passed)
 
 
 def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:

@@ -100,3 +100,20 @@ def test_a_failed_job_has_lost_the_steps_that_it_never_did_again() -> None:
     assert reached is not None
     assert shown["steps_lost"] == furthest - reached > 20
     assert shown["steps_lost"] + shown["steps_at_risk"] == furthest - shown["checkpoint"]["step"]
+
+
+def test_what_a_restart_repeats_is_what_the_restarts_before_show() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(92)
+    for _ in range(2):
+        scene.crash(1, "boom").run(1)
+        scene.restart()
+        scene.run(15)
+    scene.crash(1, "boom").run(1)
+    scene.finish(ProcessEventKind.FAILED, "no restart is left")
+    shown, incidents = job_view.summary(scene.job, scene.now), scene.job.incidents
+    resumed = int(scene.job.columns.first_iteration_R.min())
+    assert f"resumed at step {resumed};" in incidents[1].outcome
+    assert (shown["checkpoint"]["step"], shown["checkpoint"]["exact"]) == (resumed - 1, True)
+    assert shown["steps_at_risk"] == shown["iteration"] + 1 - resumed
+    lost = [each.steps_lost or 0 for each in incidents]
+    assert shown["steps_thrown_away"] == sum(lost) > max(lost)

@@ -143,7 +143,7 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
         "The error is the same each time."
     )
     assert host["look"].startswith("Check GPU 1 for errors; ")
-    assert host["again"] == f"If it fails again, restart without host-1: {separating(3, 'host-1')}."
+    assert host["again"] == f"If it crashes again, restart without host-1: {separating(3, 'host-1')}."
     other = Scene(4, hosts=2, job_id="other").run(30)
     other.die(3, exit_code=1, message="KeyError: 1").run(1)
     assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
@@ -155,7 +155,7 @@ def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_fa
     host = among(scene, crashed("earlier", 3, 1))["of_host"]
     assert host["text"] == "", "the other job has that GPU on another host"
     step = scene.incident.furthest_iteration
-    assert host["again"] == f"If it fails again: read the traceback of rank 3 around step {step}."
+    assert host["again"] == f"If it crashes again: read the traceback of rank 3 around step {step}."
     past = crashed("past", 3, 2)
     assert among(past)["of_host"] is None
     over = of_host(past.job, past.job.incidents[-1], past.now)

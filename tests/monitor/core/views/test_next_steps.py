@@ -41,7 +41,18 @@ def registered(scene: Scene, facts: dict[str, str]) -> Scene:
 def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, str], command: str) -> None:
     scene = registered(Scene(4, hosts=2).run(20), facts).cut_host(0).cut_host(1).run(200)
     assert [step["command"] for step in steps(scene)] == [command, "", ""]
-    assert steps(scene)[-1]["text"] == "If it does not, launch it again."
+    first, second, last = (step["text"] for step in steps(scene))
+    assert ("The command shows its launchers." in first) is command.startswith("ssh")
+    assert second == (
+        "If it does, look for what keeps its reports from the monitor: its 4 ranks and 2 launchers fell silent within "
+        "1 s of one another, which suggests one cause."
+    )
+    assert last == "If it does not, launch it again."
+
+
+def test_a_lost_job_whose_hosts_fell_silent_one_by_one_is_called_so() -> None:
+    scene = Scene(4, hosts=2, on_hang="log", silence_timeout=60.0).run(20).cut_host(0).run(40).cut_host(1).run(200)
+    assert steps(scene)[1]["text"].endswith(": its 4 ranks and 2 launchers fell silent one after another, over 40 s.")
 
 
 def test_nodes_of_a_lost_job_that_other_jobs_are_heard_from_are_up() -> None:
@@ -55,12 +66,13 @@ def test_nodes_of_a_lost_job_that_other_jobs_are_heard_from_are_up() -> None:
 
     assert first(lost, *others) == (
         "Check whether the job still runs: host-0 reports in 2 other jobs and host-1 reports in 1 other job, so these "
-        "nodes are up; look at this job and its network."
+        "nodes are up; look at this job and its network. The command shows its launchers."
     )
     assert first(lost, others[1]).endswith(
-        "host-0 reports in 1 other job, so the node is up; look at this job and its network."
+        "host-0 reports in 1 other job, so the node is up; look at this job and its network. "
+        "The command shows its launchers."
     )
-    assert first(lost) == "Check whether the job still runs."
+    assert first(lost) == "Check whether the job still runs. The command shows its launchers."
 
 
 def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None:

@@ -31,9 +31,9 @@ def shown(host: str, *scenes: Scene) -> dict[str, Any]:
     return found
 
 
-def crashed(job: str, rank: int, times: int, error: str = "CUDA error") -> Scene:
-    """A job of four ranks on two hosts of which one crashed several times."""
-    scene = Scene(4, hosts=2, job_id=job).run(20)
+def crashed(job: str, rank: int, times: int, error: str = "CUDA error", after: int = 20) -> Scene:
+    """A job of four ranks on two hosts of which one crashed several times, at first ``after`` so many seconds."""
+    scene = Scene(4, hosts=2, job_id=job).run(after)
     for attempt in range(2, 2 + times):
         scene.die(rank, exit_code=1, message=error).run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
         scene.launch(attempt=attempt)
@@ -188,6 +188,12 @@ def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_th
     assert todo["text"].startswith("one: Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step ")
     assert todo["text"].endswith("If another rank fails on GPU 1 too, it is the GPU: check it for errors.")
     assert todo["here"][0].startswith("nvidia-smi -q -i 1 ")
+    elsewhere = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error, after=70))["todo"]
+    assert elsewhere["here"] == todo["here"]
+    assert elsewhere["text"] == (
+        "Check GPU 1 for errors: the same error struck it in 2 jobs after different steps, so one bad batch does not "
+        "explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,28 @@ import { test } from "node:test";
 import { checkpointFact, loss, resumesAfter } from "../src/logic/checkpoint";
 
 const at = (step: number | null) => ({ step, at: 40 });
+const loaded = (step: number) => ({ step, at: 40, exact: true });
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
 test("of an ended job the last save is dated by its end, with the steps that may not be in it", () => {
   const fact = (facts: object) => {
-    const { value, note } = checkpointFact({ checkpoint: at(749), iteration: 778, ended_at: 68, ...facts }, 200);
+    const { value, note } = checkpointFact({ state: "failed", checkpoint: at(749), iteration: 778, ended_at: 68, ...facts }, 200);
     return plain(`${value}; ${note}`);
   };
-  assert.equal(fact({}), "28 s before the end; step 749 or later; unless the script's folder has a newer one, a restart repeats steps 750–778");
-  assert.equal(fact({ iteration: 750 }), "28 s before the end; step 749 or later; unless the script's folder has a newer one, a restart repeats step 750");
+  assert.equal(fact({}), "28 s before the end; step 749 or later, a restart repeats steps 750–778 unless the script's folder has a newer one");
+  assert.equal(fact({ iteration: 750 }), "28 s before the end; step 749 or later, a restart repeats step 750 unless the script's folder has a newer one");
+  assert.equal(fact({ state: "finished" }), "28 s before the end; no save was seen after step 749: check the script's folder");
+  assert.equal(fact({ state: "finished", iteration: 749 }), "28 s before the end; step 749 or later");
+  assert.match(fact({ checkpoint: loaded(750) }), /; step 750, a restart repeats steps 751–778$/);
   assert.equal(fact({ iteration: 749 }), "28 s before the end; step 749 or later");
-  assert.equal(fact({ ended_at: null }), "2 min 40 s ago; step 749 or later");
+  assert.equal(fact({ state: "running", ended_at: null }), "2 min 40 s ago; step 749 or later");
+  assert.match(fact({ state: "lost", ended_at: null, last_heard: 68 }), /ago; step 749 or later, known until \d\d:\d1:08$/);
   assert.equal(fact({ checkpoint: at(null) }), "28 s before the end; undefined");
 });
 
 test("what a restart loses are the steps since the last checkpoint", () => {
   assert.equal(plain(loss("A restart", { checkpoint: at(840), iteration: 885 }, 100)), "A restart loses up to 45 steps: the last checkpoint was saved 1 min ago, at step 840 or later.");
+  assert.match(loss("A restart", { checkpoint: loaded(840), iteration: 885 }, 100), /, at step 840\.$/);
   assert.match(loss("A restart", { checkpoint: at(885), iteration: 885 }, 100), /loses no step:/);
   assert.match(loss("A restart", { checkpoint: at(840), iteration: 10 }, 100), /loses the steps since then:/, "an earlier attempt saved it");
   assert.match(loss("A restart", { checkpoint: at(null), iteration: null }, 100), /loses the steps since then: the last checkpoint was saved 1.min ago\.$/);
@@ -29,8 +35,21 @@ test("what a restart loses are the steps since the last checkpoint", () => {
 });
 
 test("a job that is launched again goes on after its last checkpoint", () => {
-  assert.equal(plain(resumesAfter({ checkpoint: at(840), iteration: 861, steps_lost: 24, steps_at_risk: 21 }, 100)), "The last checkpoint was saved 1 min ago, at step 840 or later; up to 21 steps since then are lost; earlier restarts lost 24 more.");
-  assert.equal(plain(resumesAfter({ checkpoint: at(840), iteration: 840, steps_lost: 0, steps_at_risk: 0 }, 100)), "The last checkpoint was saved 1 min ago, at step 840 or later.");
-  assert.match(resumesAfter({ checkpoint: null, iteration: 885 }, 100), /^No checkpoint of this job is known/);
-  assert.equal(resumesAfter({ iteration: 885 }, 100), "");
+  const after = (facts: object) => plain(resumesAfter({ state: "failed", checkpoint: at(840), iteration: 861, steps_lost: 0, steps_at_risk: 21, steps_thrown_away: 0, ...facts }, 100));
+  assert.equal(after({}), "The last checkpoint was saved 1 min ago, at step 840 or later. A restart repeats steps 841–861 (up to 21 steps).");
+  assert.equal(
+    after({ checkpoint: loaded(840), steps_lost: 24, steps_thrown_away: 66 }),
+    "The last checkpoint was saved 1 min ago, at step 840. A restart repeats steps 841–861 (21 steps); the run had reached step 885; restarts have thrown away 66 steps in all.",
+  );
+  assert.equal(after({ iteration: 840, steps_at_risk: 0 }), "The last checkpoint was saved 1 min ago, at step 840 or later.");
+  assert.equal(after({ checkpoint: at(null), steps_at_risk: null }), "The last checkpoint was saved 1 min ago.");
+  assert.match(after({ checkpoint: null }), /^No checkpoint of this job is known/);
+  assert.equal(after({ checkpoint: undefined }), "");
+});
+
+test("of a lost job that may train on a restart repeats steps only if it has ended", () => {
+  assert.equal(
+    plain(resumesAfter({ state: "lost", checkpoint: at(449), iteration: 498, steps_lost: 0, steps_at_risk: 49 }, 100)),
+    "The last checkpoint known was saved 1 min ago, at step 449 or later. If the job has ended, a restart repeats steps 450–498 (up to 49 steps), fewer if a later save was not heard.",
+  );
 });

@@ -21,6 +21,8 @@ export interface JobSummary {
   /** Of a job that stands: steps that were thrown away and not done again, and those after its last checkpoint. Null: not known. */
   steps_lost?: number | null;
   steps_at_risk?: number | null;
+  /** Steps that all restarts threw away, also those done again since. Absent with older monitors. */
+  steps_thrown_away?: number;
   iteration: number | null;
   /** While an attempt after an incident has completed no step: the furthest step before. Absent with older monitors. */
   iteration_before?: number | null;
@@ -51,8 +53,8 @@ export interface JobSummary {
   next_step?: string;
   /** The same step by step, each with a command where one is known. Absent with older monitors. */
   next_steps?: Step[];
-  /** The last one that is known: after which step, null: the script counts none. Absent with older monitors. */
-  checkpoint?: { step: number | null; at: number } | null;
+  /** The last one that is known: after which step, null: the script counts none; exact: an attempt loaded it. Absent with older monitors. */
+  checkpoint?: { step: number | null; at: number; exact?: boolean } | null;
   /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
   repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; lost_steps_s?: number; step: number | null; text: string } | null;
   /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
@@ -411,6 +413,8 @@ export interface IncidentDetail extends Incident {
 export interface Place {
   command: string;
   host: string;
+  /** What to know before it is read. Absent with older monitors. */
+  note?: string;
 }
 
 /** The end of a log of a rank that failed. */
@@ -612,10 +616,8 @@ export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "recovering_since" | "ended_at">;
 
 /** What to do; `command` is run on `host`, without one anywhere in the cluster. */
-export interface Step {
+export interface Step extends Place {
   text: string;
-  command: string;
-  host: string;
 }
 
 export interface PlacedLauncher extends Launcher {

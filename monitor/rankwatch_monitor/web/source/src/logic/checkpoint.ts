@@ -1,11 +1,11 @@
 // What is lost by a restart: the steps since the last checkpoint.
 
 import type { JobSummary } from "../api/types";
-import { ago, count, elapsed, plural, roughly, wholeDuration } from "./text";
+import { ago, capital, clock, count, elapsed, plural, roughly, wholeDuration } from "./text";
 
 type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "goodput" | "started_at">>;
 
-/** What an action costs in steps. `checkpoint` is undefined with older monitors; its step is the least that it can be. */
+/** What an action costs in steps. `checkpoint` is undefined with older monitors. */
 export function loss(what: string, { checkpoint, iteration, goodput, started_at: started }: Known, now: number): string {
   if (checkpoint === null) {
     if (iteration === null) return "No checkpoint is known: training may begin at step 0.";
@@ -13,30 +13,50 @@ export function loss(what: string, { checkpoint, iteration, goodput, started_at:
     return `No checkpoint is known: training from step 0 repeats all steps up to ${count(iteration)}${took}.`;
   }
   if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
-  const { at, step } = checkpoint;
+  const { step } = checkpoint;
   const steps = step === null || iteration === null || iteration < step ? "the steps since then" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
-  return `${what} loses ${steps}: the last checkpoint was saved ${saved(at, step, now)}.`;
+  return `${what} loses ${steps}: the last checkpoint was saved ${saved(checkpoint, now)}.`;
 }
 
-const saved = (at: number, step: number | null, now: number): string => `${ago(at, now)}${step === null ? "" : `, at step ${count(step)} or later`}`;
+type Checkpoint = NonNullable<JobSummary["checkpoint"]>;
+
+const saved = ({ at, ...checkpoint }: Pick<Checkpoint, "step" | "at" | "exact">, now: number): string => `${ago(at, now)}${checkpoint.step === null ? "" : `, at ${stepOf(checkpoint)}`}`;
+
+/** An attempt that loaded it shows its step; before that its step is the least that it can be. */
+const stepOf = ({ step, exact }: Pick<Checkpoint, "step" | "exact">): string => `step ${count(step)}${exact ? "" : " or later"}`;
+
+const range = (from: number, to: number): string => (from === to ? `step ${count(to)}` : `steps ${count(from)}–${count(to)}`);
 
 /** When the last checkpoint was saved; of an ended job how long before its end, and which steps may not be in it. */
-export function checkpointFact({ checkpoint, iteration, ended_at: ended }: Known & Pick<JobSummary, "ended_at">, now: number): { value: string; note?: string } {
-  const { at, step } = checkpoint!;
-  const unsaved = ended === null || step === null || iteration === null || iteration <= step ? "" : `; unless the script's folder has a newer one, a restart repeats ${iteration - step === 1 ? `step ${count(iteration)}` : `steps ${count(step + 1)}–${count(iteration)}`}`;
+export function checkpointFact(job: Known & Pick<JobSummary, "state" | "ended_at" | "last_heard">, now: number): { value: string; note?: string } {
+  const { iteration, ended_at: ended, last_heard: heard } = job;
+  const checkpoint = job.checkpoint!;
+  const { at, step } = checkpoint;
+  const later = ended !== null && step !== null && iteration !== null && iteration > step ? range(step + 1, iteration) : "";
+  const notes = later !== "" && job.state === "finished" ? [`no save was seen after step ${count(step)}: check the script's folder`] : [
+    ...(step === null ? [] : [stepOf(checkpoint)]),
+    ...(job.state === "lost" && heard != null ? [`known until ${clock(heard, now)}`] : []),
+    ...(later === "" ? [] : [`a restart repeats ${later}${checkpoint.exact ? "" : " unless the script's folder has a newer one"}`]),
+  ];
   return {
     value: ended === null ? ago(at, now) : `${wholeDuration(elapsed(at, ended))} before the end`,
-    ...(step === null ? {} : { note: `step ${count(step)} or later${unsaved}` }),
+    ...(notes.length === 0 ? {} : { note: notes.join(", ") }),
   };
 }
 
 /** Where a job goes on that is launched again; empty: an older monitor does not know. */
-export function resumesAfter({ checkpoint, steps_lost, steps_at_risk }: Known, now: number): string {
+export function resumesAfter({ state, checkpoint, iteration, steps_lost, steps_at_risk, steps_thrown_away: thrown }: Known & Pick<JobSummary, "state" | "steps_thrown_away">, now: number): string {
   if (checkpoint === undefined) return "";
   if (checkpoint === null) return "No checkpoint of this job is known: none was saved in a section named checkpointing.";
-  const { at, step } = checkpoint;
-  const since = steps_at_risk ? `; up to ${plural(steps_at_risk, "step")} since then are lost` : "";
-  const before = steps_lost ? `; earlier restarts lost ${count(steps_lost)}${steps_at_risk ? " more" : ""}` : "";
-  const lost = since + before;
-  return `The last checkpoint was saved ${saved(at, step, now)}${lost}.`;
+  const { step, exact } = checkpoint;
+  const known = `The last checkpoint${state === "lost" ? " known" : ""} was saved ${saved(checkpoint, now)}.`;
+  if (iteration === null || step === null) return known;
+  const ofSteps = exact ? `(${plural(steps_at_risk ?? 0, "step")})` : `(up to ${plural(steps_at_risk ?? 0, "step")})`;
+  const again = `repeats ${range(step + 1, iteration)} ${ofSteps}`;
+  const parts = [
+    ...(steps_at_risk ? [state === "lost" ? `if the job has ended, a restart ${again}, fewer if a later save was not heard` : `a restart ${again}`] : []),
+    ...(steps_lost ? [`the run had reached step ${count(iteration + steps_lost)}`] : []),
+    ...(thrown ? [`restarts have thrown away ${plural(thrown, "step")} in all`] : []),
+  ];
+  return parts.length === 0 ? known : `${known} ${capital(parts.join("; "))}.`;
 }

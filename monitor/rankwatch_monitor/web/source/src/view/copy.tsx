@@ -15,13 +15,13 @@ export function Copy({ text, label, name }: { text: string; label: string; name?
   );
 }
 
-/** A command, to be run on a host; empty: anywhere in the cluster. `of`: the process that it is about. */
-export function Run({ command, host, of = "" }: { command: string; host: string; of?: string }) {
+/** A command, to be run on a host; empty: anywhere in the cluster. `note`: what it is about, or shows. */
+export function Run({ command, host, note }: { command: string; host: string; note?: string }) {
   return (
     <p class="run">
       {host !== "" && <span>On <NodeLink host={host} />:</span>}<code>{command}</code>
       <Copy text={command} label="Copy" name={`Copy ${command}`} />
-      {of !== "" && <small>{of}</small>}
+      {note && <small>{note}</small>}
     </p>
   );
 }

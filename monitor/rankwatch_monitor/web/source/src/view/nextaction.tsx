@@ -29,7 +29,9 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   // Of a closed incident nothing is left to do, as a rule.
   if (!next?.text || (offers.length === 0 && incident.closed_at !== null)) return null;
   const quiet = quietOf(job, incident);
-  const beside = (quiet === null ? [incident.of_host?.look, incident.of_host?.again] : quiet.notes ?? []).filter(Boolean).join(" ");
+  const underWay = incident.phase === "acting" && restartsRanks(incident);
+  const { look, again } = incident.of_host ?? {};
+  const beside = (quiet === null ? (underWay ? [again, look] : [look, again]) : quiet.notes ?? []).filter(Boolean).join(" ");
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
   const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
   const open = (order: Prepared) => {
@@ -38,7 +40,6 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   };
   const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
-  const underWay = incident.phase === "acting" && restartsRanks(incident);
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
     <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
@@ -85,7 +86,7 @@ export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: Slo
 
 /** `note`: what it costs. */
 function ToDo({ steps, note, children }: { steps: readonly Step[]; note: ComponentChildren; children: ComponentChildren }) {
-  const step = ({ text, command, host }: Step) => <><p>{text}</p>{command !== "" && <Run command={command} host={host} />}</>;
+  const step = ({ text, ...run }: Step) => <><p>{text}</p>{run.command !== "" && <Run {...run} />}</>;
   return (
     <section class="todo" aria-labelledby="todo">
       <h3 id="todo">What to do now</h3>

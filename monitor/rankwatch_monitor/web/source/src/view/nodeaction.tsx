@@ -45,7 +45,7 @@ function Commands({ commands, where, process = "" }: { commands: readonly string
   return (
     <>
       <p class="where">{where}</p>
-      {commands.map((command, i) => <Run key={command} command={command} host="" of={i === commands.length - 1 ? process : ""} />)}
+      {commands.map((command, i) => <Run key={command} command={command} host="" note={i === commands.length - 1 ? process : ""} />)}
     </>
   );
 }

@@ -52,7 +52,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
       </p>
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
-      {!suspected ? <Sequel job={job} incident={incident} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
+      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
       <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
       <Facts kind="answers" facts={answers(job, incident, detail.value)} />
@@ -62,12 +62,15 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
   );
 }
 
-function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
+/** `newest`: not a past incident, opened by its own address. */
+function Sequel({ job, incident, newest }: { job: JobSummary; incident: Incident; newest: boolean }) {
   const { outcome } = incident;
   if (incident.closed_at !== null) {
     // Of a job that ended with it the reason stands above.
     const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
-    return outcome === "" || known ? null : <p class="outcome">{asSentence(outcome)}</p>;
+    if (outcome === "" || known) return null;
+    const done = newest && job.state === "running" && job.open_incidents === 0 && job.todo === null;
+    return <p class="outcome">{asSentence(done ? `nothing to do now: ${outcome}` : outcome)}</p>;
   }
   if (job.state === "lost") return null;
   // Waiting is stated once, as what to do now.
