@@ -125,7 +125,7 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
         expect(page.locator(".goodput")).not_to_contain_text("not counted")
         page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
-        expect(goodput).to_contain_text(re.compile(f"less the waiting for slow ranks{SPACE}*{share}"))
+        expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
         expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share} less waiting"))
 
