@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from web import scripted_history as past
+from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
+from web.slow_scenes import account
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
@@ -347,6 +351,41 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
     assert tops[0]["y"] < tops[1]["y"]
 
 
+def test_a_phone_shows_the_finding_between_the_first_chart_and_its_figures(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
+    script.slow_since["j"] = 1200
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
+    steps = page.get_by_role("region", name="Step time")
+    expect(steps.locator(".plotted + .explanation + .key")).to_be_visible()
+
+
+def test_why_steps_have_no_parts_stands_below_their_chart_and_no_step_has_a_reason(page: Page) -> None:
+    scene = Scene(4, max_restarts=0).run(60)
+    for _ in range(60):
+        account(scene.run(1).job, scene.now)
+    scene.die(1, exit_code=1, message="RuntimeError").run(3)
+    scene.finish(ProcessEventKind.FAILED, "rank 1 on host-0 exited with code 1: RuntimeError")
+    account(scene.run(2).job, scene.now)
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        opened(page, f"{monitor.url}/#/jobs/job?tab=charts")
+        steps = page.get_by_role("region", name="Step time")
+        expect(steps.locator(".key + .note")).to_contain_text("no windows of step times arrived")
+        expect(steps.locator(".key")).to_contain_text("seconds for each completed step – (no step completed)")
+
+
+def test_the_number_of_an_incident_at_the_end_of_the_axis_is_whole(page: Page, monitor_url: str, days: Script) -> None:
+    now = time.time()
+    line = {"since": now - 30, "detected": now - 20, "decided": None, "captured": None}
+    days.incidents["j"].append(days.incidents["j"][0] | {"id": "i3", "closed_at": None, "timeline": line})
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    number = page.get_by_role("list", name=INCIDENTS).get_by_role("link").last
+    expect(number).to_have_text("1")
+    assert number.evaluate("(each) => each.scrollWidth <= each.clientWidth")
+
+
 @pytest.mark.parametrize(
     ("found", "asked", "title", "figures"),
     [
@@ -355,7 +394,7 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
             {"circumstances": [{"kind": "clock"}]},
             "devices=true",
             "GPU clock",
-            ["now", "median 1.98\u202fGHz", "lowest 1.20\u202fGHz"],
+            ["now", "median 1.98\u202fGHz", "lowest, rank 21 1.20\u202fGHz"],
         ),
     ],
 )
@@ -368,12 +407,16 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     samples = past.history(1200, 0.0, 1e12)["samples"]
     measured = {
         "section": {"median": 0.002, "max": 0.062, "worst": 5},
-        "device": {"clock": 1.98e9, "clock_min": 1.2e9},
+        "device": {"clock": 1.98e9, "clock_min": 1.2e9, "clock_rank": 21, "temperature": 88.0, "temperature_rank": 21},
     }
     script.answers["/jobs/j/history"] = {"samples": [sample | measured for sample in samples]}
     with page.expect_request(re.compile(f"/history.*&{asked}$")):
         opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.get_by_role("region", name=title).locator(".key li")).to_have_text(figures)
+    heat = page.get_by_role("region", name="GPU temperature").locator(".key li")
+    expect(heat).to_have_text(
+        ["now", "highest, rank 21 88\u202f°C", "axis begins at 78\u202f°C"] if title == "GPU clock" else []
+    )
 
 
 def test_the_worst_rank_of_a_score_is_named_and_one_reference_is_chosen(

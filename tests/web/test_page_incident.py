@@ -172,6 +172,17 @@ def verdict_of(page: Page, scene: Scene, *, address: str = "") -> str:
         return page.locator(".verdict").inner_text() + page.locator(".stacks").inner_text()
 
 
+def test_the_stacks_stand_on_the_first_screen_of_a_desk(page: Page) -> None:
+    scene = Scene(16, hosts=2, on_hang="log").run(60).hang(13).until_found().run(60)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/{scene.job.id}")
+        groups = page.locator(".stacks .group")
+        expect(groups).to_have_count(2)
+        for group in groups.all():
+            expect(group).to_be_in_viewport(ratio=1)
+
+
 def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None:
     scene = Scene(on_hang="log").run(60).hang(2).until_found().run(60)
     shown = verdict_of(page, scene)

@@ -12,6 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from web import scripted_history as past
+from web import slow_scenes
+from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
 from web.test_page_accessibility import AXE, broken_rules
 from web.test_page_charts import keep, opened
@@ -145,16 +147,16 @@ def test_the_current_run_is_the_strong_line_and_the_other_lies_behind_it(
 
 def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monitor_url: str, two: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/new?tab=charts&with=old")
-    table = page.get_by_role("region", name="Means of both")
+    tables = page.get_by_role("region", name="Means of both")
 
     def row(name: str) -> Locator:
-        return table.get_by_role("row", name=re.compile(f"^{name}")).get_by_role("cell")
+        return tables.get_by_role("row", name=re.compile(f"^{name}")).get_by_role("cell")
 
-    heads = table.get_by_role("row").first.get_by_role("columnheader")
     over = (r"^over steps 3,7.. to 4,9.*, 1,\d+ steps of each$", "^over steps 0 to 3,7")
-    expect(heads).to_have_text([*map(re.compile, over)])
-    speed = [re.compile(r"^0\.5[34]×4[67]\u202f% slower$"), "1.27\u202fsteps/s", "2.38\u202fsteps/s"]
-    same = ["1.00×", "2.38\u202fsteps/s", "2.38\u202fsteps/s"]
+    expect(tables.get_by_role("caption")).to_have_text([*map(re.compile, over)])
+    expect(tables.get_by_role("columnheader")).to_have_text(["Mean", "new", "old", "new ÷ old"] * 2)
+    speed = ["1.27\u202fsteps/s", "2.38\u202fsteps/s", re.compile(r"^0\.5[34]×4[67]\u202f% slower$")]
+    same = ["2.38\u202fsteps/s", "2.38\u202fsteps/s", "1.00×"]
     expect(row("Speed")).to_have_text([*speed, *same])
     sentence = page.locator(".charts > .finding")
     expect(sentence).to_contain_text(re.compile(r"^A step of new takes 1\.\d\d× as long as one of old"))
@@ -175,6 +177,31 @@ def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monito
     expect(row("Speed")).to_have_text(speed)
     toolbar.get_by_role("button", name="All of both").click()
     expect(row("Speed")).to_have_text([*speed, *same])
+
+
+def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Page) -> None:
+    jobs = slow_scenes.slow_input("slowed", 600), slow_scenes.throttled("throttled", 600)
+    page.set_viewport_size({"width": 390, "height": 844})
+    with serving_scenes(*jobs, now=jobs[0].created_at + 600) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/slowed?tab=charts&with=throttled")
+        since = page.get_by_role("region", name="Means of both").get_by_role("group").first
+        cells = {
+            part: since.get_by_role("row", name=re.compile(f"^slowest rank's {part}")).get_by_role("cell")
+            for part in ("data", "compute")
+        }
+        longer = re.compile(r"^\d+×\d+× as long$|^\d\.\d\d×\d+\u202f% longer$")
+        expect(cells["data"]).to_have_text(["62\u202fms", "2\u202fms", longer])
+        expect(cells["compute"]).to_have_text(
+            [re.compile("^1[23].\u202fms$"), re.compile("^1[89].\u202fms$"), re.compile("shorter$")]
+        )
+        expect(since.get_by_role("row", name=re.compile("^slowest rank's host"))).to_have_count(0)
+        score = since.get_by_role("row", name=re.compile("^GPU score")).get_by_role("cell").last
+        expect(page.locator(".charts > .finding")).to_contain_text(
+            f"slowed is {score.locator('small').inner_text()} (".replace("\u2009", "\u202f")
+        )
+        for table in page.locator(".ratios .scroll").all():
+            assert table.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "no column is cut"
+        fits(page, 390)
 
 
 def test_only_the_part_that_is_shown_is_read_and_never_more_points_than_a_chart_has_pixels(

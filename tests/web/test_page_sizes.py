@@ -108,6 +108,33 @@ def test_the_other_parts_are_there_in_both_themes(
     keep(page, f"tab-{tab}-{theme}")
 
 
+@pytest.mark.parametrize("width", [1200, 1440, 1920])
+@pytest.mark.parametrize("kind", ["hung", "slow"])
+def test_a_headline_of_90_characters_takes_one_line_and_the_facts_stand_beside_what_to_do(
+    page: Page, monitor_url: str, script: Script, kind: str, width: int
+) -> None:
+    scene(script, 512, kind)
+    headline = "Rank 5 on node-0 has not entered all_reduce #7 after step 1,234,567; 511 other ranks wait."
+    assert len(headline) == 90
+    script.jobs["j"]["headline"] = headline
+    if kind == "hung":
+        script.incidents["j"][0]["headline"] = headline
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{monitor_url}/#/jobs/j")
+    heading = page.locator(".verdict > h2")
+    expect(heading).to_have_text(headline)
+    assert heading.evaluate("(each) => each.offsetHeight < 1.5 * parseFloat(getComputedStyle(each).lineHeight)")
+    answers = page.locator(".verdict .answers")
+    if kind == "hung":
+        todo = page.locator(".verdict .todo").bounding_box()
+        facts = answers.bounding_box()
+        assert todo is not None
+        assert facts is not None
+        assert facts["x"] >= todo["x"] + todo["width"]
+        assert facts["y"] < todo["y"] + todo["height"]
+    fits(page, width)
+
+
 def test_a_phone_shows_the_incident_first(page: Page, monitor_url: str, script: Script) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     scene(script, 512, "hung")

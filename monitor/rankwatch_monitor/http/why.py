@@ -13,7 +13,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import NAME, Sample, merged
+from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, merged
 from rankwatch_monitor.core.regression.trends import neighbours
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
@@ -59,13 +59,14 @@ def why_routes(monitor: Monitor) -> APIRouter:
         points: Points = SHOWN,
         brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
         devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
+        slowest: Annotated[bool, Query(description="the slowest rank's own parts too, if brief")] = False,
         section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
     ) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
         check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
-        shown = partial(_brief, devices=devices, section=section) if brief else _whole
+        shown = partial(_brief, devices=devices, slowest=slowest, section=section) if brief else _whole
         return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown)}
 
     return routes
@@ -99,10 +100,13 @@ def _samples(
     return [shown(merged(some)) for some in neighbours(found, points)]
 
 
-def _brief(sample: Sample, devices: bool, section: str | None) -> dict[str, Any]:
+def _brief(sample: Sample, devices: bool, slowest: bool, section: str | None) -> dict[str, Any]:
     found = {name: getattr(sample, name) for name in CHARTED}
     if devices:
         found["device"] = sample.device._asdict() if sample.device else None
+    if slowest:
+        first = sample.slowest[0] if sample.slowest else None
+        found["slowest"] = first and {"rank": first.rank, "parts": dict(zip(OWN_PARTS, first.parts, strict=False))}
     if section is not None:
         found["section"] = known._asdict() if (known := sample.sections.get(section)) else None
     return found

@@ -94,9 +94,14 @@ class Policy:
         "thresholds of nvidia-resiliency-ext); both are always computed",
     )
     straggler_slowdown: float = _setting(
-        0.05, "{of a step}", "share of a step that the others must wait for a rank before it is a straggler (robust)"
+        0.05,
+        "",
+        "the part of each step that the others must wait for a rank before it is a straggler, 0.05 being 5 %; with the "
+        "reference robust",
     )
-    straggler_windows: int = _setting(5, "{windows}", "how many of the latest windows are compared (robust)")
+    straggler_windows: int = _setting(
+        5, "{windows}", "how many of the latest windows of steps are compared; with the reference robust"
+    )
     straggler_windows_needed: int = _setting(
         3, "{windows}", "in how many of these windows a rank must be slow to be a straggler"
     )
@@ -109,10 +114,10 @@ class Policy:
     calc_relative: bool = _setting(True, "", "compute relative scores: a rank against the others")
     calc_individual: bool = _setting(True, "", "compute individual scores: a rank against its own best")
     relative_threshold: float = _setting(
-        0.7, "", "a relative score (fastest reference) strictly below this makes a straggler"
+        0.7, "", "a relative score strictly below this makes a straggler; with the reference fastest"
     )
     individual_threshold: float = _setting(
-        0.7, "", "an individual score (fastest reference) strictly below this makes a straggler"
+        0.7, "", "an individual score strictly below this makes a straggler; with the reference fastest"
     )
     kernel_timings: KernelSource = _setting(
         KernelSource.AUTO, "", "where kernel timings come from: auto, cupti, kineto or off"

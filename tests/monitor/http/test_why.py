@@ -141,6 +141,12 @@ def test_a_chart_of_the_cause_reads_one_section_and_the_devices_too(api: httpx.C
     brief = api.get("/jobs/slowed/history?brief=true&section=load_batch&devices=true").json()["samples"]
     assert [sample["section"] for sample in brief] == [sample["sections"]["load_batch"] for sample in whole]
     assert [sample["device"] for sample in brief] == [sample["device"] for sample in whole]
+    slowest = api.get("/jobs/slowed/history?brief=true&slowest=true").json()["samples"]
+    first = [sample["slowest"][0] for sample in whole]
+    assert [each["slowest"]["rank"] for each in slowest] == [each["rank"] for each in first]
+    assert [[*each["slowest"]["parts"].items()] for each in slowest] == [
+        [*zip(("data", "host", "compute"), each["parts"], strict=True)] for each in first
+    ]
     unknown = api.get("/jobs/slowed/history?brief=true&section=nothing").json()["samples"]
     assert {sample["section"] for sample in unknown} == {None}
     assert "device" not in unknown[0]

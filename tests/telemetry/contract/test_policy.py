@@ -24,7 +24,6 @@ COUNTED = {
     "learned_factor": "{times}",
     "max_restarts": "{restarts}",
     "max_no_progress": "{attempts}",
-    "straggler_slowdown": "{of a step}",
     "straggler_windows": "{windows}",
     "straggler_windows_needed": "{windows}",
     "straggler_alarms_per_day": "{a day}",

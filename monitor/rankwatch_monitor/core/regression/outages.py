@@ -58,6 +58,7 @@ def with_edges(points: Sequence[Point], outages: Sequence[Outage], began: float)
     ends = [bisect_right(moments, each.began) for each in shown] + [len(points)]
     made = list(points[: ends[0]])
     for outage, begin, end in zip(shown, ends[:-1], ends[1:], strict=True):
+        made[-1] = _as_before(made, outage.began)
         after = bisect_right(moments, outage.ended)
         following = _with_first_speed(points[after:end])
         made += _within(made[-1], points[begin:after], following, outage, began)
@@ -87,6 +88,18 @@ def _within(
             yield stopped(point.at, point, _logged(point))
     at_end = within[-1] if within and within[-1].at == outage.ended else None
     yield stopped(outage.ended, at_end or (after[0] if after else before), _logged(at_end) if at_end else {})
+
+
+def _as_before(points: Sequence[Point], began: float) -> Point:
+    """The last point before an outage, with the speed before it.
+
+    A point at the beginning is made when the fault is found; the speed has fallen since.
+    """
+    last = points[-1]
+    earlier = points[-2].values.get("speed") if len(points) > 1 and began - points[-2].at <= NEAR else None
+    if last.at < began or earlier is None or earlier <= last.values.get("speed", earlier):
+        return last
+    return last._replace(values={**last.values, "speed": earlier})
 
 
 def _held(nearest: Point, at: float) -> Point:

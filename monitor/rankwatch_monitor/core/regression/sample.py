@@ -59,6 +59,10 @@ class DeviceSample(NamedTuple):
     clock_min: float | None = None
     temperature: float | None = None
     throttled: Mapping[str, int] = {}
+    clock_rank: int | None = None
+    """The rank with the lowest clock."""
+    temperature_rank: int | None = None
+    """The rank with the highest temperature."""
 
 
 class SlowRank(NamedTuple):
@@ -283,15 +287,17 @@ def _collectives(groups: Mapping[str, tuple[float, float]]) -> dict[str, Collect
 def _device(
     clock_R: Floats | None, temperature_R: Floats | None, throttled: Mapping[str, int], chosen_R: Any
 ) -> DeviceSample | None:
-    clock = clock_min = temperature = None
+    clock = clock_min = temperature = clock_rank = temperature_rank = None
     if clock_R is not None and np.isfinite(clock_R).any():
         clock, clock_min = rounded(float(_middle(clock_R[chosen_R]))), rounded(float(np.nanmin(clock_R)))
         clock = clock if np.isfinite(clock) else clock_min
+        clock_rank = int(np.nanargmin(clock_R))
     if temperature_R is not None and np.isfinite(temperature_R).any():
         temperature = rounded(float(np.nanmax(temperature_R)))
+        temperature_rank = int(np.nanargmax(temperature_R))
     held = largest({reason[:NAME]: count for reason, count in throttled.items() if count > 0}, REASONS, float)
     known = clock is not None or temperature is not None or held
-    return DeviceSample(clock, clock_min, temperature, held) if known else None
+    return DeviceSample(clock, clock_min, temperature, held, clock_rank, temperature_rank) if known else None
 
 
 def _waited(waited_R: Floats | None, chosen_R: Any) -> Waited | None:
@@ -419,11 +425,15 @@ def _merged_device(samples: Sequence[Sample]) -> DeviceSample | None:
     for device, _ in rows:
         for reason, ranks in device.throttled.items():
             throttled[reason] = max(ranks, throttled.get(reason, 0))
+    slowest = min((d for d, _ in rows if d.clock_min is not None), key=lambda d: d.clock_min or 0.0, default=None)
+    hottest = max((d for d, _ in rows if d.temperature is not None), key=lambda d: d.temperature or 0.0, default=None)
     return DeviceSample(
         _median(clocks) if clocks else None,
-        min((d.clock_min for d, _ in rows if d.clock_min is not None), default=None),
-        max((d.temperature for d, _ in rows if d.temperature is not None), default=None),
+        slowest.clock_min if slowest else None,
+        hottest.temperature if hottest else None,
         largest(throttled, REASONS, float),
+        slowest.clock_rank if slowest else None,
+        hottest.temperature_rank if hottest else None,
     )
 
 

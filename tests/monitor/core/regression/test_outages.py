@@ -40,6 +40,14 @@ def test_an_outage_that_goes_on_is_the_end() -> None:
     ]
 
 
+def test_the_speed_of_the_last_step_holds_up_to_a_fault_that_was_found_later() -> None:
+    points = [point(90.0, speed=1.0), point(105.0, speed=1.0), point(110.0, speed=0.9)]
+    found = speeds(points, Outage(110.0, 120.0, False))
+    assert found == [(90.0, 1.0), (105.0, 1.0), (110.0, 1.0), (110.0 + EDGE, 0.0), (120.0, 0.0)]
+    slower = [point(105.0, speed=1.0), point(109.0, speed=0.9), point(120.0, speed=0.5)]
+    assert speeds(slower, Outage(110.0, 120.0, False))[1:3] == [(109.0, 0.9), (110.0, 0.9)], "measured before it"
+
+
 def test_without_outages_the_points_are_the_same_and_without_points_there_are_none() -> None:
     points = [point(60.0, speed=1.0)]
     assert with_edges(points, [], 0.0) == points

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary, Why } from "../src/api/types";
-import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, isolated, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, withEdge, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, goodputChart, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -173,12 +173,15 @@ test("the cause of a change is the clock of devices, else a section of one rank,
 });
 
 test("the rank that stands out is drawn against the median one, from the change on", () => {
-  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9 } });
+  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9, clock_rank: max > 0.01 ? 21 : 4, temperature: max > 0.01 ? 88 : 65, temperature_rank: 21 } });
   const samples = [of(10, 0.003), of(20, 0.003), of(30, 0.06)];
   const [median, slowest] = causeChart(samples, { section: "data" }, 20).lines;
   assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
   assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ values }) => values), [[1.98e9, 1.98e9, 1.98e9], [1.98e9, 1.98e9, 1.2e9]]);
   assert.deepEqual(causeChart([sample(10, {})], { devices: true }, null).lines[0]!.values, [null]);
+  assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ ranks }) => ranks), [undefined, [4, 4, 21]]);
+  assert.deepEqual(temperatureChart(samples, null)!.lines.map(({ values, ranks }) => [values, ranks]), [[[65, 65, 88], [21, 21, 21]]]);
+  assert.equal(temperatureChart([sample(10, {})], null), null);
 });
 
 test("no line joins the step times of two attempts, and the first one of an attempt holds for its steps", () => {
@@ -204,4 +207,32 @@ test("the ends of an outage are no gaps, and of none that is longer", () => {
   const at = [0, 15, 20, 20.001, 22, 22.001, 25, 25.001, 40];
   const trends = { at, goodput: row, goodput_window: row, scores: {} };
   assert.equal(withTrendGaps(trends), trends);
+});
+
+test("areas are drawn first, then what lies behind the other lines", () => {
+  const line = (name: string, more: object) => ({ name, tone: "text", values: [1], ...more });
+  const lines = [line("b", { stack: true }), line("a", { stack: true }), line("step", {}), line("slowest", { behind: true })];
+  assert.deepEqual(inOrder(lines).map(({ name }) => name), ["b", "a", "slowest", "step"]);
+});
+
+test("goodput after waiting is that of the whole run up to the change, and falls from there", () => {
+  const at = [0, 15, 30, 45, 60];
+  const trends = { at, goodput: [0.9, 0.92, 0.94, 0.95, 0.96], goodput_without_waiting: [null, null, null, 0.85, 0.8], goodput_window: at.map(() => 0.5), scores: {} };
+  const job = { ended_at: null, state: "running" as const, goodput: 0.97, goodput_without_waiting: 0.78 };
+  const { time, lines } = goodputChart(job, trends, 66, 21, true);
+  assert.deepEqual(time, [0, 15, 21, 30, 45, 60, 66]);
+  assert.deepEqual(lines.map(({ name, dashed = false }) => [name, dashed]), [["after waiting for slow ranks", false], ["with the waiting", true], ["last hour", true]]);
+  const [after, whole] = lines.map(({ values }) => values.map((value) => value && Number(value.toFixed(4))));
+  assert.deepEqual(whole, [0.9, 0.92, 0.928, 0.94, 0.95, 0.96, 0.97]);
+  assert.deepEqual(after, [0.9, 0.92, 0.928, 0.8988, 0.85, 0.8, 0.78]);
+  assert.deepEqual(goodputChart(job, trends, 66, null, false).lines[0]!.values.slice(0, 4), [0.9, 0.92, 0.94, 0.85], "without a change from the last point on");
+  const none = { ...trends, goodput_without_waiting: at.map(() => null) };
+  assert.deepEqual(goodputChart({ ...job, goodput_without_waiting: null }, none, 60, 21, false), { time: at, lines: [{ name: "whole run", tone: "text", values: trends.goodput }] });
+});
+
+test("a row without a value lies between those that have one, or at an end", () => {
+  const lines = [{ name: "a", tone: "text", values: [1, null, null, 2, null] }];
+  const at = (row: number) => missingAt([10, 20, 30, 40, 50], lines, row);
+  assert.deepEqual([at(0), at(1), at(2), at(4)], [null, [10, 40], [10, 40], [40, 50]]);
+  assert.equal(missingAt([], [], 0), null);
 });

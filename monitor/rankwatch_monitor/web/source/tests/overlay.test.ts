@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
-import { duration } from "../src/logic/text";
-import { cells, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { duration, percent, speedText } from "../src/logic/text";
+import { asShown, cells, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -96,7 +96,7 @@ test("a part stays on the axis", () => {
 test("a comparison in words: the step, and what differs most", () => {
   const row = (name: string, one: number, two: number) => ({ name, title: name, format: (value: number | null) => `${value}`, both: [one, two] as const });
   const names = ["new", "old"] as const;
-  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: old is 50 % lower (2 against 1).");
+  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: new is 2.00× as high (2 against 1).");
   assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2), over steps 1 to 9. No other figure differs by more than 2 %.");
   assert.equal(comparedWords([row("loss", 1, 1)], names, "steps 1 to 9"), "");
 });
@@ -162,7 +162,7 @@ test("a change has its factor, its place, its figures and its cause", () => {
   const why = { kind: "change" as const, sentence: "", since: 1, before: 0.1692, after: 0.2241, contributors };
   assert.equal(
     changeWords("slowed", why, "step 2,659").replaceAll("\u2009", " "),
-    "A step of slowed takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
+    "A step of slowed takes 1.33× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
   );
   assert.match(changeWords("a", { ...why, contributors: [] }, "step 9"), /→ 224.ms\)\.$/);
 });
@@ -180,4 +180,26 @@ test("by time no line joins the step times of two attempts", () => {
   const of = (at: number, attempt: number) => ({ at, iteration: at, step: attempt, attempt, seconds: 10, step_max: 1, parts: {} });
   const { values } = curves(trends([[0, 1, 0, 1], [80, 2, 80, 1]]), [of(10, 1), of(20, 1), of(60, 2), of(70, 2)], "time").get("step")!;
   assert.deepEqual(values, [1, 1, null, 2, 2, 2]);
+});
+
+test("a ratio is that of the figures as they are shown, whatever they are rounded from", () => {
+  const score = (value: number | null) => (value ?? 0).toFixed(2);
+  assert.equal(times(shownRatio(0.9949, 0.6851, score)), "1.43×", "0.99 against 0.69");
+  assert.deepEqual([[0.1692, 0.2241], [0.1688, 0.2243]].map(([before, after]) => times(shownRatio(after!, before!, duration))), ["1.33×", "1.33×"]);
+  assert.deepEqual([asShown(1.25, duration), asShown(0.98876, percent), asShown(4.4671, speedText)].map((value) => value.toFixed(4)), ["1.3000", "0.9890", "4.4700"]);
+  assert.deepEqual([asShown(125.4, duration), asShown(0.0333, speedText)], [125.4, 0.0333], "two units, and a reciprocal");
+});
+
+test("sentence and table have one direction: the open job against the other one", () => {
+  const score = { name: "score gpu_robust", title: "GPU score, robust", format: (value: number | null) => (value ?? 0).toFixed(2), both: [0.6851, 0.9949] as const };
+  assert.match(comparedWords([score], ["throttled", "slowed"], "steps 1 to 9").replaceAll("\u2009", " ").replaceAll("\u202f", " "), /^GPU score, robust differs most: throttled is 30 % lower \(0\.69 against 0\.99\)\.$/);
+});
+
+test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {
+  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { compute: 0.13 }, slowest: { rank: 21, parts: { compute: 0.189, data: 0.002 } } };
+  const found = curves(trends([[0, 1, 1, 1], [15, 1, 2, 1]]), [sample], "step");
+  assert.deepEqual(["compute", "data", "host"].map((part) => found.get(`${SLOWEST}${part}`)?.values), [[0.189], [0.002], undefined]);
+  const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });
+  const step = row("step", 0.224, 0.224);
+  assert.deepEqual([row(`${SLOWEST}compute`, 0.129, 0.189), row(`${SLOWEST}data`, 0.002, 0.003)].map((each) => slowestDiffers(each, [step])), [true, false]);
 });

@@ -32,7 +32,7 @@ async function read(job: string, attempt: number | null, range: readonly [number
   const [from, to] = range ?? [trends.at[0], trends.at.at(-1)];
   if (from === undefined || to === undefined) return { trends, samples: [], change: null };
   const [{ samples }, why] = await Promise.all([
-    get<{ samples: HistorySample[] }>(`${path}/history?${query([from, to])}${only}&brief=true`, ended),
+    get<{ samples: HistorySample[] }>(`${path}/history?${query([from, to])}${only}&brief=true&slowest=true`, ended),
     range === null ? get<Why>(`${path}/why`, ended) : null,
   ]);
   const changed = why?.kind === "change" && why.since !== null && why.since > from && why.since < to;

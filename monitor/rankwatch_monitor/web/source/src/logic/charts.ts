@@ -42,6 +42,10 @@ const EDGE_S = 1;
 /** Missing samples beyond this many sample lengths are a gap in the lines. */
 const GAP = 3;
 
+/** In the order in which they are drawn: areas, then what lies behind the other lines. */
+export const inOrder = (lines: readonly Line[]): Line[] => [...lines].sort((a, b) => layer(a) - layer(b));
+const layer = ({ stack, behind }: Line): number => (stack ? 0 : behind ? 1 : 2);
+
 /** Where each line is drawn: an area lies on those that follow it in the list. */
 export function stacked(lines: readonly Line[]): (number | null)[][] {
   const drawn = lines.map((line) => [...line.values]);
@@ -99,6 +103,15 @@ export function gaps(time: readonly number[], lines: readonly Line[], [from, to]
   });
   if (to - last > least) found.push({ from: Math.max(from, last), to });
   return found;
+}
+
+/** The stretch around a row in which no line has a value; null: one has. */
+export function missingAt(time: readonly number[], lines: readonly Line[], row: number): [from: number, to: number] | null {
+  const known = (i: number) => lines.some(({ values }) => values[i] != null);
+  if (time.length === 0 || known(row)) return null;
+  const rows = [...time.keys()];
+  const [before, after] = [rows.findLastIndex((i) => i < row && known(i)), rows.findIndex((i) => i > row && known(i))];
+  return [time[before] ?? time[0]!, time[after] ?? time.at(-1)!];
 }
 
 /** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value, be it NaN. */
@@ -202,10 +215,49 @@ export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: num
   return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
 }
 
-/** Beside a line of goodput, on its time: the same without the waiting for slow ranks; none if there was no waiting. */
-export function withoutWaiting(job: Pick<JobSummary, "goodput_without_waiting">, time: readonly number[], { at, goodput_without_waiting: known = [] }: Trends) {
-  if (known.every((value) => value === null)) return [];
-  return [{ name: "after waiting for slow ranks", tone: "slow", values: time.map((_, i) => (i < at.length ? known[i] : job.goodput_without_waiting) ?? null) }];
+/** Goodput of the whole run, with the waiting for slow ranks and after it, and that of the last hour. */
+interface GoodputRow {
+  at: number;
+  whole: number | null;
+  after: number | null;
+  hour: number | null;
+}
+
+/** The row of a moment between two others, on straight lines. */
+function between(one: GoodputRow, other: GoodputRow, at: number): GoodputRow {
+  const share = (at - one.at) / (other.at - one.at);
+  const middle = (from: number | null, to: number | null) => (from === null || to === null ? null : from + (to - from) * share);
+  return { at, whole: middle(one.whole, other.whole), after: middle(one.after, other.after), hour: middle(one.hour, other.hour) };
+}
+
+/** Waiting is known some time after it began. Up to the change, or to the last row before it was known, there is none; from there the line falls. */
+function parted(rows: readonly GoodputRow[], change: number | null): readonly GoodputRow[] {
+  const first = rows.findIndex(({ after }) => after !== null);
+  const known = rows[first];
+  if (known === undefined || first === 0) return rows;
+  const at = change !== null && change < known.at && known.at - change < LATE ? change : rows[first - 1]!.at;
+  const before = rows.findLastIndex((row, i) => i < first && row.at <= at);
+  if (before < 0) return rows;
+  const edge = between(rows[before]!, rows[before + 1]!, at);
+  const from = { ...edge, after: edge.whole };
+  return [
+    ...rows.slice(0, before + 1).map((row) => ({ ...row, after: row.whole })),
+    ...(rows[before]!.at < at ? [from] : []),
+    ...rows.slice(before + 1, first).map((row) => ({ ...row, after: between(from, known, row.at).after })),
+    ...rows.slice(first),
+  ];
+}
+
+/** Goodput of the whole run; where slow ranks made the others wait, after that waiting, with the waiting behind it. */
+export function goodputChart(job: Pick<JobSummary, "ended_at" | "state" | "goodput" | "goodput_without_waiting">, trends: Trends, now: number, change: number | null, ofLastHour: boolean): { time: readonly number[]; lines: Line[] } {
+  const { at: moments, goodput_without_waiting: waited = [], goodput_window: hour } = trends;
+  const { time, values } = withLatest(job, now, moments, trends.goodput, job.goodput);
+  const rows = parted(time.map((at, i) => ({ at, whole: values[i] ?? null, after: (i < moments.length ? waited[i] : job.goodput_without_waiting) ?? null, hour: hour[i] ?? null })), change);
+  const line = (name: string, tone: string, of: "whole" | "after" | "hour"): Line => ({ name, tone, values: rows.map((row) => row[of]) });
+  const whole = rows.some(({ after }) => after !== null)
+    ? [line("after waiting for slow ranks", "text", "after"), { ...line("with the waiting", "quiet", "whole"), dashed: true }]
+    : [line("whole run", "text", "whole")];
+  return { time: rows.map(({ at }) => at), lines: [...whole, ...(ofLastHour ? [{ ...line("last hour", "series-1", "hour"), dashed: true }] : [])] };
 }
 
 /** A stretch in which a logged value was NaN or infinite. */
@@ -248,7 +300,7 @@ export function stepChart(samples: readonly HistorySample[], change: number | nu
     time: [...time],
     lines: [
       ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => partOf(sample, part)), stack: true })),
-      { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true },
+      { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true, behind: true },
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],
   };
@@ -265,17 +317,29 @@ export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause 
   return section === undefined ? null : { section };
 }
 
-/** The rank that stands out against the median one. */
+/** The rank that stands out against the median one; of devices, their clocks. */
 export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
+  const column = causeColumns(samples, change);
+  return "devices" in cause
+    ? column([{ name: "median", tone: "text", of: ({ device }) => device?.clock }, { name: "lowest", tone: "rank-hung", of: ({ device }) => device?.clock_min, rank: ({ device }) => device?.clock_rank }])
+    : column([{ name: "median", tone: "text", of: ({ section }) => section?.median }, { name: "slowest rank", tone: "rank-hung", of: ({ section }) => section?.max, rank: ({ section }) => section?.worst }]);
+}
+
+/** The temperature of the hottest device; null: none was measured. */
+export function temperatureChart(samples: readonly HistorySample[], change: number | null): StepChart | null {
+  if (samples.every(({ device }) => device?.temperature == null)) return null;
+  return causeColumns(samples, change)([{ name: "highest", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
+}
+
+type Measured = (sample: HistorySample) => number | null | undefined;
+
+/** Lines of what is measured, on the time of the samples with the edge of a change. */
+function causeColumns(samples: readonly HistorySample[], change: number | null): (of: readonly { name: string; tone: string; of: Measured; rank?: Measured }[]) => StepChart {
   const given = stepRows(samples);
   const time = given.map(({ at }) => at);
   const { axis, along } = withEdge(time, change, change === null ? -1 : stepAfter(time, change));
-  const column = (of: (sample: HistorySample) => number | null | undefined) => along(given).map(({ sample }) => (sample === null ? null : of(sample) ?? null));
-  const line = (name: string, tone: string, of: Parameters<typeof column>[0]): Line => ({ name, tone, values: column(of) });
-  const lines = "devices" in cause
-    ? [line("median", "text", ({ device }) => device?.clock), line("lowest", "rank-hung", ({ device }) => device?.clock_min)]
-    : [line("median", "text", ({ section }) => section?.median), { ...line("slowest rank", "rank-hung", ({ section }) => section?.max), ranks: column(({ section }) => section?.worst) }];
-  return { time: [...axis], lines };
+  const column = (of: Measured) => along(given).map(({ sample }) => (sample === null ? null : of(sample) ?? null));
+  return (lines) => ({ time: [...axis], lines: lines.map(({ name, tone, of, rank }) => ({ name, tone, values: column(of), ...(rank && { ranks: column(rank) }) })) });
 }
 
 /** Seconds for each completed step, by the speed: where no windows of steps arrived. */

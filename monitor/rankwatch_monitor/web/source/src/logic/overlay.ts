@@ -38,8 +38,10 @@ export interface Curve {
 
 /** The name of a part of the step time begins with it. */
 export const PART = "part ";
+/** And that of a part of the slowest rank's own work: medians over the ranks hide it. */
+export const SLOWEST = "slowest ";
 
-/** The figures of a run as curves, by name: "step", "part NAME", "speed", "goodput", "log LOSS", "score NAME". */
+/** The figures of a run as curves, by name: "step", "part NAME", "slowest NAME", "speed", "goodput", "log LOSS", "score NAME". */
 export type Curves = Map<string, Curve>;
 
 interface Row {
@@ -80,6 +82,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   const column = (of: (sample: HistorySample) => number | null | undefined) => steps.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
   addStep("step", column(({ step }) => step), stepAfter);
   for (const part of PART_NAMES) addStep(`${PART}${part}`, column((sample) => partOf(sample, part)), stepAfter);
+  for (const part of PART_NAMES) addStep(`${SLOWEST}${part}`, column(({ slowest }) => slowest?.parts[part]), stepAfter);
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
@@ -124,6 +127,20 @@ export function ratio(value: number | null | undefined, of: number | null | unde
   return value / of;
 }
 
+/** What a unit of a figure is worth. */
+const UNITS: Readonly<Record<string, number>> = { ms: 1e-3, "%": 1e-2 };
+
+/** A value as its figure shows it; one of two units, or a reciprocal, as it is. */
+export function asShown(value: number, format: (value: number) => string): number {
+  const [, digits, unit = ""] = /^([\d,]+(?:\.\d+)?)(?:\s?(ms|s|%|steps\/s))?$/.exec(format(value)) ?? [];
+  return digits === undefined ? value : Number(digits.replaceAll(",", "")) * (UNITS[unit] ?? 1);
+}
+
+/** The ratio of two figures, as a reader of both would calculate it. */
+export function shownRatio(value: number | null | undefined, of: number | null | undefined, format: (value: number) => string): number | null {
+  return value == null || of == null ? null : ratio(asShown(value, format), asShown(of, format));
+}
+
 /** "0.53×", "12×". */
 export function times(multiple: number | null): string {
   if (multiple === null) return "–";
@@ -135,7 +152,7 @@ export const dividedBy = ([one, other]: readonly [string, string]): string => `$
 
 /** What a larger figure is, a smaller one, and a multiple of it. */
 function directions(name: string): readonly [more: string, less: string, multiple: string] {
-  if (name === "step" || name.startsWith(PART)) return ["longer", "shorter", "as long"];
+  if (name === "step" || name.startsWith(PART) || name.startsWith(SLOWEST)) return ["longer", "shorter", "as long"];
   return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
 }
 
@@ -181,7 +198,7 @@ export function stretches([from, to]: readonly [number, number], changes: readon
 export function changeWords(name: string, { before, after, contributors: [first] }: Why, place: string): string {
   if (!before || !after) return "";
   const cause = first === undefined ? "" : `: ${shortened(first.sentence.replace(/ \([^()]* -> [^()]*\)/, ""))}`;
-  return `A step of ${name} takes ${times(after / before)} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
+  return `A step of ${name} takes ${times(shownRatio(after, before, ofStep))} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
 }
 
 /** The last values of two lines where both have one; null: there are none. */
@@ -246,21 +263,24 @@ const SAME = 0.02;
 /** Parts that are named at most, and the share of the difference that one has at least. */
 const [NAMED, LEAST] = [2, 0.2];
 
+/** Whether the slowest ranks of both differ in a part by more than a little of a step. */
+export function slowestDiffers({ both: [one, two] }: Compared, rows: readonly Compared[]): boolean {
+  const step = rows.find(({ name }) => name === "step");
+  return step !== undefined && Math.abs(one - two) > SAME * Math.min(...step.both);
+}
+
 /** Which of the two takes longer for a step, in which of its parts, and in which other figure they differ most. */
 export function comparedWords(rows: readonly Compared[], [own, other]: readonly [string, string], span: string): string {
-  const multiple = ({ both }: Compared) => ratio(both[0], both[1]) ?? 1;
+  const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;
   const differs = (row: Compared) => Math.abs(Math.log(multiple(row))) > Math.log(1 + SAME);
   const step = rows.find(({ name }) => name === "step");
   const first = step === undefined ? "" : `${stepWords(step, rows, own, other)}, over ${span}.`;
   const [most] = rows
-    .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && multiple(row) > 0 && differs(row))
+    .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && !row.name.startsWith(SLOWEST) && multiple(row) > 0 && differs(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${lowerWords(multiple(most), own, other)} (${most.format(most.both[0])} against ${most.format(most.both[1])}).`;
+  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${own} is ${differenceWords(most.name, multiple(most))} (${most.format(most.both[0])} against ${most.format(most.both[1])}).`;
   return [first, second].filter(Boolean).join(" ");
 }
-
-/** "new is 31 % lower". */
-const lowerWords = (multiple: number, own: string, other: string): string => `${multiple < 1 ? own : other} is ${wholePercent(1 - Math.min(multiple, 1 / multiple))} lower`;
 
 /** "A step of new takes 1.02× as long as one of old (197 ms against 193 ms), mostly in data (+3 ms)". */
 function stepWords(step: Compared, rows: readonly Compared[], own: string, other: string): string {
@@ -275,5 +295,5 @@ function stepWords(step: Compared, rows: readonly Compared[], own: string, other
     .sort((a, b) => Math.abs(b.more) - Math.abs(a.more))
     .slice(0, NAMED)
     .map((part) => `${part.title} (${part.more > 0 ? "+" : "−"}${format(Math.abs(part.more))})`);
-  return `A step of ${own} takes ${times(ratio(one, two))} as long as one of ${other} ${figures}${parts.length > 0 ? `, mostly in ${listed(parts)}` : ""}`;
+  return `A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} ${figures}${parts.length > 0 ? `, mostly in ${listed(parts)}` : ""}`;
 }

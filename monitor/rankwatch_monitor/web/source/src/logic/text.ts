@@ -150,6 +150,9 @@ export function figure(value: number | null): string {
   return `${Number(scaled.toPrecision(4))}${name}`;
 }
 
+/** "88 °C". */
+export const celsius = (value: number | null): string => (value === null ? "–" : `${Math.round(value)}${THIN}°C`);
+
 /** "1.98 GHz". */
 export function hertz(value: number | null): string {
   return value === null ? "–" : `${(value / 1e9).toFixed(2)}${THIN}GHz`;

@@ -69,7 +69,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             const [first, last] = [each.items[0]!, each.items.at(-1)!];
             const name = first === last ? `attempt ${first.attempt}` : `attempts ${first.attempt}–${last.attempt}`;
             return (
-              <li key={first.attempt} style={at(each)}>
+              <li key={first.attempt} class={each.room < words ? "short" : undefined} style={at(each)}>
                 <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{each.room < words ? name.replace(/^\D+/, "") : name}</button>
               </li>
             );
@@ -83,7 +83,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             const place = numbered.indexOf(each) + 1;
             const style = { ...at(each), "--wide": `${(100 * each.width) / Math.max(each.room, 0.01)}%` };
             return (
-              <li key={first.id} style={style}>
+              <li key={first.id} class={place > 0 ? "short" : undefined} style={style}>
                 {each.items.length === 1 ? (
                   <a class={place === 0 && each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={labelOf(first)}>{place || labelOf(first)}</a>
                 ) : (

@@ -6,16 +6,17 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, withEdge, withLatest, withoutWaiting, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { celsius, clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot, type Plotted } from "./plot";
+import { narrow } from "./preferences";
 import { Reference } from "./reference";
 import { overlay, range, reference } from "./selection";
 
@@ -59,8 +60,10 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const moves = speed?.values.some((value) => value !== null && value > 0) ?? false;
   const windows = samples.value !== null && samples.value.length > 0;
   const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
-  const goodput = useMemo(() => (points === null ? null : withLatest(job, asOf.value, points.at, points.goodput, job.goodput)), [points, job.goodput]);
+  const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, change, !isYoung(job, to))), [points, change, job.goodput, job.goodput_without_waiting, isYoung(job, to)]);
   const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
+  const charted = samples.value !== null && steps.time.length > 0;
+  const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />;
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   return (
     <>
@@ -70,9 +73,9 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
         <h2 id="step-time">
           Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small>
         </h2>
+        {charted && <Plot name="Step time" {...steps} finding={narrow.value && finding} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
+        {!(charted && narrow.value) && finding}
         {samples.value === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
-        {samples.value !== null && steps.time.length > 0 && <Plot name="Step time" {...steps} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
-        {why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />}
       </section>
       {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
       {points !== null && shown(points.speed) && (
@@ -100,15 +103,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <h2 id="goodput-time">
             Goodput <small>{COUNTED}</small>
           </h2>
-          <Plot
-            name="Goodput" time={goodput!.time} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis}
-            lines={[
-              { name: "whole run", tone: "text", values: goodput!.values },
-              ...withoutWaiting(job, goodput!.time, points),
-              // The same figure while the run is younger.
-              ...(isYoung(job, to) ? [] : [{ name: "last hour", tone: "series-1", values: goodput!.time.map((_, i) => points.goodput_window[i] ?? null), dashed: true }]),
-            ]}
-          />
+          <Plot name="Goodput" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
         </section>
       )}
       {points !== null && <ScoreChart points={points} change={change} axis={axis} />}
@@ -127,14 +122,25 @@ function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Caus
     take((await get<{ samples: HistorySample[] }>(`/jobs/${encodeURIComponent(job.id)}/history${query(job, chosen)}&brief=true&${also}`, ended)).samples);
   }), [job.id, job.ended_at, job.started_at, chosen]);
   const chart = useMemo(() => causeChart(samples, cause, change), [samples, change]);
+  const heat = useMemo(() => ("devices" in cause ? temperatureChart(samples, change) : null), [samples, change]);
   const [title, small] = "devices" in cause ? ["GPU clock", "over the ranks"] : [`Section ${cause.section}`, "the rank in which it takes longest, and the median rank"];
   return (
-    <section aria-label={title}>
-      <h2>
-        {title} <small>{small}</small>
-      </h2>
-      <Plot name={title} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
-    </section>
+    <>
+      <section aria-label={title}>
+        <h2>
+          {title} <small>{small}</small>
+        </h2>
+        <Plot name={title} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
+      </section>
+      {heat !== null && (
+        <section aria-label="GPU temperature">
+          <h2>
+            GPU temperature <small>of the hottest GPU</small>
+          </h2>
+          <Plot name="GPU temperature" {...heat} format={celsius} height={LOW} fit {...axis} />
+        </section>
+      )}
+    </>
   );
 }
 

@@ -137,7 +137,7 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
             </>
           )}
           <label class="line">
-            Reason
+            <span>Reason <small>required</small></span>
             <input
               value={reason} maxLength={500} required disabled={confirming} placeholder="Recorded in the incident and in the log"
               onInput={(event) => setReason(event.currentTarget.value)}

@@ -1,12 +1,11 @@
 // A job compared with another one, or one of its attempts with an earlier one: all charts with the figures of both.
 
-import { Fragment } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, changeWords, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, ratio, SECONDS_APART, secondsOf, STEPS_APART, stretches, times } from "../logic/overlay";
+import { type Axis, cells, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
@@ -199,7 +198,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
       {overlap(first, second) && <Ratios rows={rows} names={names} span={span} on={on} axis={axis} within={stretches([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])], changes).reverse()} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
-      {rows.filter(({ name }) => !name.startsWith(PART)).map(({ name, lines, title, small, ...how }) => (
+      {rows.filter(({ name }) => !name.startsWith(PART) && !name.startsWith(SLOWEST)).map(({ name, lines, title, small, ...how }) => (
         <section key={name} aria-label={`${title} of both`}>
           <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
           <Plot
@@ -207,7 +206,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
             range={shown} choose={choose} reset={() => setZoom(null)}
             across={across} mark={changes[0] ?? changes[1] ?? null} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
             rest={rest < 0 ? on.length - 1 : rest} {...how}
-            {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(ratio(lines[0]!.values[at], lines[1]!.values[at])) }) } : {})}
+            {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
           />
         </section>
       ))}
@@ -217,6 +216,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
 
 function figureOf(name: string): Figure {
   if (name.startsWith(PART)) return { title: name.slice(PART.length), small: "of the step time", format: duration };
+  if (name.startsWith(SLOWEST)) return { title: `slowest rank's ${name.slice(SLOWEST.length)}`, small: "of its step", format: duration };
   return FIGURES[name] ?? { title: name.startsWith("log ") ? name.slice(4) : name, small: "logged by the training script", format: figure, fit: true };
 }
 
@@ -254,54 +254,46 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
       return both === null ? [] : [{ ...row, both }];
     });
   });
-  const found = rows.filter(({ name }) => means.some((each) => each.some((row) => row.name === name)));
+  const worth = (row: Compared, all: readonly Compared[]) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, all);
+  const found = rows.filter(({ name }) => means.some((each) => each.some((row) => row.name === name && worth(row, each))));
   if (found.length === 0) return null;
   const words = within.map((each, i) => comparedWords(means[i]!, names, span(each)));
   return (
     <>
       <p class="finding">{words[0]}</p>
       {[...changed, ...words.slice(1).map((each) => `Before: ${each}`)].map((each) => <p key={each}>{each}</p>)}
-      <div class="scroll ratios" role="region" aria-label="Means of both" tabIndex={0}>
-        <table>
-          <thead>
-            {within.length > 1 && (
-              <tr>
-                <td />
-                {within.map((each) => <th key={each[0]} scope="colgroup" colSpan={3} class="number">over {span(each)}<small>, {lengthWords(each, axis)}</small></th>)}
-              </tr>
-            )}
-            <tr>
-              <th scope="col">Mean{within.length === 1 && <> over {span(within[0]!)}<small>, {lengthWords(within[0]!, axis)}</small></>}</th>
-              {within.map(([from]) => (
-                <Fragment key={from}>
-                  <th scope="col" class="number">{dividedBy(names)}</th>
+      <div class="ratios" role="region" aria-label="Means of both">
+        {within.map((each, i) => (
+          <div key={each[0]} class="scroll" role="group" aria-label={`Over ${span(each)}`} tabIndex={0}>
+            <table>
+              <caption>over {span(each)}<small>, {lengthWords(each, axis)}</small></caption>
+              <thead>
+                <tr>
+                  <th scope="col">Mean</th>
                   <th scope="col" class="number">{names[0]}</th>
                   <th scope="col" class="number">{names[1]}</th>
-                </Fragment>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {found.map(({ name, title, format }) => (
-              <tr key={name}>
-                <th scope="row" class={name.startsWith(PART) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
-                {means.map((each, i) => {
-                  const [one, two] = each.find((row) => row.name === name)?.both ?? [null, null];
-                  const multiple = ratio(one, two);
-                  return (
-                    <Fragment key={i}>
-                      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>
-                      <td class="number">{format(one)}</td>
-                      <td class="number">{format(two)}</td>
-                    </Fragment>
-                  );
-                })}
-              </tr>
-            ))}
-          </tbody>
-        </table>
+                  <th scope="col" class="number">{dividedBy(names)}</th>
+                </tr>
+              </thead>
+              <tbody>{found.map(({ name }) => means[i]!.filter((row) => row.name === name).map((row) => <Means key={name} {...row} />))}</tbody>
+            </table>
+          </div>
+        ))}
       </div>
     </>
+  );
+}
+
+/** A figure of both, and their ratio. */
+function Means({ name, title, format, both: [one, two] }: Compared) {
+  const multiple = shownRatio(one, two, format);
+  return (
+    <tr>
+      <th scope="row" class={name.startsWith(PART) || name.startsWith(SLOWEST) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
+      <td class="number">{format(one)}</td>
+      <td class="number">{format(two)}</td>
+      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>
+    </tr>
   );
 }
 

@@ -1,11 +1,12 @@
 // A chart over time: lines and stacked areas by uPlot, incidents as bands, the values at the cursor as text.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
-import { fitted, gaps, isolated, type Line, stacked } from "../logic/charts";
+import { fitted, gaps, inOrder, isolated, type Line, missingAt, stacked } from "../logic/charts";
 import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
@@ -63,6 +64,8 @@ export interface Plotted {
   unknown?: (from: number, to: number) => string;
   /** Another figure beside the values, of the place at the cursor. */
   more?: (index: number) => { name: string; value: string };
+  /** What is found in it, between the chart and its figures. */
+  finding?: ComponentChildren;
 }
 
 export function Plot(props: Plotted) {
@@ -79,7 +82,7 @@ export function Plot(props: Plotted) {
   const mouse = useRef(under);
   mouse.current = under;
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
-  const seen = useMemo(() => lines.filter((line) => !hidden.has(line.name)).sort((a, b) => Number(b.behind ?? false) - Number(a.behind ?? false)), [lines, hidden]);
+  const seen = useMemo(() => inOrder(lines.filter((line) => !hidden.has(line.name))), [lines, hidden]);
   shown.current = { ...props, lines: seen };
   const shape = seen.map((line) => line.name).join();
 
@@ -123,7 +126,10 @@ export function Plot(props: Plotted) {
     chart.current?.setCursor({ left: across, top: 0 });
     event.preventDefault();
   };
-  const figures = lines.map((line) => `${named(line, index)} ${format(line.values[index] ?? null)}`).join(", ");
+  // Where nothing is known, the reason stands in place of the figures.
+  const missing = props.unknown && missingAt(time, lines, index);
+  const read = (line: Line) => (missing ? `– (${props.unknown!(...missing)})` : format(line.values[index] ?? null));
+  const figures = lines.map((line) => `${named(line, index)} ${read(line)}`).join(", ");
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
   const change = props.mark == null || across ? "" : ` Change at ${clock(props.mark, asOf.value)}.`;
@@ -131,7 +137,7 @@ export function Plot(props: Plotted) {
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
       <Mark line={line} />
-      {named(line, index)} <b>{format(line.values[index] ?? null)}</b>
+      {named(line, index)} <b>{read(line)}</b>
     </li>
   ));
   const turn = ({ name: each }: Line) => {
@@ -156,13 +162,14 @@ export function Plot(props: Plotted) {
           </ul>
         )}
       </div>
+      {props.finding}
       <ul class="key">
         <li>{moment}</li>
         {lines.length < 3 ? values(lines) : lines.map((line) => (
           <li key={line.name}>
             <button type="button" aria-pressed={!hidden.has(line.name)} title={hidden.has(line.name) ? "Show it" : "Hide it"} onClick={() => turn(line)}>
               <Mark line={line} />
-              {named(line, index)} <b>{format(line.values[index] ?? null)}</b>
+              {named(line, index)} <b>{read(line)}</b>
             </button>
           </li>
         ))}
@@ -175,8 +182,8 @@ export function Plot(props: Plotted) {
 
 const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
 
-/** "worst rank 21". */
-const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name} ${ranks[index]}`);
+/** "worst rank 21", "lowest, rank 21". */
+const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name}${name.endsWith("rank") ? "" : ", rank"} ${ranks[index]}`);
 
 function Mark({ line }: { line: Line }) {
   const kind = line.stack ? "area" : [line.dashed && "dashed", line.behind && "behind"].filter(Boolean).join(" ");

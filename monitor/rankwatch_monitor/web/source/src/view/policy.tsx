@@ -59,11 +59,11 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
       <dd>
         <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
         {setting.unit && setting.kind !== "seconds_by_name" && <small>{unitOf(setting)}</small>}
+        <small class="default">{isDefault(setting) && !changes.includes(setting) ? "default" : `default: ${shown(setting, setting.default)}`}</small>
       </dd>
       <dd class="meaning" id={`meaning-${setting.name}`}>
         {setting.meaning}
         {setting.optional && "; empty: off"}
-        {!isDefault(setting) && <b> Default: {shown(setting, setting.default)}.</b>}
         {changes.includes(setting) && <b> Now: {shown(setting, policy[setting.name] ?? null)}.</b>}
       </dd>
     </div>
@@ -91,7 +91,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
         )}
         {visible.length === 0 && <p class="note">{filter === "" ? "Every setting is at its default." : `No setting ${differingOnly ? "that differs from its default " : ""}has "${filter}" in its name or meaning.`}</p>}
         {grouped(visible).map(({ title, basic, expert }) => (
-          <Part key={title} title={title} differing={differing([...basic, ...expert])} number={basic.length + expert.length} open={filter !== "" || differingOnly || [...basic, ...expert].some((each) => changes.includes(each))}>
+          <Part key={title} title={title} differing={differing([...basic, ...expert])} number={basic.length + expert.length} force={basic.map((each) => `${each.name} ${shown(each, policy[each.name] ?? null)}`).join(", ")} open={filter !== "" || differingOnly || [...basic, ...expert].some((each) => changes.includes(each))}>
             {basic.length > 0 && <dl>{basic.map(row)}</dl>}
             {expert.length > 0 && (
               <details open={filter !== "" || differingOnly || expert.some((each) => changes.includes(each))}>
@@ -127,18 +127,20 @@ interface PartProps {
   /** How many settings it has, and how many of them are not at the default. */
   number: number;
   differing: number;
+  /** Its settings in force, but for the expert ones. */
+  force: string;
   /** Whether it is unfolded on a phone. */
   open: boolean;
   children: ComponentChildren;
 }
 
 /** A group of settings; on a phone it is folded. */
-function Part({ title, number, differing, open, children }: PartProps) {
+function Part({ title, number, differing, force, open, children }: PartProps) {
   const note = differing > 0 && `${differing} not at the default`;
   if (!narrow.value) return <div class="part"><h3>{title} {note && <small>{note}</small>}</h3>{children}</div>;
   return (
     <details class="part" open={open}>
-      <summary><b>{title}</b> <small>{plural(number, "setting")}{note && `, ${note}`}</small></summary>
+      <summary><b>{title}</b> <small>{plural(number, "setting")}{note && `, ${note}`}</small><small class="force">{force}</small></summary>
       {children}
     </details>
   );

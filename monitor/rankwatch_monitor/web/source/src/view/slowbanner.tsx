@@ -11,8 +11,10 @@ import { WhatToDoSlow } from "./nextaction";
 export function SlowBanner({ job, performance, title, brief }: { job: JobSummary; performance: Performance; title: string; brief: boolean }) {
   return (
     <Band kind="slow" label="Slow rank" title={title} brief={brief}>
-      {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
-      <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
+      <div class="beside">
+        {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
+        <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
+      </div>
     </Band>
   );
 }

@@ -54,8 +54,10 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
-      <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
-      <Facts kind="answers" facts={answers(job, incident, detail.value)} />
+      <div class="beside">
+        <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
+        <Facts kind="answers" facts={answers(job, incident, detail.value)} />
+      </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
     </Band>
