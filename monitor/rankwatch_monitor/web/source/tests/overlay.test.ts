@@ -111,6 +111,20 @@ test("a small difference of the step has a direction and the part in which it is
   assert.match(words([row("step", 0.197, 0.193)]), /\(197 ms against 193 ms\), over steps/);
 });
 
+test("what the slowest ranks spend differently stands before a figure that follows from it", () => {
+  const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });
+  const rows = [row("step", 0.224, 0.224), row(`${SLOWEST}data`, 0.062, 0.002), row(`${SLOWEST}compute`, 0.129, 0.189), row(`${SLOWEST}host`, 0.01, 0.011), row("score", 1.4, 1)];
+  const words = (some: typeof rows) => comparedWords(some, ["new", "old"], "steps 1 to 9").replaceAll(/[\u2009\u202f]/g, " ");
+  const apart = "A step of new takes as long as one of old (224 ms), over steps 1 to 9. In each of its steps the slowest rank of new spends 62 ms in data (against 2 ms) and 129 ms in compute (against 189 ms).";
+  assert.equal(words(rows), `${apart} score differs too: new is 40 % higher (1.4 s against 1.0 s).`);
+  assert.equal(words(rows.slice(0, 4)), apart);
+});
+
+test("goodput is compared after the waiting for slow ranks, once there was any", () => {
+  const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_without_waiting: [null, 0.8] };
+  assert.deepEqual(curves(points, [], "time").get("goodput")!.values, [0.9, 0.8]);
+});
+
 test("goodput is that of the whole run for both, and the parts of a step are figures", () => {
   const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_window: [0.5, 0.6] };
   const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { data: 0.01 } };

@@ -86,7 +86,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
-  add("goodput", trends.goodput);
+  add("goodput", trends.goodput.map((whole, i) => trends.goodput_without_waiting?.[i] ?? whole));
   for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min, (times, at, values) => scoreAfter(times, at, [values]));
   return found;
 }
@@ -278,8 +278,11 @@ export function comparedWords(rows: readonly Compared[], [own, other]: readonly 
   const [most] = rows
     .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && !row.name.startsWith(SLOWEST) && multiple(row) > 0 && differs(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const second = most === undefined ? (step === undefined ? "" : "No other figure differs by more than 2\u2009%.") : `${most.title} differs most: ${own} is ${differenceWords(most.name, multiple(most))} (${most.format(most.both[0])} against ${most.format(most.both[1])}).`;
-  return [first, second].filter(Boolean).join(" ");
+  const slowest = rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)).map(({ name, both: [one, two], format }) => `${format(one)} in ${name.slice(SLOWEST.length)} (against ${format(two)})`);
+  const apart = slowest.length === 0 ? "" : `In each of its steps the slowest rank of ${own} spends ${listed(slowest)}.`;
+  const figure = most && `${own} is ${differenceWords(most.name, multiple(most))} (${most.format(most.both[0])} against ${most.format(most.both[1])})`;
+  const second = figure !== undefined ? `${most!.title} differs ${apart === "" ? "most" : "too"}: ${figure}.` : step === undefined || apart !== "" ? "" : "No other figure differs by more than 2\u2009%.";
+  return [first, apart, second].filter(Boolean).join(" ");
 }
 
 /** "A step of new takes 1.02× as long as one of old (197 ms against 193 ms), mostly in data (+3 ms)". */

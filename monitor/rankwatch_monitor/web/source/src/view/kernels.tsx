@@ -68,7 +68,7 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
           </div>
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
-            Collectives are left out, since they wait for other ranks. A point of the trends covers {wholeDuration(table.spacing)}.
+            Collectives are left out, since they wait for other ranks. The trends have a point for each report of kernels, one in {wholeDuration(table.spacing)} at most.
             {" "}They are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
           </p>
         </>

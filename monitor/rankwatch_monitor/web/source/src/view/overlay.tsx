@@ -40,7 +40,7 @@ interface Figure {
 const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
   speed: { title: "Speed", small: "steps per second", format: speedText, label: perSecond },
-  goodput: { title: "Goodput", small: "of the whole run up to there", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
+  goodput: { title: "Goodput", small: "of the whole run up to there, after waiting for slow ranks", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
   ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "of the worst rank; 1: as fast as", format: score, fit: true, least: SHORTEST_SHARE }])),
 };
 
@@ -289,7 +289,7 @@ function Means({ name, title, format, both: [one, two] }: Compared) {
   const multiple = shownRatio(one, two, format);
   return (
     <tr>
-      <th scope="row" class={name.startsWith(PART) || name.startsWith(SLOWEST) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there</small>}</th>
+      <th scope="row" class={name.startsWith(PART) || name.startsWith(SLOWEST) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there, after waiting for slow ranks</small>}</th>
       <td class="number">{format(one)}</td>
       <td class="number">{format(two)}</td>
       <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>

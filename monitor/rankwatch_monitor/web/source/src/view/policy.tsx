@@ -158,7 +158,7 @@ function Field({ setting, text, edit }: { setting: Setting; text: string; edit: 
       </select>
     );
   }
-  const hint = setting.kind === "seconds_by_name" ? "step=180" : setting.optional ? "off" : undefined;
+  const hint = setting.kind === "seconds_by_name" ? "none; for example step=180" : setting.optional ? "off" : undefined;
   return (
     <input
       {...common} value={text} placeholder={hint} autocomplete="off" spellcheck={false}
