@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from itertools import pairwise
 
 import pytest
 
 from e2e.training import Launcher, Training
+from support.ports import free_port, listens
 
 NODES = 2
 """Launchers that run a rank each; one more waits."""
@@ -99,14 +99,3 @@ class Spared:
         alive = [each for each in self._training.launchers if each.process.poll() is None]
         waiting = [each for each in alive if each.process.pid not in active]
         return [("this node is a spare" in each.printed()) for each in waiting] == [True]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
 from e2e.training import FAULT, RESUMED, STEP_LIMIT, STEPS, Launcher, Training
+from support.ports import free_port
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_both(watched: Training, fault: str, *script: str) -> list[Launcher]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
-from launcher.test_two_nodes import free_port
+from support.ports import free_port
 
 Start = Callable[..., Launcher]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Callable
 
 import pytest
 
 from launcher.conftest import FakeMonitor, Launcher
+from support.ports import free_port
 
 Start = Callable[..., Launcher]
 Script = Callable[[str], str]
@@ -26,12 +26,6 @@ END = """
 say(f"sum {together():g}")
 finish()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(params=["c10d", pytest.param("static", marks=pytest.mark.long)])

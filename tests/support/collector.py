@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.monitor_process import environment
+from support.ports import free_port, listens
 from support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def running_collector(
 ) -> Iterator[RunningCollector]:
     """Start a Collector that sends to ``endpoint``, wait until it listens, and end it whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = port or _free_port()
+    port = port or free_port()
     log = folder / "collector.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -74,13 +74,12 @@ def running_collector(
             env=variables(endpoint),
         )
 
-    def listens() -> bool:
+    def ready() -> bool:
         assert process.poll() is None, f"the Collector ended with code {process.returncode}:\n{log.read_text()}"
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+        return listens(port)
 
     try:
-        wait_for(listens, "the Collector listens")
+        wait_for(ready, "the Collector listens")
         yield RunningCollector(f"http://127.0.0.1:{port}", port, process, log)
     finally:
         process.terminate()
@@ -89,9 +88,3 @@ def running_collector(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

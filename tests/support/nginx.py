@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.ports import free_port, listens
 from support.waiting import wait_for
 
 SHIPPED = Path(__file__).parents[2] / "dashboards" / "proxy"
@@ -68,9 +68,7 @@ def _running(folder: Path, name: str, instead: Mapping[str, str]) -> Iterator[in
     nginx = binary()
     folder.mkdir()
     folder.chmod(0o777)  # started by root, its workers are somebody else
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     shipped = (SHIPPED / name).read_text().replace(_LISTEN, f"127.0.0.1:{port}")
     for example, own in instead.items():
         assert example in shipped
@@ -83,13 +81,12 @@ def _running(folder: Path, name: str, instead: Mapping[str, str]) -> Iterator[in
     with (folder / "output.log").open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
-    def listens() -> bool:
+    def ready() -> bool:
         assert process.poll() is None, (folder / "error.log").read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+        return listens(port)
 
     try:
-        wait_for(listens, "nginx listens")
+        wait_for(ready, "nginx listens")
         yield port
     finally:
         process.terminate()

@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from support.ports import free_port
 from support.waiting import wait_for
 
 _QUICK = ("fsync=off", "full_page_writes=off", "max_connections=40", "shared_buffers=16MB")
@@ -47,9 +47,7 @@ class PostgreSQL:
 
     def __init__(self, folder: Path, user: str | None) -> None:
         self._folder, self._user = folder, user
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
 

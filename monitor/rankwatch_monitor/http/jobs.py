@@ -121,10 +121,10 @@ def job_routes(monitor: Monitor) -> APIRouter:
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
-        host = incident_view.of_host(job, incident, now, activity)
+        past = None if incident.open else incident_view.of_host(job, incident, now, activity)
         return {
             **incident_view.shown(job, incident, now, activity),
-            "of_host": None if host is None else host.to_json(),
+            **({} if past is None else {"of_host": past.to_json()}),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

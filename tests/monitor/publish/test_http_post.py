@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,14 +13,9 @@ import pytest
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.http_post import Target, checked, fingerprint, shown
 from support.http_receiver import Answers, HttpReceiver
+from support.ports import free_port
 
 SECRET = "T0/B0/very-secret"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory)
 
 def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *, leaves_out: bool) -> str:
     """What to do if it happens again, or what a restart without the host shows, as a sentence; empty: nothing."""
-    elsewhere = len(set(job.columns.hosts) - {""}) > 1
+    elsewhere = any(host not in ("", first.host) for host in job.columns.hosts)  # of many hosts the first one answers
     if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
         return next_failure(crash_of(first, incident, job.incidents), elsewhere)
     if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
