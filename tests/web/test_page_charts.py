@@ -15,6 +15,7 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
+from support.waiting import wait_for
 from web import scripted_history as past
 from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
@@ -493,8 +494,7 @@ def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, 
     expect(steps.locator(".tip li")).to_have_count(6)
     steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).press("Enter")
     expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
-    line = steps.locator(".u-cursor-x").bounding_box()
-    assert line is not None
+    line = wait_for(steps.locator(".u-cursor-x").bounding_box, "the cursor of the chart that is drawn anew")
     assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2
     page.mouse.move(0, 0)
     expect(page.locator(".tip")).to_have_count(0)
