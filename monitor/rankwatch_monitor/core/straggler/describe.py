@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS
@@ -102,7 +103,7 @@ def describe(
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
-    return Description(cause, score, seconds, share, reason, section, own, peers, others)
+    return Description(cause, score, seconds, share_of(seconds, step), reason, section, own, peers, others)
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
@@ -175,9 +176,9 @@ class Observation(NamedTuple):
 
 def sentence(seen: Observation) -> str:
     """Which rank makes how many wait, for how long, and with what."""
-    share = 100 * seen.late / seen.step
+    share = share_of(seen.late, seen.step)
     text = f"{subject(seen.rank, seen.host)} is slow: {waits(seen.others)} {seconds(seen.late)} of each "
-    text += f"{seconds(seen.step)} step for it ({share:.0f} %); {_cause(seen)}"
+    text += f"{seconds(seen.step)} step for it ({whole_percent(share)}); {_cause(seen)}"
     return text + _besides(seen) + "."
 
 
@@ -213,9 +214,18 @@ def _besides(seen: Observation) -> str:
 
 def seconds(value: float) -> str:
     """``1.20 s``, ``312 ms``, ``4.5 ms``."""
-    if value >= 0.9995:
-        return f"{value:.2f} s"
-    return f"{1000 * value:.0f} ms" if value >= 0.00995 else f"{1000 * value:.1f} ms"
+    digits = _digits(value)
+    return f"{value:.2f} s" if digits == 2 else f"{1000 * value:.{digits - 3}f} ms"
+
+
+def share_of(late: float, step: float) -> float:
+    """The share of a step, as computed from the two durations as they are stated."""
+    whole = round(step, _digits(step))
+    return round(late, _digits(late)) / whole if whole else late / step
+
+
+def _digits(value: float) -> int:
+    return 2 if value >= 0.9995 else 3 if value >= 0.00995 else 4
 
 
 def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from rankwatch.cli.formatting import gpu_time
+from rankwatch.cli.formatting import gpu_time, whole_percent
 from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
+
+_IN: Final = {Cause.DATA: " in its input", Cause.HOST: " in its host-side work", Cause.COMPUTE: " in its computation"}
 
 
 @dataclass(slots=True)
@@ -68,18 +70,23 @@ def subject(rank: int, host: str) -> str:
     return f"Rank {rank}" + (f" on {host}" if host else "")
 
 
+def slow_in(cause: Cause) -> str:
+    """`` in its input``: in what a rank is slow; empty: that is not known, or not a part of its own work."""
+    return _IN.get(cause, "")
+
+
 def waits(others: int) -> str:
     """``31 ranks wait``, of a job in which so many do."""
     return "the other rank waits" if others == 1 else f"{others} ranks wait"
 
 
 def cost_rate(straggler: Straggler) -> str:
-    """``8.58 GPU-hours each hour: 27 % of each step of 32 ranks``; empty: how long the others wait is not known."""
+    """``8.58 GPU-hours each hour: 27 % of each step of all 32 ranks``; empty: how long the others wait is not known."""
     if not straggler.share or straggler.waiting is None:
         return ""
     ranks = straggler.waiting + 1
     rate = gpu_time(3600.0 * straggler.share * ranks)
-    return f"{rate} each hour: {100 * straggler.share:.0f} % of each step of {ranks} ranks"
+    return f"{rate} each hour: {whole_percent(straggler.share)} of each step of all {ranks} ranks"
 
 
 @dataclass(slots=True)
