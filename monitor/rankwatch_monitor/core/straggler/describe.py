@@ -16,7 +16,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.straggler import lateness
-from rankwatch_monitor.core.straggler.findings import Straggler, subject, waits
+from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.straggler.state import Description, Performance
 from rankwatch_monitor.core.straggler.window import Window
@@ -103,7 +103,7 @@ def describe(
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
-    return Description(cause, score, seconds, share_of(seconds, step), reason, section, own, peers, others)
+    return Description(cause, score, seconds, share, reason, section, own, peers, others)
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
@@ -214,18 +214,8 @@ def _besides(seen: Observation) -> str:
 
 def seconds(value: float) -> str:
     """``1.20 s``, ``312 ms``, ``4.5 ms``."""
-    digits = _digits(value)
+    digits = digits_of(value)
     return f"{value:.2f} s" if digits == 2 else f"{1000 * value:.{digits - 3}f} ms"
-
-
-def share_of(late: float, step: float) -> float:
-    """The share of a step, as computed from the two durations as they are stated."""
-    whole = round(step, _digits(step))
-    return round(late, _digits(late)) / whole if whole else late / step
-
-
-def _digits(value: float) -> int:
-    return 2 if value >= 0.9995 else 3 if value >= 0.00995 else 4
 
 
 def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> str:

@@ -179,7 +179,7 @@ def _waiting(job: Job, standing: Standing, states: list[str]) -> str:
     if standing.role is not Role.WAITS or slow is None or set(states) != {RankState.RUNNING}:
         return ""
     subject, verbs = ("Its rank", "runs and waits") if len(states) == 1 else (all_of(len(states)), "run and wait")
-    return f"{subject} {verbs} {whole_percent(slow.share or 0.0)} of each step for rank {slow.rank}"
+    return f"{subject} {verbs} {whole_percent(slow.stated_share or 0.0)} of each step for rank {slow.rank}"
 
 
 def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[dict[str, Any]]:

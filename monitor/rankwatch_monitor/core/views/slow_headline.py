@@ -15,8 +15,8 @@ def slow_headline(straggler: Straggler, throttle: Throttle | None) -> str:
         straggler: the costliest one that is open.
         throttle: what throttles its GPU; None: nothing, or that is not known.
     """
-    if straggler.waiting is None or straggler.share is None:
+    if straggler.waiting is None or (share := straggler.stated_share) is None:
         return headline.of_job(None, straggler.reason)
     what = slow_in(straggler.cause) if throttle is None else f": {throttle.gpu} throttled"
-    cost = f"{waits(straggler.waiting)} {whole_percent(straggler.share)} of each step"
+    cost = f"{waits(straggler.waiting)} {whole_percent(share)} of each step"
     return headline.of_job(None, f"{subject(straggler.rank, straggler.host)} is slow{what}; {cost}")
