@@ -156,6 +156,12 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
         expect(table.locator("td", has=page.locator("small"))).to_have_text(re.compile(f"^{lost}$"))
         expect(table.locator("td small")).to_have_css("display", "block")
         expect(page.locator(".ledger")).to_contain_text(re.compile(f"restart · {cost} · "))
+        expect(page.locator(".stacks h2")).to_contain_text(
+            re.compile(rf"of attempt 1, captured [\d:]+, 1[01]{SPACE}s after the last progress; innermost frame first")
+        )
+        then = page.locator(".ranks.then")
+        expect(then.locator("h2")).to_contain_text(f"in attempt 1, after step {incident.furthest_iteration}")
+        expect(then.locator("tbody tr td:last-child")).to_have_text(["load_batch, section step", "all_reduce"])
         chart = page.get_by_role("img", name=re.compile("^Speed then"))
         expect(chart).to_have_attribute("aria-label", re.compile(rf"\d\d:\d\d:\d\d speed 0\.00{SPACE}steps/s"))
         expect(page.locator(".course .key").first).not_to_contain_text("now")
