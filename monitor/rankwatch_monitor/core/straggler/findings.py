@@ -67,7 +67,7 @@ class Straggler:
         return share_of(self.lateness, self.lateness / self.share)
 
     def to_json(self) -> dict[str, Any]:
-        """For the API and the store."""
+        """For the API, and with the exact share for the store."""
         return {
             **asdict(self),
             "share": self.stated_share,
