@@ -260,7 +260,9 @@ def test_a_slow_rank_on_a_gpu_and_the_age_of_its_reading_are_shown(
     stage(script, [scene])
     page.goto(f"{monitor_url}/#/nodes/host-1")
     row = page.get_by_role("region", name="GPUs of host-1").locator("tr", has_text="GPU 1")
-    expect(row.locator(".faults")).to_have_text(re.compile(r"^rank 3 is slow in one since \d\d:\d\d:\d\d$"))
+    expect(row.locator(".faults")).to_have_text(
+        re.compile(r"^no faultin one, rank 3 is slow in its input \(not the GPU\) since \d\d:\d\d:\d\d$")
+    )
     expect(row.locator(".device")).to_have_text(re.compile("^60.°C, 1.min ago$"))
 
 

@@ -88,7 +88,7 @@ READ: Final = """() => {
     mark: document.querySelector('.head .state')?.dataset.label,
     facts: pairs('.head dl.facts'), now: all('p.now', words), verdict: all('.verdict h2', words),
     kicker: all('.verdict .kicker b', words), sequel: all('.verdict .sequel', words),
-    answers: pairs('.verdict dl.answers'),
+    answers: pairs('.verdict dl.answers'), phases: all('.verdict .phases li b', words),
     legend: all('.grid .legend button', words), ringed: all('.grid .ringed', words),
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
     heads: all('.ranks:not(.then) thead th', words),
@@ -481,6 +481,9 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         holds("a sentence", sentence, shown)
         compare_sentence(sentence, state, counts, job)
 
+    if shown["phases"]:
+        compare_cost(*shown["answers"]["Cost"], shown["phases"])
+
     if shown["goodput"]:
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share(
@@ -497,6 +500,15 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     same("stragglers", {int(rank) for rank in shown["slow"]} or led, slow)
     if shown["stragglers"]:
         same("number of stragglers", shown["stragglers"][0].split()[0], str(len(slow)) if slow else "none")
+
+
+def compare_cost(cost: str, note: str, phases: list[str]) -> None:
+    """The cost of an incident is the sum of its phases and lost steps, to the last digit shown."""
+    last = re.search(r"the last one ([^·]+)", note)
+    text = last[1] if last else cost
+    digit = 60.0 if re.search(r"\d [hd]", text) else 0.1 if "." in text else 1.0
+    added = sum(map(seconds, phases))
+    holds("the phases add up to the cost", abs(added - seconds(text)) < digit, text, phases)
 
 
 def compare_buckets(shown: list[tuple[str, str]], job: Job, *, going_on: bool) -> None:

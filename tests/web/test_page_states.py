@@ -116,20 +116,22 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     job = throttled("throttled", 600)
     busy = goodput_accounting.ratio_without_waiting(job)
     assert busy is not None
-    share, whole = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, goodput_accounting.ratio(job) or 0.0))
+    lost = (goodput_accounting.ratio(job) or 0.0) - busy
+    share, loss = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, lost))
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")
         expect(page.locator(".head .facts")).to_contain_text(
-            re.compile(rf"Goodput{share}{whole} with the waiting for rank {HOT}")
+            re.compile(rf"Goodput{share}{loss} lost waiting for rank {HOT}")
         )
         waiting = page.locator(".buckets li[data-bucket=waiting]")
-        expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min"))
+        expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min.*{loss}"))
         expect(page.locator(".goodput")).not_to_contain_text("not counted")
         page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
         expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
         page.goto(f"{monitor.url}/#/")
-        expect(page.locator(".figure.goodput")).to_contain_text(re.compile(f"{share}.*{whole} with waiting"))
+        words = re.compile(f"{share}.*{loss} lost waiting for rank {HOT}")
+        expect(page.locator(".figure.goodput")).to_contain_text(words)
 
 
 def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
@@ -148,11 +150,18 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
         part = rf"of it {row['lost_steps_s']:.1f}{SPACE}s for {incident.steps_lost} lost steps"
         cost = rf"{row['total_s']:.1f}{SPACE}s"
         expect(page.locator(".answers")).to_contain_text(re.compile(f"Cost{cost}{part}"))
-        total = page.get_by_role("region", name="Time by incident").locator("td.force")
-        expect(total).to_have_text(re.compile(rf"^{cost}{row['lost_steps_s']:.1f}{SPACE}s of it lost steps$"))
-        below = "part => getComputedStyle(part).display"
-        assert total.locator("small").evaluate(below) == "block"
+        table = page.get_by_role("region", name="Time by incident")
+        expect(table.locator("td.force")).to_have_text(re.compile(f"^{cost}$"))
+        lost = f"{row['lost_steps_s']:.1f}{SPACE}s{incident.steps_lost} steps"
+        expect(table.locator("td", has=page.locator("small"))).to_have_text(re.compile(f"^{lost}$"))
+        expect(table.locator("td small")).to_have_css("display", "block")
         expect(page.locator(".ledger")).to_contain_text(re.compile(f"restart · {cost} · "))
+        expect(page.locator(".stacks h2")).to_contain_text(
+            re.compile(rf"of attempt 1, captured [\d:]+, 1[01]{SPACE}s after the last progress; innermost frame first")
+        )
+        then = page.locator(".ranks.then")
+        expect(then.locator("h2")).to_contain_text(f"in attempt 1, after step {incident.furthest_iteration}")
+        expect(then.locator("tbody tr td:last-child")).to_have_text(["load_batch, section step", "all_reduce"])
         chart = page.get_by_role("img", name=re.compile("^Speed then"))
         expect(chart).to_have_attribute("aria-label", re.compile(rf"\d\d:\d\d:\d\d speed 0\.00{SPACE}steps/s"))
         expect(page.locator(".course .key").first).not_to_contain_text("now")

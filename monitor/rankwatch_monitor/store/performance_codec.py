@@ -32,7 +32,7 @@ def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
 
     def body() -> dict[str, Any]:
         return {
-            "stragglers": [each.to_json() for each in stragglers],
+            "stragglers": [{**each.to_json(), "share": each.share} for each in stragglers],
             "finding": finding.to_json(),
             "cost_gpu_hours": cost,
             "verdicts": {str(verdict): count for verdict, count in verdicts.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -44,6 +45,11 @@ def when(at: float) -> str:
 def percent(part: float) -> str:
     """``12.3 %``."""
     return f"{100 * part:.1f} %"
+
+
+def whole_percent(share: float) -> str:
+    """``27 %``: a share that is measured roughly. Halves are rounded up, as on the page."""
+    return f"{math.floor(100 * share + 0.5)} %"
 
 
 def of_it_lost(seconds: float | None, steps: int | None) -> str:

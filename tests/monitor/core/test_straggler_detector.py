@@ -66,8 +66,8 @@ def test_all_figures_of_one_wait_are_of_one_window(growth: float) -> None:
     for window in range(30):
         job.run(1, slower(3, DATA, 0.4 + growth * window))
         for straggler in job.performance.open_stragglers:
-            share, late = straggler.share, straggler.lateness
-            assert f"wait {seconds(late)} of each {seconds(late / share)} step for it ({share:.0%})" == (
+            share, late = straggler.stated_share, straggler.lateness
+            assert f"wait {seconds(late)} of each {seconds(late / straggler.share)} step for it ({share:.0%})" == (
                 straggler.reason.split("ranks ")[1].split(";")[0].replace(" %", "%")
             )
             assert job.performance.finding.reason == straggler.reason

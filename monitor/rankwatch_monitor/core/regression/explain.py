@@ -277,7 +277,7 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     waits = "waiting for" in words
     news = [each for each in correlated if each.kind != "slowest" or not waits]
     at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
-    head = f"{_change_words(after / before)} {when} ({duration(before)} -> {duration(after)})"
+    head = f"{_change_words(_stated(after) / _stated(before))} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
     shown = attributed(found, parts, cause)
     if waits:
@@ -706,6 +706,11 @@ def duration(seconds: float) -> str:
             # Three digits, but never 1.2e+03.
             return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
     raise AssertionError("the last unit matches every number")
+
+
+def _stated(seconds: float) -> float:
+    """As :func:`duration` states it, in three digits: what is computed from it agrees with what stands beside it."""
+    return float(f"{seconds:.3g}")
 
 
 def percent(share: float) -> str:

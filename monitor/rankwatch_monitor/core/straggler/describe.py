@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.straggler import lateness
-from rankwatch_monitor.core.straggler.findings import Straggler, subject, waits
+from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.straggler.state import Description, Performance
 from rankwatch_monitor.core.straggler.window import Window
@@ -175,9 +176,9 @@ class Observation(NamedTuple):
 
 def sentence(seen: Observation) -> str:
     """Which rank makes how many wait, for how long, and with what."""
-    share = 100 * seen.late / seen.step
+    share = share_of(seen.late, seen.step)
     text = f"{subject(seen.rank, seen.host)} is slow: {waits(seen.others)} {seconds(seen.late)} of each "
-    text += f"{seconds(seen.step)} step for it ({share:.0f} %); {_cause(seen)}"
+    text += f"{seconds(seen.step)} step for it ({whole_percent(share)}); {_cause(seen)}"
     return text + _besides(seen) + "."
 
 
@@ -213,9 +214,8 @@ def _besides(seen: Observation) -> str:
 
 def seconds(value: float) -> str:
     """``1.20 s``, ``312 ms``, ``4.5 ms``."""
-    if value >= 0.9995:
-        return f"{value:.2f} s"
-    return f"{1000 * value:.0f} ms" if value >= 0.00995 else f"{1000 * value:.1f} ms"
+    digits = digits_of(value)
+    return f"{value:.2f} s" if digits == 2 else f"{1000 * value:.{digits - 3}f} ms"
 
 
 def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> str:

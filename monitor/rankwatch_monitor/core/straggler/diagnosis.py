@@ -303,7 +303,7 @@ def _worker(stragglers: Sequence[Straggler]) -> Finding:
         if not others
         else f"{first.reason} {others} more {'rank is' if others == 1 else 'ranks are'} slow."
     )
-    worst = max((s.share or 0.0) for s in stragglers)
+    worst = max((s.stated_share or 0.0) for s in stragglers)
     since = min(s.since for s in stragglers)
     return Finding(StragglerVerdict.WORKER, first.cause, reason, since, tuple(s.rank for s in stragglers), worst)
 

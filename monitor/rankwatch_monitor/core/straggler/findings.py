@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from rankwatch.cli.formatting import gpu_time
+from rankwatch.cli.formatting import gpu_time, whole_percent
 from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
+
+_IN: Final = {Cause.DATA: " in its input", Cause.HOST: " in its host-side work", Cause.COMPUTE: " in its computation"}
 
 
 @dataclass(slots=True)
@@ -57,15 +59,43 @@ class Straggler:
         """Whether it is still slow."""
         return self.ended is None
 
+    @property
+    def stated_share(self) -> float | None:
+        """The share as computed from the durations in its sentence, as they are rounded there."""
+        if not self.lateness or not self.share:
+            return self.share
+        return share_of(self.lateness, self.lateness / self.share)
+
     def to_json(self) -> dict[str, Any]:
-        """For the API and the store."""
-        shown = asdict(self)
-        return {**shown, "cause": str(self.cause), "reference": str(self.reference), "action": str(self.action)}
+        """For the API, and with the exact share for the store."""
+        return {
+            **asdict(self),
+            "share": self.stated_share,
+            "cause": str(self.cause),
+            "reference": str(self.reference),
+            "action": str(self.action),
+        }
+
+
+def share_of(late: float, step: float) -> float:
+    """The share of a step, as computed from the two durations as they are stated."""
+    whole = round(step, digits_of(step))
+    return round(late, digits_of(late)) / whole if whole else late / step
+
+
+def digits_of(seconds: float) -> int:
+    """Decimals of a duration of a step, as it is stated in seconds or milliseconds."""
+    return 2 if seconds >= 0.9995 else 3 if seconds >= 0.00995 else 4
 
 
 def subject(rank: int, host: str) -> str:
     """``Rank 3 on host-1``."""
     return f"Rank {rank}" + (f" on {host}" if host else "")
+
+
+def slow_in(cause: Cause) -> str:
+    """`` in its input``: in what a rank is slow; empty: that is not known, or not a part of its own work."""
+    return _IN.get(cause, "")
 
 
 def waits(others: int) -> str:
@@ -74,12 +104,12 @@ def waits(others: int) -> str:
 
 
 def cost_rate(straggler: Straggler) -> str:
-    """``8.58 GPU-hours each hour: 27 % of each step of 32 ranks``; empty: how long the others wait is not known."""
-    if not straggler.share or straggler.waiting is None:
+    """``8.58 GPU-hours each hour: 27 % of each step of all 32 ranks``; empty: how long the others wait is not known."""
+    if not (share := straggler.stated_share) or straggler.waiting is None:
         return ""
     ranks = straggler.waiting + 1
-    rate = gpu_time(3600.0 * straggler.share * ranks)
-    return f"{rate} each hour: {100 * straggler.share:.0f} % of each step of {ranks} ranks"
+    rate = gpu_time(3600.0 * share * ranks)
+    return f"{rate} each hour: {whole_percent(share)} of each step of all {ranks} ranks"
 
 
 @dataclass(slots=True)

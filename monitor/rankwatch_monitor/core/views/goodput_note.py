@@ -51,10 +51,10 @@ def steps_lost(job: Job, state: JobState) -> int | None:
 
 
 def notes(job: Job, state: JobState) -> Sequence[str]:
-    """``98.9 % with the waiting for rank 21``, ``up to 41 steps at risk``."""
-    share = None if without_waiting(job) is None else goodput_accounting.ratio(job)
-    at_risk = steps_at_risk(job, state)
+    """``13.4 % lost waiting for rank 21``, ``up to 41 steps at risk``."""
+    spent, at_risk = goodput_accounting.spent(job), steps_at_risk(job, state)
+    waited = spent[Bucket.WAITING]
     return [
-        *([] if share is None else [f"{percent(share)} with the waiting for {waited_for(job)}"]),
+        *([f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}"] if waited else []),
         *([f"up to {count(at_risk, 'step')} at risk"] if at_risk else []),
     ]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.cli.formatting import ranks as as_ranges
+from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
@@ -163,9 +164,13 @@ def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, k
     if late[slowest] < NOTABLE:
         return Standing(Role.CALM, "No rank of this group makes the others wait.")
     count = int(np.sum(late >= NOTABLE))
-    more = f" {count} of its ranks do so for {NOTABLE:.0%} or more." if count > 1 else ""
-    rank = int(ranks[slowest])
-    return Standing(Role.CALM, f"The others wait for rank {rank} for {late[slowest]:.0%} of each step.{more}", (rank,))
+    more = f" {count} of its ranks do so for {whole_percent(NOTABLE)} or more." if count > 1 else ""
+    rank, share = int(ranks[slowest]), whole_percent(float(late[slowest]))
+    return Standing(
+        Role.CALM,
+        f"The others wait for rank {rank} for {share} of each step.{more}",
+        (rank,),
+    )
 
 
 def _waiting(job: Job, standing: Standing, states: list[str]) -> str:
@@ -174,7 +179,7 @@ def _waiting(job: Job, standing: Standing, states: list[str]) -> str:
     if standing.role is not Role.WAITS or slow is None or set(states) != {RankState.RUNNING}:
         return ""
     subject, verbs = ("Its rank", "runs and waits") if len(states) == 1 else (all_of(len(states)), "run and wait")
-    return f"{subject} {verbs} {slow.share:.0%} of each step for rank {slow.rank}".replace("%", " %")
+    return f"{subject} {verbs} {whole_percent(slow.stated_share or 0.0)} of each step for rank {slow.rank}"
 
 
 def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[dict[str, Any]]:

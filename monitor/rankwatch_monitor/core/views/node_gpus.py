@@ -16,7 +16,7 @@ from rankwatch.contract.enums import Cause, CulpritClass
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler, slow_in
 
 UUID_SHOWN: Final = 12
 """Characters of a UUID in a sentence."""
@@ -46,7 +46,7 @@ class Gpu:
     reading: dict[str, Any] | None = None
     """The newest of its ranks' readings."""
     slow_now: list[dict[str, Any]] = field(default_factory=list)
-    """Ranks on it that are slow now, by whatever cause: job, name of the job, rank, since when."""
+    """Ranks on it that are slow now: job, name of the job, rank, since when, whether by the GPU, and in words."""
 
     @property
     def name(self) -> str:
@@ -155,7 +155,7 @@ def gpus_of(
                 gpu.ranks.append(place | {key: row[key] for key in ("rank", "pid", "state")})
                 gpu.reading = max(filter(None, (row["device"], gpu.reading)), key=_read_at, default=None)
                 if row["straggler"] is not None:
-                    gpu.slow_now.append(place | {"rank": row["rank"], "since": row["straggler"]["since"]})
+                    gpu.slow_now.append(place | _slow_now(row["rank"], row["straggler"]))
     for incident in named:
         for culprit in incident.culprits:
             if culprit.host != host or culprit.kind in OF_HOST:
@@ -177,6 +177,13 @@ def standing_out(gpus: Sequence[Gpu]) -> Gpu | None:
     if not gpus or gpus[0].weight < 2 or (len(gpus) > 1 and gpus[1].weight == gpus[0].weight):
         return None
     return gpus[0]
+
+
+def _slow_now(rank: int, slow: Mapping[str, Any]) -> dict[str, Any]:
+    cause = Cause(slow["cause"])
+    elsewhere = " (not the GPU)" if cause in (Cause.DATA, Cause.HOST) else ""
+    text = f"rank {rank} is slow{slow_in(cause)}{elsewhere}"
+    return {"rank": rank, "since": slow["since"], "by_gpu": cause is Cause.COMPUTE, "text": text}
 
 
 def _read_at(reading: Mapping[str, Any]) -> float:

@@ -334,7 +334,7 @@ def _title(part: Mapping[str, Any]) -> str:
 
 
 def _slow_on(each: Mapping[str, Any]) -> str:
-    return f"Rank {each['rank']} is slow in {_title(each)} since {clock(each['since'])} UTC."
+    return f"In {_title(each)}, {each['text']} since {clock(each['since'])} UTC."
 
 
 def _few(names: Sequence[str]) -> str:

@@ -217,7 +217,8 @@ def add_stragglers(job: Job, rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
         each = slow.get(row["rank"])
         row["straggler"] = each and {
-            "share": each.share, "score": each.score, "since": each.since, "reason": each.reason
+            "share": each.stated_share, "score": each.score, "since": each.since, "reason": each.reason,
+            "cause": str(each.cause),
         }  # fmt: skip
 
 

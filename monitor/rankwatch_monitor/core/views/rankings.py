@@ -62,7 +62,7 @@ def lateness(job: Job) -> tuple[Floats, Floats]:
     late_R, share_R = scores.lateness_R.copy(), np.where(np.isfinite(share_R), share_R, np.nan)
     for each in job.performance.open_stragglers:
         if each.lateness is not None and each.share is not None and each.rank < len(late_R):
-            late_R[each.rank], share_R[each.rank] = each.lateness, each.share
+            late_R[each.rank], share_R[each.rank] = each.lateness, each.stated_share
     return late_R, share_R
 
 

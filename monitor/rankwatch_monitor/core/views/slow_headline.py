@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from rankwatch.contract.enums import Cause
-from rankwatch_monitor.core.straggler.findings import Straggler, subject, waits
+from rankwatch.cli.formatting import whole_percent
+from rankwatch_monitor.core.straggler.findings import Straggler, slow_in, subject, waits
 from rankwatch_monitor.core.views import headline
 from rankwatch_monitor.core.views.throttling import Throttle
-
-_IN: Final = {Cause.DATA: " in its input", Cause.HOST: " in its host-side work", Cause.COMPUTE: " in its computation"}
 
 
 def slow_headline(straggler: Straggler, throttle: Throttle | None) -> str:
@@ -19,8 +15,8 @@ def slow_headline(straggler: Straggler, throttle: Throttle | None) -> str:
         straggler: the costliest one that is open.
         throttle: what throttles its GPU; None: nothing, or that is not known.
     """
-    if straggler.waiting is None or straggler.share is None:
+    if straggler.waiting is None or (share := straggler.stated_share) is None:
         return headline.of_job(None, straggler.reason)
-    what = _IN.get(straggler.cause, "") if throttle is None else f": {throttle.gpu} throttled"
-    cost = f"{waits(straggler.waiting)} {100 * straggler.share:.0f} % of each step"
+    what = slow_in(straggler.cause) if throttle is None else f": {throttle.gpu} throttled"
+    cost = f"{waits(straggler.waiting)} {whole_percent(share)} of each step"
     return headline.of_job(None, f"{subject(straggler.rank, straggler.host)} is slow{what}; {cost}")

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.cli.formatting import count, duration, gpu_time, printable, ranks, when, wrapped
+from rankwatch.cli.formatting import count, duration, gpu_time, printable, ranks, when, whole_percent, wrapped
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
@@ -220,7 +220,7 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     ]
     facts += [] if straggler.score is None else [f"score {straggler.score:.2f}"]
     if straggler.lateness is not None:
-        share = "" if straggler.share is None else f" ({100 * straggler.share:.0f} %)"
+        share = "" if straggler.stated_share is None else f" ({whole_percent(straggler.stated_share)})"
         facts.append(f"the others wait {seconds(straggler.lateness)} of each step{share}")
     rate = cost_rate(straggler) if straggler.open else ""
     facts.append(_hours(straggler.cost_gpu_hours) + (f" so far, {rate}" if rate else ""))
@@ -237,7 +237,7 @@ def _verdict(job: Job, now: float) -> list[str]:
     text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
         return wrapped(text, "  ")
-    facts = [f"{100 * found.share:.0f} % of each step"] if found.share > 0 else []
+    facts = [f"{whole_percent(found.share)} of each step"] if found.share > 0 else []
     facts += [f"{count(len(found.ranks), 'rank')} ({ranks(found.ranks)})"] if found.ranks else []
     facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
     facts += [f"since {when(found.since)}"] if found.since is not None else []

@@ -47,7 +47,7 @@ def test_waiting_for_a_slow_rank_is_no_useful_time() -> None:
     assert busy == pytest.approx(ratio - waited / lived)
     shown = job_view.summary(job, now)
     assert shown["goodput_without_waiting"] == round(busy, 3)
-    words = f"{100 * ratio:.1f} % with the waiting for rank 5"
+    words = f"{100 * waited / lived:.1f} % lost waiting for rank 5"
     assert shown["goodput_notes"] == [words] == job_view.goodput(job, now)["notes"]
     printed = " ".join(report.text(job, now).split())
     assert f"GOODPUT {100 * busy:.1f} % of " in printed, "the figure shown is that after the waiting"
@@ -66,7 +66,7 @@ def test_the_silent_twin_waits_for_no_rank() -> None:
 def test_waiting_stays_known_after_the_rank_is_fast_again() -> None:
     scene = slow(60, 20, until=40)
     assert not scene.job.performance.open_stragglers
-    assert notes(scene.job, scene.now)[0].endswith("with the waiting for rank 5")
+    assert notes(scene.job, scene.now)[0].endswith(" % lost waiting for rank 5")
     before = goodput_accounting.spent(scene.job)[Bucket.WAITING]
     scene.run(5)
     goodput_accounting.account(scene.job, scene.now)

@@ -62,7 +62,8 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. The error is the same each time. "
-        "host-1 was named in 3 incidents of 2 jobs in 24 h. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+        "host-1 was named in 3 incidents of 2 jobs in 24 h. "
+        "In gpt (job), rank 3 is slow in its computation since 00:00:05 UTC."
     )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
@@ -80,17 +81,27 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     assert (second["name"], second["history"]) == ("GPU 0", "")
 
 
-@pytest.mark.parametrize("cause", [Cause.DATA, Cause.HOST, Cause.COMMUNICATION, Cause.UNEXPLAINED])
-def test_a_rank_that_is_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gpu(cause: Cause) -> None:
+@pytest.mark.parametrize(
+    ("cause", "where"),
+    [
+        (Cause.DATA, " in its input (not the GPU)"),
+        (Cause.HOST, " in its host-side work (not the GPU)"),
+        (Cause.COMMUNICATION, ""),
+        (Cause.UNEXPLAINED, ""),
+    ],
+)
+def test_a_rank_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gpu(cause: Cause, where: str) -> None:
     three = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1", cause)
     found = shown("host-1", crashed("one", 3, 2), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 2 crashes in 1 job. The error is the same each time. "
-        "host-1 was named in 2 incidents of 1 job in 24 h. Rank 3 is slow in gpt (job) since 00:00:05 UTC."
+        "host-1 was named in 2 incidents of 1 job in 24 h. "
+        f"In gpt (job), rank 3 is slow{where} since 00:00:05 UTC."
     )
     first = found["gpus"][0]
     assert (first["slow"], first["history"]) == (0, "2 crashes in 1 job")
-    assert [(each["job"], each["rank"], each["since"]) for each in first["slow_now"]] == [("job", 3, 5.0)]
+    [now] = first["slow_now"]
+    assert (now["job"], now["rank"], now["since"], now["by_gpu"]) == ("job", 3, 5.0, False)
     assert shown("host-1", three)["verdict"].startswith("host-1 has a slow rank in gpt (job)")
 
 

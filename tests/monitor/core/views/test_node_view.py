@@ -54,7 +54,7 @@ def test_a_slow_rank_is_marked_on_its_node_in_its_group_and_on_the_map(hung: Sce
     assert shown is not None
     assert group is not None
     assert shown["summary"] == group["summary"] == "1 runs, rank 3 is slow."
-    facts = {"share": 0.4, "score": None, "since": 5.0, "reason": "Its input is slow."}
+    facts = {"share": 0.4, "score": None, "since": 5.0, "reason": "Its input is slow.", "cause": "data"}
     for rows in (shown["jobs"][0]["ranks"], group["ranks"]):
         assert [(row["rank"], row["straggler"]) for row in rows] == [(3, facts), (2, None)]
     found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))

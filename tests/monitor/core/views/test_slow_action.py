@@ -77,9 +77,10 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
 def test_what_a_slow_rank_costs_by_the_hour_is_its_share_of_the_time_of_all_ranks() -> None:
     job = slowed(COMPUTE).job
     (straggler,) = job.performance.open_stragglers
-    assert straggler.share is not None
-    rate = gpu_time(3600 * 32 * straggler.share)
-    words = f"{rate} each hour: {straggler.share:.0%}".replace("%", " %") + " of each step of 32 ranks"
+    share = straggler.stated_share
+    assert share is not None
+    rate = gpu_time(3600 * 32 * share)
+    words = f"{rate} each hour: {share:.0%}".replace("%", " %") + " of each step of all 32 ranks"
     assert cost_rate(straggler) == rankings.score_table(job, job.created_at)["cost_rate"] == words
     assert f"GPU-minutes so far, {words}" in " ".join(scores_text(job, job.created_at).split())
     straggler.share = None  # only its kernels are known

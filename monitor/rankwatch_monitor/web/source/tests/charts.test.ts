@@ -11,6 +11,7 @@ test("how much longer steps take than before a moment", () => {
   const why: Why = { kind: "change", sentence: "", since: 900, before: 0.169, after: 0.224, contributors: [] };
   const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
   assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, now 224 ms).`);
+  assert.match(words({ before: 0.1694, after: 0.2236 }), /^Steps take 33 % longer .* \(169 ms, now 224 ms\)\.$/, "from the figures that are shown");
   assert.match(words({ after: 0.5 }), /^Steps take 3\.0 times as long as before /);
   assert.deepEqual([words({ kind: "steady" }), words({ after: 0.1 }), words({ before: null })], ["", "", ""]);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Incident, JobSummary } from "../src/api/types";
-import { awaited, byItself, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import type { Incident, JobSummary, StackGroup } from "../src/api/types";
+import { awaited, byItself, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -22,6 +22,19 @@ test("the last incident is shown for an hour, of a failed job without limit", ()
   assert.equal(focus(list, null, job, 200)?.id, "a");
   assert.equal(focus(list, null, job, 100_000), null);
   assert.equal(focus(list, null, { ...job, state: "failed" }, 100_000)?.id, "a");
+});
+
+test("when stacks were captured is stated with how long that was after the last progress", () => {
+  const words = (facts: object, kind = "section_overrun") => capturedWords({ kind, timeline: { ...some({}).timeline, ...facts } }, 200).replaceAll(/\s/g, " ");
+  assert.equal(words({ since: 100.4, captured: 111.6 }), `captured ${clock(111.6, 200)}, 11 s after the last progress; `, "as the two clocks show it");
+  assert.equal(words({ since: 100, captured: 100.2 }, "process_exited"), `captured ${clock(100, 200)}; `, "a crash leaves its traceback at once");
+  assert.equal(words({ since: 100 }), "");
+});
+
+test("ranks of an incident were in the functions of their stacks", () => {
+  const group = (ranks: number[], name: string) => ({ ranks, frames: [{ function: name, file: "f.py", line: 1 }, { function: "main", file: "f.py", line: 9 }] }) as StackGroup;
+  const groups = [group([3], "load_batch"), group([0, 1], "all_reduce"), { ...group([2], ""), frames: [] }];
+  assert.deepEqual([[3], [0, 1], [0, 3], [2], [7]].map((ranks) => innermost(groups, ranks)), ["load_batch", "all_reduce", "load_batch, all_reduce", "", ""]);
 });
 
 test("an open suspicion is shown, a resolved one is not", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { costOf, costText, phases } from "../src/logic/phases";
+import { addingUp, costOf, costText, phases } from "../src/logic/phases";
+import { duration } from "../src/logic/text";
 import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
@@ -15,6 +16,21 @@ test("a closed incident has every phase, and together they make the downtime", (
   assert.equal(costOf(incident({ timeline: healed, closed_at: 122 }), RUNS, 500), 121.3 - 100);
 });
 
+test("the lost steps are the last part of what a restart cost", () => {
+  const resumed = incident({ timeline: healed, closed_at: 122, lost_steps_s: 7, steps_lost: 8 });
+  const found = phases(resumed, 500);
+  assert.deepEqual(found.slice(-2).map(({ name, note, seconds }) => [name, note, Math.round(seconds * 10) / 10]), [["Recover", undefined, 6.3], ["Lost steps", "8 steps; the first is in Recover", 7]]);
+  assert.ok(Math.abs(found.reduce((sum, { seconds }) => sum + seconds, 0) - costOf(resumed, RUNS, 500)) < 1e-9);
+  assert.equal(phases({ ...resumed, lost_steps_s: 0 }, 500).at(-1)!.name, "Recover", "none");
+});
+
+test("durations that are shown add up to their sum as it is shown", () => {
+  const shown = (...seconds: number[]) => addingUp(seconds).map((each) => duration(each).replaceAll("\u2009", " "));
+  assert.deepEqual(shown(11.04, 1.04, 1.54), ["11.0 s", "1.1 s", "1.5 s"], "13.6 s, as 13.62");
+  assert.deepEqual(shown(0.24, 0, 2.06), ["240 ms", "0 s", "2.1 s"], "exact below a second");
+  assert.deepEqual(shown(61.4, 61.4, 61.4), ["1 min 1 s", "1 min 2 s", "1 min 1 s"], "3 min 4 s, as 184.2");
+});
+
 test("the time until the limit is a part of the detection", () => {
   const first = (facts: object) => phases(incident({ timeline: healed, closed_at: 122, ...facts }), 500)[0]!;
   assert.deepEqual([first({ limit: 10, elapsed: 10.2 })].map(({ name, ends, seconds, limit }) => [name, ends, Math.round(seconds * 10) / 10, limit]), [["Detect", "detected", 10.2, 10]]);
@@ -27,7 +43,7 @@ test("an incident without a first new step ends with what was under way, and its
   const over = incident({ timeline: crash, kind: "process_exited", closed_at: 113.2 });
   const last = phases(over, 500).at(-1)!;
   assert.deepEqual([last.name, last.ends, last.to], ["Restart", "given up", 113.2]);
-  const failed = phases(over, 500, { state: "failed", ended_at: 113.2 }).at(-1)!;
+  const failed = phases(over, 500, { state: "failed", ended_at: 113.2, last_heard: null }).at(-1)!;
   assert.deepEqual([failed.name, failed.ends, failed.to], ["Stop", "job failed", 113.2], "nothing was restarted");
   assert.ok(Math.abs(phases(over, 500).reduce((sum, { seconds }) => sum + seconds, 0) - costOf(over, RUNS, 500)) < 1e-9);
   assert.equal(phases(incident({ timeline: { ...healed, first_step: null }, closed_at: 130 }), 500).at(-1)!.name, "Recover");
@@ -94,7 +110,8 @@ test("nothing is going on that was not ordered", () => {
   assert.equal(current({ kind: "process_exited", phase: "acting" }), "Restart");
   assert.equal(current({ kind: "process_exited", phase: "recovering", timeline: { ...found, restarted: 115 } }), "Recover");
   assert.equal(current({ action: "stop", phase: "acting" }), "Stop");
-  assert.equal(phases(incident({ timeline: found, phase: "acting" }), 500, { state: "lost", ended_at: null }).at(-1)!.name, "Unknown");
+  const lost = phases(incident({ timeline: found, phase: "acting" }), 500, { state: "lost", ended_at: null, last_heard: 130 });
+  assert.deepEqual(lost.slice(-1).map(({ name, ends, to }) => [name, ends, to]), [["Restart", "last heard", 130]], "its cost ends there too");
   assert.equal(current({ phase: "detected", timeline: { ...found, decided: null } }), "Decide");
 });
 

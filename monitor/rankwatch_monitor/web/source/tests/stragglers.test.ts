@@ -36,6 +36,7 @@ test("a sentence of the headline is recognised", () => {
 test("how slow a rank is comes from what the others wait, else from its score", () => {
   const straggler = (share: number | null, score: number | null) => ({ share, score }) as Straggler;
   assert.equal(slowdown(straggler(0.4, 1)), 1 / 0.6);
+  assert.equal(slowTag(straggler(0.267, 1)), "slow 1.37×", "of 27 %, which is shown with it");
   assert.equal(slowdown(straggler(null, 0.5)), 2);
   assert.deepEqual([slowdown(straggler(null, null)), slowdown(straggler(1, null)), slowdown(straggler(-0.1, 1))], [null, null, null]);
   assert.deepEqual([slowTag(straggler(0.4, 1)), slowTag(straggler(null, null))], ["slow 1.67×", "slow"]);

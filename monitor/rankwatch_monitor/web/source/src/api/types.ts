@@ -682,7 +682,7 @@ export interface NodeDetail {
     history: string;
     ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
     /** Ranks on it that are slow now, by whatever cause. Absent with older monitors. */
-    slow_now?: { job: string; name: string; rank: number; since: number }[];
+    slow_now?: { job: string; name: string; rank: number; since: number; by_gpu: boolean; text: string }[];
     reading: Device | null;
   }[];
   /** What to do about each job with an open incident about it or a slow rank on it, or that failed by it; `ranks`: of the restart without it. */

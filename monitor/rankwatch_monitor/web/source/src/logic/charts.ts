@@ -2,7 +2,7 @@
 
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { PARTS } from "./parts";
-import { clock, ofStep, plural, wholePercent } from "./text";
+import { clock, ofStep, plural, ratioOfSteps, wholePercent } from "./text";
 import { median } from "./timeline";
 
 type Contributor = Why["contributors"][number];
@@ -362,7 +362,8 @@ const TWICE = 1.5;
 /** "Steps take 33 % longer than before 13:54:10 (169 ms, now 224 ms)."; empty: they do not. */
 export function changedWords({ kind, since, before, after }: Why, now: number): string {
   if (kind !== "change" || since === null || !before || !after || after <= before) return "";
-  const longer = after < TWICE * before ? `${wholePercent(after / before - 1)} longer than` : `${(after / before).toFixed(1)} times as long as`;
+  const ratio = ratioOfSteps(after, before);
+  const longer = after < TWICE * before ? `${wholePercent(ratio - 1)} longer than` : `${ratio.toFixed(1)} times as long as`;
   return `Steps take ${longer} before ${clock(since, now)} (${ofStep(before)}, now ${ofStep(after)}).`;
 }
 

@@ -63,7 +63,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     `Page:     ${address}`,
     ...part("What to do now", next?.text ? [next.text] : []),
     ...part("Culprits", culprits.map(({ rank, host, class: kind, reason }) => `rank ${rank} on ${host || "unknown node"}: ${words(kind)}${reason && `, ${reason}`}`)),
-    ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`}`)),
+    ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.note ?? (phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`)}`)),
     ...part("Collectives", collectives.map((each) => `${each.group}: ranks ${runs(each.ranks, MANY)} entered ${each.operation} number ${each.enqueued}, completed ${each.completed}`)),
     ...part("Stacks, innermost frame first", [stacksText(incident) || "none"]),
     ...logs.flatMap(({ rank, host, text, lines, place }) => part(`Log of rank ${rank} on ${host || "unknown node"}`, [text, ...lines.map((line) => `  ${line}`), ...(place.command ? [`${place.host && `On ${place.host}: `}${place.command}`] : [])])),

@@ -1,7 +1,7 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
-import { ALL_STAGES, phases, STAGES } from "./phases";
+import { ALL_STAGES, LOST, phases, STAGES } from "./phases";
 import { percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
@@ -68,12 +68,12 @@ export interface Stage {
  * The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known, or where the
  * entry is newer: over, as its total states.
  */
-export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, job: Pick<JobSummary, "state" | "ended_at"> | null = null): Record<string, Stage> {
+export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, job: Pick<JobSummary, "state" | "ended_at" | "last_heard"> | null = null): Record<string, Stage> {
   const found: Record<string, Stage> = {};
   const newer = entry.total_s !== null && incident?.closed_at === null;
   if (incident !== undefined && !newer) phases(incident, now, job).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
-  else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s].forEach((seconds, i) => {
-    if (seconds !== null) found[STAGES[i]!] = { seconds, open: false };
+  else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s, entry.lost_steps_s].forEach((seconds, i) => {
+    if (seconds != null) found[STAGES[i] ?? LOST] = { seconds, open: false };
   });
   return found;
 }

@@ -169,6 +169,12 @@ export function hostsThen(ranks: readonly number[], culprits: RanksThen["culprit
   return hosts.has("") || culprits.some(({ rank, host }) => host !== hostNow(rank)) ? [] : [...hosts];
 }
 
+/** The functions in which stacks of these ranks were; empty: none was captured. */
+export function innermost(groups: readonly StackGroup[], ranks: readonly number[]): string {
+  const among = new Set(ranks);
+  return [...new Set(groups.filter((group) => group.ranks.some((rank) => among.has(rank))).map(({ frames }) => frames[0]?.function))].filter(Boolean).join(", ");
+}
+
 const PAST: Record<string, string> = { is: "was", are: "were", has: "had", have: "had", records: "recorded", runs: "ran", waits: "waited", wait: "waited" };
 
 /** Why something was or was not done about an incident that is over: "the policy was to restart". */
@@ -243,6 +249,13 @@ export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean
 export function withoutTraceback({ culprits }: Pick<Incident, "culprits">, groups: readonly StackGroup[]): Culprit[] {
   const known = new Set(groups.flatMap(({ ranks }) => ranks));
   return culprits.filter(({ class: kind, rank }) => kind === "dead" && !known.has(rank));
+}
+
+/** "captured 14:00:51, 11 s after the last progress; ": when its stacks were, and of a hang how long that was after it began. */
+export function capturedWords({ kind, timeline: { captured, since } }: Pick<Incident, "kind" | "timeline">, now: number): string {
+  if (captured === null) return "";
+  const after = since === null || kind === "process_exited" ? "" : `, ${wholeDuration(elapsed(since, captured))} after the last progress`;
+  return `captured ${clock(captured, now)}${after}; `;
 }
 
 /** Why an incident has no stacks, or when they come. */

@@ -2,7 +2,7 @@
 
 import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
-import { duration, wholeDuration } from "./text";
+import { duration, plural, wholeDuration } from "./text";
 
 export interface Phase {
   name: string;
@@ -14,6 +14,8 @@ export interface Phase {
   seconds: number;
   /** Seconds of the detection in which the configured or learned limit was waited for. */
   limit?: number;
+  /** What it is, where it has no end mark. */
+  note?: string;
 }
 
 /** The mark that ends the current phase, by the phase of the incident. */
@@ -29,14 +31,17 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
 
 /** The stages of an incident, in the words of the stage bar, the goodput bar and the table. */
 export const STAGES: readonly string[] = MARKS.map(([, name]) => name);
+/** The time of the steps that a restart threw away: the first of them is done again before the incident is over. */
+export const LOST = "Lost steps";
 /** The same with those that few incidents have, in the order of the table. */
-export const ALL_STAGES: readonly string[] = ["Detect", "Confirm", "Decide", "Capture", "Restart", "Stop", "Recover", "Unresolved", "Unknown"];
+export const ALL_STAGES: readonly string[] = ["Detect", "Confirm", "Decide", "Capture", "Restart", "Stop", "Recover", "Unresolved", LOST];
 
 /**
  * The phases that were reached, and the current one, or of an incident without a first new step that in which it was closed. Unreached
- * marks are left out. A suspicion has one phase after its detection: confirming. `job`: its state and end; none: it runs.
+ * marks are left out. A suspicion has one phase after its detection: confirming. The lost steps come last: together they are the cost.
+ * What has become of a lost job is not known: its last phase ends when it was last heard. `job`: its state and end; none: it runs.
  */
-export function phases(incident: Incident, now: number, job: Pick<JobSummary, "state" | "ended_at"> | null = null): Phase[] {
+export function phases(incident: Incident, now: number, job: Pick<JobSummary, "state" | "ended_at" | "last_heard"> | null = null): Phase[] {
   const { closed_at: closedAt } = incident;
   const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
   let from = timeline.since ?? timeline.detected;
@@ -58,13 +63,28 @@ export function phases(incident: Incident, now: number, job: Pick<JobSummary, "s
     return [...found, { name: "Confirm", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
-    const [name, ends] = job?.state === "lost" ? ["Unknown", "closed"] as const : current(incident);
-    found.push({ name, ends, from, to: null, seconds: Math.max(0, now - from) });
+    const [name, ends] = current(incident);
+    const heard = job?.state === "lost" ? Math.max(from, job.last_heard ?? now) : null;
+    found.push({ name, ends: heard === null ? ends : "last heard", from, to: heard, seconds: Math.max(0, (heard ?? now) - from) });
   } else if (timeline.first_step === null && closedAt > from) {
     const [name, ends] = lastly(incident, job);
     found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
   }
+  const { lost_steps_s: lost, steps_lost: steps } = incident;
+  if (lost) found.push({ name: LOST, ends: "", from, to: from, seconds: lost, note: steps ? `${plural(steps, "step")}; the first is in Recover` : "" });
   return found;
+}
+
+/** Durations for display, which add up to their sum as it is displayed: what one is rounded by, the next makes up for. */
+export function addingUp(seconds: readonly number[]): number[] {
+  let behind = 0;
+  return seconds.map((each) => {
+    if (each < 0.9995) return each;
+    const perSecond = each < 59.95 ? 10 : 1;
+    const shown = Math.round((each + behind) * perSecond) / perSecond;
+    behind += each - shown;
+    return shown;
+  });
 }
 
 /** Name and end mark of the phase in which an incident was closed without a first new step. */

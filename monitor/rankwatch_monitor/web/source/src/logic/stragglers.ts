@@ -67,7 +67,9 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
  * How many times as long a step takes as it would if no rank waited for this one; where lateness is not known, how many times as long its kernels take. Null: neither is.
  */
 export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
-  if (share !== null && share > 0 && share < 1) return 1 / (1 - share);
+  // From the share as it is shown beside it, in whole percent.
+  const shown = Math.round(100 * (share ?? 0)) / 100;
+  if (shown > 0 && shown < 1) return 1 / (1 - shown);
   return known !== null && known > 0 && known < 1 ? 1 / known : null;
 }
 

@@ -23,8 +23,16 @@ export function limitText(seconds: number | null | undefined): string {
 /** Seconds of a step, as the monitor's sentences have them: "1.20 s", "312 ms", "4.5 ms". */
 export function ofStep(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
-  if (seconds >= 0.9995) return `${seconds.toFixed(2)}${THIN}s`;
-  return `${(1000 * seconds).toFixed(seconds >= 0.00995 ? 0 : 1)}${THIN}ms`;
+  const digits = digitsOfStep(seconds);
+  return digits === 2 ? `${seconds.toFixed(2)}${THIN}s` : `${(1000 * seconds).toFixed(digits - 3)}${THIN}ms`;
+}
+
+const digitsOfStep = (seconds: number): number => (seconds >= 0.9995 ? 2 : seconds >= 0.00995 ? 3 : 4);
+
+/** One time of a step in another, as computed from the two as they are shown. */
+export function ratioOfSteps(part: number, whole: number): number {
+  const [above, below] = [part, whole].map((each) => Number(each.toFixed(digitsOfStep(each))));
+  return above! / below!;
 }
 
 /** "of it 7.5 s for 8 lost steps": the part of the cost of incidents that went into them; empty: none, or that is not known. */

@@ -221,10 +221,10 @@ function Figures({ job }: { job: JobSummary }) {
   );
 }
 
-/** Up to when goodput is known, or what it is with the waiting for slow ranks. */
+/** Up to when goodput is known, or how much of it is lost waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  return job.goodput_without_waiting == null ? null : <>{percent(job.goodput)} with waiting</>;
+  return job.goodput_without_waiting == null ? null : job.goodput_notes?.[0];
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

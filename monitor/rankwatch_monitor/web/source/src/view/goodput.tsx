@@ -6,8 +6,8 @@ import { asOf } from "../api/connection";
 import { COUNTED, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { costText, took } from "../logic/phases";
-import { clock, count, duration, listed, percent } from "../logic/text";
+import { addingUp, costText, LOST, took } from "../logic/phases";
+import { clock, duration, listed, percent, plural } from "../logic/text";
 import { Facts } from "./facts";
 
 const FEW = 12;
@@ -86,7 +86,6 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
               <th scope="col">What</th>
               {columns.map((name) => <th key={name} scope="col" class="number">{name}</th>)}
               <th scope="col" class="number">Total</th>
-              <th scope="col" class="number">Steps lost</th>
               <th scope="col">Outcome</th>
             </tr>
           </thead>
@@ -97,9 +96,10 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
-                {columns.map((name) => <td key={name} class="number">{stageWords(taken.get(entry.id)?.[name])}</td>)}
-                <td class="number force">{cost(entry)}{entry.lost_steps_s ? <small class="of-it">{duration(entry.lost_steps_s)} of it lost steps</small> : null}</td>
-                <td class="number">{count(entry.steps_lost)}</td>
+                {addingUp(columns.map((name) => taken.get(entry.id)?.[name]?.seconds ?? 0)).map((seconds, i) => (
+                  <td key={i} class="number">{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}{columns[i] === LOST && entry.steps_lost ? <small class="of-it">{plural(entry.steps_lost, "step")}</small> : null}</td>
+                ))}
+                <td class="number force">{cost(entry)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
               </tr>
             ))}
@@ -115,6 +115,6 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
   );
 }
 
-function stageWords(stage: Stage | undefined): string {
-  return stage === undefined ? "–" : `${took(stage.seconds, stage.open)}${stage.open ? " so far" : ""}`;
+function stageWords(seconds: number, stage: Stage | undefined): string {
+  return stage === undefined ? "–" : `${took(seconds, stage.open)}${stage.open ? " so far" : ""}`;
 }

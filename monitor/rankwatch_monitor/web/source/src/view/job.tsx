@@ -116,7 +116,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           <div class="left">
             {renewing ? (
               <>
-                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} groups={detail.value?.stack_groups ?? []} />
                 <RateChart job={job} incidents={incidents} />
                 <details class="next-attempt">
                   <summary>No rank of attempt {job.attempt} has reported yet</summary>
@@ -126,7 +126,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               </>
             ) : past ? (
               <>
-                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} />
+                <RanksThen watch={watch} incident={incident} worldSize={job.world_size} groups={detail.value?.stack_groups ?? []} />
                 <PastRateChart job={job} incident={incident} incidents={incidents} />
               </>
             ) : (

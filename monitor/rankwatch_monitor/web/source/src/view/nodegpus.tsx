@@ -38,7 +38,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
                     {namesOf(same)}
                     {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
                   </th>
-                  <td class="faults">{gpu.history || (gpu.slow_now?.length ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job}>rank {slow.rank} is slow in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a> since {clock(slow.since, asOf.value)}</small>)}</td>
+                  <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job}>in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
                   <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
                     <span key={state} class="standing-of"><RankMark state={state} /> {state} <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
                   ))}</td>

@@ -1,6 +1,6 @@
 // The phases of an incident as a proportional bar, with figures below.
 
-import { type Phase, took } from "../logic/phases";
+import { addingUp, type Phase, took } from "../logic/phases";
 import { clock, limitText } from "../logic/text";
 
 /** Seconds below which a phase that is over took no time. */
@@ -12,6 +12,7 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
   const phases = all.filter(({ name, seconds, to }) => to === null || seconds >= NO_TIME || !AT_ONCE.includes(name));
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
+  const shown = addingUp(phases.map(({ seconds }) => seconds));
   const kind = (phase: Phase) => phase.name.toLowerCase();
   // Of the detection the limit is as configured or learned: only what comes on top of it is the monitor's own.
   const pieces = phases.flatMap((phase) => (phase.limit === undefined ? [{ phase, seconds: phase.seconds, kind: kind(phase) }] : [
@@ -27,13 +28,13 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
         ))}
       </div>}
       <ol>
-        {phases.map((phase) => (
+        {phases.map((phase, i) => (
           <li key={phase.name} data-phase={kind(phase)}>
             <i aria-hidden="true" />
             <span>{phase.name}</span>
-            <b>{took(phase.seconds, phase.to === null)}</b>
+            <b>{took(shown[i]!, phase.to === null)}</b>
             {phase.limit !== undefined && <small data-phase="limit"><i aria-hidden="true" />of which {limitText(phase.limit)} is the limit</small>}
-            <small>{phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
+            <small>{phase.note ?? (phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`)}</small>
           </li>
         ))}
       </ol>

@@ -26,8 +26,11 @@ interface Props {
   above?: string;
 }
 
+const WAITED_FOR = "Others wait for it";
+/** Share of a step from which on the others wait for a rank, as the monitor's sentence about its group has it. */
+const NOTABLE = 0.05;
 /** On a phone these are columns, and those are a line below the state. */
-const [ON_PHONE, BELOW]: [readonly string[], readonly string[]] = [["Node", "Time in it", "Others wait"], ["Section", "Heartbeat age", "Step"]];
+const [ON_PHONE, BELOW]: [readonly string[], readonly string[]] = [["Node", "Time in it", WAITED_FOR], ["Section", "Heartbeat age", "Step"]];
 
 export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
   const [each, showEach] = useState(false);
@@ -97,7 +100,7 @@ function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | 
     placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, aged) },
     any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, aged) },
     { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
-    any((rank) => rank.scores?.lateness_share) && { head: "Others wait", kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
+    ranks.some(({ scores }) => (scores?.lateness_share ?? 0) >= NOTABLE) && { head: WAITED_FOR, kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
     any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },
     ranks.some((rank) => deviceFacts(rank.device) !== "") && { head: "Device", kind: "device", cell: (same) => deviceFacts(...same.map(({ device }) => device)) || "–" },
     single && ranks.some((rank) => Object.keys(rank.groups).length > 0) && {

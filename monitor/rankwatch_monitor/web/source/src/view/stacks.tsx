@@ -2,9 +2,10 @@
 
 import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
+import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
-import { withoutStacks, withoutTraceback } from "../logic/incidents";
+import { capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
 import { count, plural, runs } from "../logic/text";
 import { RankLogs } from "./ranklogs";
@@ -24,7 +25,7 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
   return (
     <section class="stacks">
       <h2>
-        Stacks {groups.length > 0 && <small>{former && `of attempt ${incident.attempt}, `}innermost frame first</small>}
+        Stacks {groups.length > 0 && <small>{former && `of attempt ${incident.attempt}, `}{capturedWords(incident, asOf.value)}innermost frame first</small>}
       </h2>
       {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : withoutStacks(incident)}</p>}
       <div class="groups">
