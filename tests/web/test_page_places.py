@@ -195,7 +195,7 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
         same = page.locator(section).get_by_text(re.compile(f"exited with code 1, same error as ({label})"))
         expect(same.last).to_be_visible()
         expect(same.last.get_by_role("link").last).to_have_attribute("href", re.compile("^#/jobs/(one|two|three)"))
-    expect(page.locator(".named h2 small")).to_have_text("4 (3 crashes, 1 silent), over all jobs")
+    expect(page.locator(".named h2 small")).to_have_text("4 incidents (3 crashes, 1 silent), over all jobs")
     expect(page.locator(".named small").filter(has_text="silent here; not over")).to_have_count(1)
     colours = {
         state: page.locator(f'.node-jobs .troubled[data-rank-state="{state}"] td').first.evaluate(

@@ -114,7 +114,7 @@ def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does
     assert not scene.incident.confirmed
     found = among(scene, with_stacks("earlier", 3))
     assert found["of_host"]["text"].startswith(
-        "host-1 was named in 2 incidents of 2 jobs in 24 h, this one included (1 hang, 1 suspected)."
+        "host-1 was named in 1 incident and 1 open suspicion of 2 jobs in 24 h, this one included."
     )
     assert orders(found) == ["restart_excluding_node", "restart", "capture"]
     assert found["next_action"]["waits"], "the order is offered, and Rankwatch acts by itself"
@@ -174,7 +174,7 @@ def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_ra
     )
     activity = HostActivity({job.id: job for job in (*(each.job for each in crashes), hang)})
     other = shown(hang, hang.incidents[0], crashes[0].now, activity)["of_host"]
-    fact = "host-1 was named in 4 incidents of 3 jobs in 24 h, this one included (3 crashes, 1 hang)."
+    fact = "host-1 was named in 4 incidents (3 crashes, 1 hang) of 3 jobs in 24 h, this one included."
     assert other["text"] == f"{fact} 3 of them are of GPU 1, rank 3."
     assert other["look"] == "", "what its crashes point to is no advice about this hang"
     of_rank = of_host(crashes[0].job, crashes[0].job.incidents[0], crashes[0].now, activity)

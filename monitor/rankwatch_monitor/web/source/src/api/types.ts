@@ -579,8 +579,8 @@ export type SettingValue = boolean | number | string | null | Record<string, num
 export interface NamedHost {
   host: string;
   incidents: number;
-  /** Incidents of 24 h and those that are open, also suspicions and while it is silent, and in how many jobs: `counted` "4 (2 hangs, 1 suspected, 1 silent)". Absent with older monitors. */
-  lately?: { incidents: number; counted: string; jobs: number };
+  /** Of 24 h and those that are open: `text` "3 incidents and 1 open suspicion in 4 jobs", `counted` by kind: "3 incidents (2 hangs, 1 silent) and 1 open suspicion". Absent with older monitors. */
+  lately?: { incidents: number; suspicions: number; jobs: number; text: string; counted: string };
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
   /** `since`: when its trouble began; absent with older monitors. */
