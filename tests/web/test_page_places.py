@@ -160,7 +160,11 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     )
     expect(page.get_by_text("Ranks report in 2 of 2 jobs, so the node is up.")).to_be_visible()
     expect(page.locator(".todo code")).to_have_text(
-        ["nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"]
+        [
+            "nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+            "dmesg -T | grep -i xid",
+            *["readlink /proc/10/fd/2"] * 2,
+        ]
     )
     rows = page.get_by_role("region", name="GPUs of host-1").locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["GPU 5", "GPUs 0–4, 6, 7show 7"])

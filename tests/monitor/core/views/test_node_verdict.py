@@ -191,8 +191,8 @@ def test_an_assertion_of_a_kernel_names_data_code_and_gpu_and_how_to_separate_th
     elsewhere = shown("host-1", crashed("one", 3, 2, error), crashed("two", 3, 1, error, after=70))["todo"]
     assert elsewhere["here"] == todo["here"]
     assert elsewhere["text"] == (
-        "Check GPU 1 for errors: the same error struck it in 2 jobs after different steps, so one bad batch does not "
-        "explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
+        "Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs after different steps, so one bad "
+        "batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
     )
 
 
