@@ -129,14 +129,18 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     script.hosts = [
         {
             "host": host, "incidents": 1, "jobs": ["run-1"], "last": last,
-            "lately": {"incidents": lately, "counted": f"{lately} (1 hang, {lately - 1} silent)", "jobs": 2},
+            "lately": {
+                "incidents": lately - 1, "suspicions": 1, "jobs": 2,
+                "text": f"{lately - 1} incidents and 1 open suspicion in 2 jobs",
+                "counted": f"{lately - 1} incidents (1 hang, {lately - 2} silent) and 1 open suspicion",
+            },
         }
         for host, lately in (("b1", 1), ("a7", 3), ("c3", 4))
     ]  # fmt: skip
     page.goto(monitor_url)
     table = page.get_by_role("region", name="Nodes named more than once").get_by_role("table")
     expect(table.get_by_role("rowheader")).to_have_text(["c3", "a7"])
-    expect(table.get_by_role("row").nth(2)).to_contain_text("3 (1 hang, 2 silent)")
+    expect(table.get_by_role("row").nth(2)).to_contain_text("2 incidents (1 hang, 1 silent) and 1 open suspicion")
     expect(table.get_by_role("row").nth(2)).to_contain_text("2 h ago: Rank 3 is behind run-1")
     expect(table.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
     last_link = table.get_by_role("link", name="Rank 3 is behind").first
@@ -144,7 +148,10 @@ def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url
     page.set_viewport_size({"width": 390, "height": 844})
     line = page.locator(".repeated")
     expect(line).to_have_text(
-        re.compile("in 24.h c3: 4 incidents in 2 jobs, last 2.h ago a7: 3 incidents in 2 jobs, last 2.h ago$")
+        re.compile(
+            "in 24.h c3: 3 incidents and 1 open suspicion in 2 jobs, last 2.h ago "
+            "a7: 2 incidents and 1 open suspicion in 2 jobs, last 2.h ago$"
+        )
     )
     expect(line.get_by_role("link", name="a7")).to_have_attribute("href", "#/nodes/a7")
     above = page.evaluate(

@@ -232,7 +232,10 @@ def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page:
     assert "Action under way" in shown
     assert re.search(r"\bRestart\b", shown)
     assert "No traceback and no stack was received of this crash." in shown
-    assert re.search(r"Wait until [\d:]+: the launchers restart the ranks\. Read the launchers' logs if ", shown)
+    assert re.search(
+        r"Wait until [\d:]+: the launchers restart the ranks\. Read the log of the launcher on host-", shown
+    )
+    assert "readlink /proc/" in shown
     assert "Capturing" not in shown
 
 
@@ -317,6 +320,16 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         expect(todo.get_by_role("link", name="Runbook")).to_have_attribute(
             "href", "/manual/runbook.html#rankwatchjoblost"
         )
+        nodes = [f"Nodehost-{n}4 ranks, its launcher was heard at {at}" for n in (0, 1)]
+        expect(page.locator(".lead .answers > div")).to_have_text(nodes)
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        share = page.get_by_role("group", name="Share this job")
+        share.get_by_role("button", name="Copy link").click()
+        expect(share).to_contain_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == f"{monitor.url}/#/jobs/job"
+        with page.expect_download() as saved:
+            share.get_by_role("button", name="Download .json").click()
+        assert json.loads(Path(saved.value.path()).read_text())["next_steps"][0]["command"]
 
 
 def test_a_failed_job_has_a_next_step(page: Page) -> None:
@@ -370,7 +383,7 @@ def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> No
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo).to_contain_text("read the logs of attempt 2")
+        expect(todo).to_contain_text("read the newest run's logs and restart again")
         expect(todo.locator(".run")).to_contain_text(
             f'On host-1:tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"*/std*.log'
         )
@@ -390,8 +403,15 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
-        next_time = "If it crashes again, restart without host-1: an error that stays with rank 3 "
-        expect(todo).to_contain_text(re.compile(f"Wait until .*{next_time}.*CUDA_LAUNCH_BLOCKING=1", re.DOTALL))
+        expect(page.get_by_text("Restarting the ranks.")).to_have_count(0)
+        steps = todo.get_by_role("listitem")
+        expect(steps).to_contain_text(["Wait until ", "CUDA_LAUNCH_BLOCKING=1"])
+        expect(steps.locator("code")).to_contain_text(["readlink /proc/", "nvidia-smi -q -i 1 -d ECC"])
+        expect(steps.get_by_role("button")).to_have_text(["Copy", "Copy"])
+        expect(todo).to_contain_text("Restart without host-1, where incidents repeat: an error that stays with rank 3 ")
+        expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
+        page.goto(f"{monitor.url}/#/")
+        expect(page.locator(".jobs .next a").first).to_have_text("Restart without host-1, where incidents repeat")
 
 
 def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:
@@ -433,3 +453,19 @@ def test_on_a_node_that_is_up_leaving_it_out_comes_last_once_stacks_were_capture
         todo = page.get_by_role("region", name="What to do now")
         expect(todo.locator(".ways button")).to_have_text(["Restart …", "Restart without host-1 …"])
         expect(todo.locator("button.go")).to_have_count(0)
+
+
+def test_the_host_that_is_silent_in_one_job_has_its_history_and_its_ranks_are_the_suspects(page: Page) -> None:
+    silent = Scene(8, hosts=2, job_id="silent", on_hang="log").run(60).cut_host(1).run(25)
+    hung = Scene(8, hosts=2, job_id="hung", on_hang="log").run(60).hang(5).until_found()
+    hung.run(int(silent.now - hung.now))
+    with serving_scenes(silent.job, hung.job, now=silent.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/silent")
+        expect(page.locator(".verdict .sequel").filter(has_text="host-1 was named in ")).to_contain_text(
+            "host-1 was named in 2 incidents (1 hang, 1 silent) of 2 jobs in 24\u202fh, this one included."
+        )
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo.locator(".ways button")).to_have_text(["Restart without host-1 …", "Restart …"])
+        expect(page.locator(".ranks tr.suspect")).to_contain_text(["4–7"])
+        expect(page.locator(".ranks tr.suspect .tag")).to_have_text("suspect")
+        expect(page.locator(".ranks tr.culprit")).to_have_count(0)

@@ -160,7 +160,11 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     )
     expect(page.get_by_text("Ranks report in 2 of 2 jobs, so the node is up.")).to_be_visible()
     expect(page.locator(".todo code")).to_have_text(
-        ["nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"]
+        [
+            "nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE",
+            "dmesg -T | grep -i xid",
+            *["readlink /proc/10/fd/2"] * 2,
+        ]
     )
     rows = page.get_by_role("region", name="GPUs of host-1").locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["GPU 5", "GPUs 0–4, 6, 7show 7"])
@@ -195,7 +199,7 @@ def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_
         same = page.locator(section).get_by_text(re.compile(f"exited with code 1, same error as ({label})"))
         expect(same.last).to_be_visible()
         expect(same.last.get_by_role("link").last).to_have_attribute("href", re.compile("^#/jobs/(one|two|three)"))
-    expect(page.locator(".named h2 small")).to_have_text("4 (3 crashes, 1 silent), over all jobs")
+    expect(page.locator(".named h2 small")).to_have_text("4 incidents (3 crashes, 1 silent), over all jobs")
     expect(page.locator(".named small").filter(has_text="silent here; not over")).to_have_count(1)
     colours = {
         state: page.locator(f'.node-jobs .troubled[data-rank-state="{state}"] td').first.evaluate(

@@ -158,6 +158,14 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
+def run_lines(command: str, host: str, indent: str) -> list[str]:
+    """A command on a line of its own, to be copied, below the host that it is run on; empty: there is none."""
+    if not command:
+        return []
+    where = [f"{indent}on {printable(host)}:"] if host else []
+    return [*where, f"{indent}{printable(command)}"]
+
+
 def refit(lines: Iterable[str], width: int) -> list[str]:
     """Text that was wrapped at :data:`WIDTH` columns, wrapped at another width; lines that fit are unchanged.
 

@@ -12,7 +12,18 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import count, duration, fault, log_lines, of_it_lost, printable, ranks, spaced, when
+from rankwatch.cli.formatting import (
+    count,
+    duration,
+    fault,
+    log_lines,
+    of_it_lost,
+    printable,
+    ranks,
+    run_lines,
+    spaced,
+    when,
+)
 from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
@@ -93,6 +104,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     if of_host := incident.get("of_host"):  # an older monitor has none
         for line in filter(None, (of_host["text"], of_host["look"], of_host["again"])):
             lines += terminal.wrapped(line, "  ")
+        lines += run_lines(of_host.get("command", ""), of_host["host"], "    ")
     lines += ["", *_timeline(incident, terminal)]
     groups, errors = incident["stack_groups"], incident["stack_errors"]
     if groups or errors:

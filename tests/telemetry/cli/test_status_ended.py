@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from monitor.core.scene import Scene
 from rankwatch.cli.status.command import status
+from rankwatch.cli.status.render import state_lines
+from rankwatch.cli.terminal import Terminal
+from rankwatch_monitor.core.views import job_view
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
@@ -45,3 +49,13 @@ def test_a_finished_job_has_finished_ranks_and_no_next_step(
     printed = " ".join(capsys.readouterr().out.split())
     assert "finished 4 (0-3)" in printed
     assert "next:" not in printed
+
+
+def test_a_lost_job_has_the_steps_of_its_page_each_with_its_command() -> None:
+    scene = Scene(4, hosts=2).run(20).cut_host(0).cut_host(1).run(200)
+    job = job_view.summary(scene.job, scene.now)
+    first, *others = job["next_steps"]
+    lines = state_lines(job, Terminal(200))
+    assert f"  next, 1: {first['text']}" in lines
+    assert lines[lines.index(f"  next, 1: {first['text']}") + 1] == f"    {first['command']}"
+    assert [f"  next, {n}: {step['text']}" in lines for n, step in enumerate(others, 2)] == [True, True]

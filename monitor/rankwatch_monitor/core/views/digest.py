@@ -17,7 +17,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.core.views.headline import headline
-from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, latest
+from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, in_jobs, latest, tally
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
 
 LINKS: Final = 8
@@ -66,6 +66,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
     """
     opened = [each for job in jobs for each in job.incidents if each.opened_at >= since]
     faults = [each for each in opened if each.confirmed and not each.elective]
+    suspicions = [each for each in opened if each.open and not each.confirmed]
     names = {job.id: job.name if job.name == job.id else f"{job.name} ({job.id})" for job in jobs}
     lines = [
         *_incidents(faults, names),
@@ -79,21 +80,20 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
     return {
         "since": since,
         "until": now,
-        "summary": _summary(jobs, faults, since, now),
+        "summary": _summary(jobs, [*faults, *suspicions], since, now),
         "lines": lines,
         "notes": _notes(jobs, names, since, started_at, stored=stored),
     }
 
 
-def _summary(jobs: Sequence[Job], faults: Sequence[Incident], since: float, now: float) -> str:
+def _summary(jobs: Sequence[Job], counted: Sequence[Incident], since: float, now: float) -> str:
+    """``counted``: faults, and suspicions that are open."""
     lost = sum(downtime.of_job(job, since, now) for job in jobs)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
     waited = _waited(each for _, each in _slow_since(jobs, since))
     ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
-        f"{_count(len(faults), 'incident')} in {_count(len({each.job_id for each in faults}), 'job')}"
-        if faults
-        else "",
+        in_jobs(counted),
         _count(restarts, "restart") if restarts else "",
         f"{_duration(lost)} lost to incidents" if lost >= 1 else "",
         f"{gpu_time(waited)} of waiting for slow ranks" if waited >= 1 else "",
@@ -189,11 +189,11 @@ def _nodes(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]
 
 
 def _node(host: str, about: Sequence[About], slow: Sequence[tuple[Job, Straggler]]) -> str:
-    """``host-0: 6 incidents (5 crashes, 1 hang); GPU 5, rank 5: 5 crashes in 2 jobs``."""
+    """``host-0: 6 incidents and 1 open suspicion; GPU 5, rank 5: 5 crashes in 2 jobs``."""
     gpu = standing_out(gpus_of(host, [incident for incident, named_as in about if named_as == CULPRIT], slow))
-    times, _, kinds = counted(host, about).partition(" ")
-    finding = "" if gpu is None else f"; {gpu.name}, {gpu.finding}"
-    return f"{host}: {' '.join(filter(None, (f'{times} incidents', kinds)))}{finding}"
+    if gpu is None:
+        return f"{host}: {counted(host, about)}"
+    return f"{host}: {tally(incident for incident, _ in about)}; {gpu.name}, {gpu.finding}"
 
 
 def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:

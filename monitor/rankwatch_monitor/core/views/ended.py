@@ -56,9 +56,7 @@ _EXHAUSTED: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
 """Those after which the cause is not known from the launchers' words."""
 _REJECTED: Final = ": it rejected a result, "
 _OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
-_LOST: Final = (
-    "Check with the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again."
-)
+_LOST: Final = "Check whether the job still runs (squeue, kubectl get pods) before you launch it again."
 
 
 class Repeated(NamedTuple):

@@ -46,6 +46,13 @@ class Pointer(NamedTuple):
     """For the host."""
     process: str = ""
     """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
+    check: str = ""
+    """Of the GPU, before data or code are looked at, as a clause; empty: nothing points to the GPU first."""
+
+    @property
+    def of_host(self) -> tuple[str, ...]:
+        """The commands that are about no process of one job."""
+        return self.commands[:-1] if self.process else self.commands
 
 
 def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
@@ -99,11 +106,11 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
         case ErrorClass.KERNEL if times == len(crashes) and (several := _jobs_at_different_steps(crashes)):
-            text = (
-                f"Check {gpu.name} for errors: the same error struck it in {several} jobs after different steps, so "
-                f"one bad batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
-            )
-            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
+            check = f"Check {gpu.name} of {host} for errors: the same error struck it in {several} jobs"
+            check += " after different steps"
+            none = "so one bad batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
+            commands = (host_commands.gpu(gpu.selector), host_commands.xid())
+            return Pointer(lead, f"{check}, {none}", commands, check=check)
         case ErrorClass.KERNEL:
             text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
             return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))

@@ -178,7 +178,7 @@ def _under_way(incident: Incident, runbook: str) -> NextAction:
 
 def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, without: str) -> NextAction:
     """The action for a hang that Rankwatch does not act on by itself."""
-    restart = f"restart without {without}, where incidents repeat" if without else "restart the ranks"
+    restart = restart_without(without) if without else "Restart the ranks"
     if incident.phase is Phase.CAPTURING:
         return _wait("stacks are being captured", runbook)
     if incident.action_reason.startswith(NO_LAUNCHER):
@@ -195,12 +195,17 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, witho
     if incident.action is Action.LOG and not incident.stacks:
         text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
         if incident.confirmed:
-            text = f"Capture the stacks, then {restart}: nothing happens by itself."
+            text = f"Capture the stacks, then {_uncapital(restart)}: nothing happens by itself."
         return NextAction(Action.CAPTURE, text, runbook=runbook, also=(Action.RESTART,))
     if ranks:
         them = "the ranks" if without else "them"
-        return NextAction(Action.RESTART, f"{_capital(restart)}: nothing restarts {them} by itself.", ranks, runbook)
+        return NextAction(Action.RESTART, f"{restart}: nothing restarts {them} by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
+
+
+def restart_without(host: str) -> str:
+    """The restart that leaves out a host, without a period."""
+    return f"Restart without {host}, where incidents repeat"
 
 
 def _in_tense(incident: Incident, longest: int) -> str:
@@ -371,6 +376,10 @@ def _first_words(text: str, longest: int) -> str:
 
 def _plain(text: str) -> str:
     return text.strip().rstrip(".").casefold()
+
+
+def _uncapital(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _capital(text: str) -> str:

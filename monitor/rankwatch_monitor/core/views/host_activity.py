@@ -67,6 +67,13 @@ class HostActivity:
         return host_history(host, [*others, *about_by_host(jobs.values(), now).get(host, ())], now)
 
 
+def history_of(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
+    """The incidents about a host as a job of it shows them; ``activity``: None: only this job's are known."""
+    if activity is not None:
+        return activity.history(host, [job], now)
+    return host_history(host, about_by_host([job], now).get(host, ()), now)
+
+
 def hosts_of_ranks(job: Job, now: float) -> set[str]:
     """The hosts of which a rank of a job was heard lately; none of a job that is over."""
     if job.ended is not None:

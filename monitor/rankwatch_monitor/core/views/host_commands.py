@@ -69,6 +69,11 @@ def tail_of(path: str) -> str:
     return f"tail -n {LINES} {shlex.quote(path)}"
 
 
+def where_logged(pid: int) -> str:
+    """Show the file, terminal or pipe that a process writes its errors to, on its host."""
+    return f"readlink /proc/{pid}/fd/2"
+
+
 def gpu(selector: str = "") -> str:
     """Show errors, clocks, throttling and temperature of a GPU, on its host.
 

@@ -3,7 +3,7 @@
 A host is *named* by confirmed incidents of which it is a culprit, *suspected* by open ones that are not confirmed, and
 *silent* in one that is open while a job receives nothing from it. An order, and what a rank handles by itself, is about
 no host, and a suspicion that is over neither. Pages of job, incident and node, the list of hosts, the digest and the
-terminal count by these functions.
+terminal count by these functions, suspicions apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUSPECT: Final = "suspect"
 QUIET: Final = "quiet"
 About = tuple[Incident, str]
 """An incident, and as what it is about a host: :data:`CULPRIT`, :data:`SUSPECT` or :data:`QUIET`."""
-_UNCERTAIN: Final = {SUSPECT: ("suspected", "suspected"), QUIET: ("silent", "silent")}
+_SILENT: Final = ("silent", "silent")
 
 
 class HostHistory(NamedTuple):
@@ -47,8 +47,13 @@ class HostHistory(NamedTuple):
 
     @property
     def incidents(self) -> int:
-        """How many there were."""
-        return len(self.about)
+        """How many were confirmed."""
+        return sum(incident.confirmed for incident, _ in self.about)
+
+    @property
+    def suspicions(self) -> int:
+        """How many are open and not confirmed."""
+        return len(self.about) - self.incidents
 
     @property
     def jobs(self) -> int:
@@ -62,18 +67,23 @@ class HostHistory(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether there were several."""
-        return self.incidents >= OFTEN
+        """Whether there were several, with suspicions."""
+        return len(self.about) >= OFTEN
+
+    @property
+    def text(self) -> str:
+        """``3 incidents and 1 open suspicion in 4 jobs``."""
+        return in_jobs([incident for incident, _ in self.about])
 
     @property
     def clause(self) -> str:
-        """``was named in 4 incidents of 4 jobs in 24 h (2 hangs, 1 suspected, 1 silent)``; empty: it was in none."""
-        return self._clause("") if self.about else ""
+        """``was named in 3 incidents (2 hangs, 1 silent) and 1 open suspicion of 4 jobs in 24 h``; empty: in none."""
+        return self._clause(counted(self.host, self.about)) if self.about else ""
 
     @property
     def fact(self) -> str:
-        """The same as a sentence."""
-        return f"{self.host} {self.clause}."
+        """The same as a sentence, without the kinds."""
+        return f"{self.host} {self._clause(self._times)}."
 
     def includes(self, incident: Incident) -> bool:
         """Whether an incident is among them."""
@@ -100,19 +110,21 @@ class HostHistory(NamedTuple):
             return ""
         moment = "" if incident.open else " as of now"
         this = "this one included" if self.includes(incident) else "this one not included"
-        fact = f"{self.host} {self._clause(f'{moment}, {this}')}."
-        if self.gpu is None or self.finding is None:
+        which = f"{moment}, {this}."
+        if self.finding is not None and self.concerns(incident):
+            return f"{self.host} {self._clause(self._times)}{which} {self.finding.verdict}"
+        fact = f"{self.host} {self.clause}{which}"
+        if self.gpu is None:
             return fact
-        if self.concerns(incident):
-            return f"{fact} {self.finding.verdict}"
         on_it = {_key(each) for each, _ in self.gpu.faults}
         return f"{fact} {len(on_it)} of them are of {self.gpu.name}, {self.gpu.of_ranks}."
 
-    def _clause(self, which: str) -> str:
-        kinds = kinds_of(self.host, self.about)
-        beside = f" ({kinds})" if kinds else ""
-        times, jobs = count(self.incidents, "incident"), count(self.jobs, "job")
-        return f"was named in {times} of {jobs} in 24 h{which}{beside}"
+    @property
+    def _times(self) -> str:
+        return tally(incident for incident, _ in self.about)
+
+    def _clause(self, times: str) -> str:
+        return f"was named in {times} of {count(self.jobs, 'job')} in 24 h"
 
 
 def host_history(host: str, about: Iterable[About], now: float) -> HostHistory:
@@ -159,20 +171,37 @@ def latest(about: Iterable[About], since: float) -> tuple[About, ...]:
     return tuple(each for each in about if each[0].open or each[0].opened_at >= since)
 
 
-def counted(host: str, about: Iterable[About]) -> str:
-    """How many incidents are about a host: ``4 (2 hangs, 1 suspected, 1 silent)``."""
-    about = tuple(about)
-    kinds = kinds_of(host, about)
-    return f"{len(about)} ({kinds})" if kinds else str(len(about))
+def tally(incidents: Iterable[Incident], kinds: str = "") -> str:
+    """How many incidents there are, suspicions apart: ``3 incidents (2 hangs, 1 silent) and 1 open suspicion``.
+
+    Args:
+        incidents: those that are confirmed, or may still be.
+        kinds: of the confirmed ones, of :func:`kinds_of`; empty: not stated.
+    """
+    confirmed = Counter(incident.confirmed for incident in incidents)
+    faults = f"{count(confirmed[True], 'incident')}{f' ({kinds})' if kinds else ''}"
+    suspicions = count(confirmed[False], "open suspicion")
+    return " and ".join(text for known, text in ((True, faults), (False, suspicions)) if confirmed[known])
+
+
+def in_jobs(incidents: Sequence[Incident]) -> str:
+    """``9 incidents and 2 open suspicions in 6 jobs``; empty: there are none."""
+    jobs = {incident.job_id for incident in incidents}
+    return f"{tally(incidents)} in {count(len(jobs), 'job')}" if incidents else ""
+
+
+def counted(host: str, about: Sequence[About]) -> str:
+    """How many incidents are about a host, by kind: ``3 incidents (2 hangs, 1 silent) and 1 open suspicion``."""
+    return tally((each for each, _ in about), kinds_of(host, about))
 
 
 def kinds_of(host: str, about: Sequence[About]) -> str:
-    """``2 hangs, 1 suspected, 1 silent``; empty: all name the host for the same kind of fault."""
-    words = Counter(_words(host, each) for each in about)
-    if len(words) == 1 and not {named_as for _, named_as in about} - {CULPRIT}:
+    """``2 hangs, 1 silent``, of confirmed incidents; empty: all name the host for the same kind of fault."""
+    confirmed = [each for each in about if each[0].confirmed]
+    words = Counter(_words(host, each) for each in confirmed)
+    if len(words) <= 1 and all(named_as == CULPRIT for _, named_as in confirmed):
         return ""
-    last = list(_UNCERTAIN.values())
-    order = sorted(words.items(), key=lambda item: (last.index(item[0]) if item[0] in last else -1, -item[1]))
+    order = sorted(words.items(), key=lambda item: (item[0] == _SILENT, -item[1]))
     return ", ".join(f"{number} {one if number == 1 else many}" for (one, many), number in order)
 
 
@@ -187,7 +216,7 @@ def _words(host: str, about: About) -> tuple[str, str]:
     """One and several, by the first culprit on the host."""
     incident, named_as = about
     kinds = (culprit.kind for culprit in incident.culprits if culprit.host == host)
-    return _UNCERTAIN[named_as] if named_as in _UNCERTAIN else fault_words(next(kinds))
+    return _SILENT if named_as == QUIET else fault_words(next(kinds))
 
 
 def _key(incident: Incident) -> tuple[str, str]:

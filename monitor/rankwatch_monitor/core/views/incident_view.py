@@ -13,12 +13,13 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
-from rankwatch_monitor.core.views import downtime, headline, host_commands
+from rankwatch_monitor.core.views import downtime, headline, host_commands, rank_logs
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.headline import NextAction
-from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import HostHistory, about_by_host, host_history
+from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
+from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
+from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
 _HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
@@ -28,7 +29,7 @@ _WITH_STACK: Final = (*_HANGS, CulpritClass.DEVICE_OR_NETWORK)
 
 
 class OfHost(NamedTuple):
-    """What incidents of all jobs show of the host of an incident's first culprit."""
+    """What incidents of all jobs show of the host of an incident's first culprit, or of one that is quiet."""
 
     host: str
     text: str
@@ -37,6 +38,8 @@ class OfHost(NamedTuple):
     """What to look at on the host, as on its page; empty: nothing points to the GPU of this incident."""
     again: str
     """What to do if it happens again, or what the proposed restart shows; empty: nothing."""
+    command: str = ""
+    """For the look, to be run on the host; empty: none."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -73,15 +76,39 @@ def advice(
     The host of an incident that is over is left out: see :func:`of_host`.
     """
     proposed, first = headline.next_action(incident), _first(incident)
-    if first is None or not incident.open:
+    if not incident.open:
         return proposed, None
-    history = _history(job, first.host, now, activity)
-    if leaves_out := _leaves_out(job, incident, first, proposed):
-        proposed = _leaving_out(incident, proposed, history)
+    if first is None:
+        quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
+        return (proposed, None) if quiet is None else _about_quiet(job, incident, quiet, proposed, now, activity)
+    history = history_of(job, first.host, now, activity)
+    by_launchers = _by_launchers(incident, proposed)
+    if by_launchers:
+        proposed = _with_launcher_log(job, first, proposed)
+    if leaves_out := _can_leave_out(job, incident, first):
+        if _restarts_plainly(proposed):
+            proposed = _leaving_out(incident, proposed, history)
+        elif leaves_out := history.repeats and by_launchers:
+            proposed = _instead_of_launchers(incident, proposed, history)
     proposed = _with_stack(job, incident, first, proposed)
-    look = history.finding.text if history.finding is not None and history.concerns(incident) else ""
+    look, command = "", ""
+    if history.finding is not None and history.concerns(incident):
+        look, command = history.finding.text, "; ".join(history.finding.of_host)
     again = _again(job, incident, first, history, leaves_out=leaves_out)
-    return proposed, OfHost(first.host, history.beside(incident), look, again)
+    if by_launchers and proposed.action is Action.RESTART_EXCLUDING_NODE:
+        again = f"{headline.restart_without(first.host)}: {separating(first.rank, first.host)}."
+    return proposed, OfHost(first.host, history.beside(incident), look, again, command)
+
+
+def _about_quiet(
+    job: Job, incident: Incident, quiet: QuietHost, proposed: NextAction, now: float, activity: HostActivity | None
+) -> tuple[NextAction, OfHost | None]:
+    """The same where no rank is a culprit, and nothing is received from a host."""
+    host = quiet.hosts[0]
+    history = history_of(job, host, now, activity)
+    if quiet.other_jobs and quiet.excludable and len(quiet.hosts) == 1 and _restarts_plainly(proposed):
+        proposed = _leaving_out(incident, proposed, history)._replace(ranks=quiet.ranks)
+    return proposed, OfHost(host, history.beside(incident), "", "")
 
 
 def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> OfHost | None:
@@ -91,17 +118,11 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     first = _first(incident)
     if first is None:
         return None
-    return OfHost(first.host, _history(job, first.host, now, activity).beside(incident), "", "")
+    return OfHost(first.host, history_of(job, first.host, now, activity).beside(incident), "", "")
 
 
 def _first(incident: Incident) -> Culprit | None:
     return next((culprit for culprit in incident.culprits if culprit.host), None)
-
-
-def _history(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
-    if activity is not None:
-        return activity.history(host, [job], now)
-    return host_history(host, about_by_host([job], now).get(host, ()), now)
 
 
 def _with_stack(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> NextAction:
@@ -121,16 +142,15 @@ def _with_stack(job: Job, incident: Incident, first: Culprit, proposed: NextActi
     return proposed._replace(text=text, command=command, host=first.host)
 
 
-def _leaves_out(job: Job, incident: Incident, first: Culprit, proposed: NextAction) -> bool:
-    """Whether a restart without the culprits' one host may be ordered where a plain one may."""
+def _can_leave_out(job: Job, incident: Incident, first: Culprit) -> bool:
+    """Whether the culprits are on one host, and the job can be restarted without it."""
+    return {culprit.host for culprit in incident.culprits} == {first.host} and can_exclude(job, first.rank)
+
+
+def _restarts_plainly(proposed: NextAction) -> bool:
+    """Whether a restart may be ordered now, and none without a host is proposed."""
     orders = (proposed.action, *proposed.also)
-    return (
-        Action.RESTART in orders
-        and Action.RESTART_EXCLUDING_NODE not in orders
-        and not proposed.condition
-        and {culprit.host for culprit in incident.culprits} == {first.host}
-        and can_exclude(job, first.rank)
-    )
+    return Action.RESTART in orders and Action.RESTART_EXCLUDING_NODE not in orders and not proposed.condition
 
 
 def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
@@ -143,6 +163,30 @@ def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory)
         return proposed._replace(action=both[0], also=(both[1], *proposed.also))
     at = proposed.also.index(restart)
     return proposed._replace(also=(*proposed.also[:at], *both, *proposed.also[at + 1 :]))
+
+
+def _by_launchers(incident: Incident, proposed: NextAction) -> bool:
+    """Whether launchers are restarting a rank that crashed, on the hosts that they have."""
+    dead = all(culprit.kind is CulpritClass.DEAD for culprit in incident.culprits)
+    return dead and incident.phase is Phase.ACTING and not incident.directive and proposed.until is not None
+
+
+def _with_launcher_log(job: Job, first: Culprit, proposed: NextAction) -> NextAction:
+    """The proposal to wait, with what shows the log that is read if nothing comes."""
+    place = rank_logs.of_launcher(job, first.host)
+    if not place.command:
+        return proposed
+    where = f" ({place.note})" if place.note else ""
+    otherwise = f"read the log of the launcher on {first.host}{where} if no new attempt begins"
+    return proposed._replace(otherwise=otherwise, command=place.command, host=place.host)
+
+
+def _instead_of_launchers(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
+    """The proposal to wait, with the restart without a host; of crashes in several jobs it comes first."""
+    leave = Action.RESTART_EXCLUDING_NODE
+    if history.jobs < 2:
+        return proposed._replace(also=(leave,))
+    return proposed._replace(action=leave, ranks=tuple(culprit.rank for culprit in incident.culprits))
 
 
 def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *, leaves_out: bool) -> str:

@@ -20,5 +20,5 @@ def with_figures(culprit: Culprit, columns: RankColumns) -> str:
         return culprit.reason
     least, most = int(progress_R[ahead_R].min()), int(progress_R[ahead_R].max())
     theirs = str(least) if least == most else f"{least} to {most}"
-    done = "1 section or progress() call" if own == 1 else f"{own} sections or progress() calls"
+    done = "1 sign of progress" if own == 1 else f"{own} signs of progress"
     return f"{culprit.reason} ({done} in this step, the others {theirs})"

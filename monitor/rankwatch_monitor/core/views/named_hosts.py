@@ -52,7 +52,13 @@ def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]
         "incidents": len(named),
         "counted": counted(host, about),
         "jobs": sorted({incident.job_id for incident, _ in about}),
-        "lately": {"incidents": lately.incidents, "counted": counted(host, lately.about), "jobs": lately.jobs},
+        "lately": {
+            "incidents": lately.incidents,
+            "suspicions": lately.suspicions,
+            "jobs": lately.jobs,
+            "text": lately.text,
+            "counted": counted(host, lately.about),
+        },
         "gpu": None if gpu is None else f"{gpu.name}, {gpu.finding}",
         "last": {
             "job": last.job_id,

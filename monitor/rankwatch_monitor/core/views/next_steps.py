@@ -18,7 +18,7 @@ from rankwatch_monitor.core.ranks import live_ranks
 from rankwatch_monitor.core.views import ended, host_commands, rank_logs
 from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep, separating
 from rankwatch_monitor.core.views.ended import Repeated
-from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 
 HOSTS: Final = 4
 """Hosts that are named, and asked by a command."""
@@ -51,7 +51,7 @@ def next_steps(job: Job, state: JobState, now: float, activity: HostActivity | N
         return ()
     crash = ended.repeated(job)
     if crash is not None and ended.cause_is_open(job):
-        return _of_repeated(job, crash)
+        return _of_repeated(job, crash, now, activity)
     crashes = ended.crashed(job, job.ended)
     if not crashes:
         return [Step(ended.next_step(job, state))]
@@ -102,7 +102,7 @@ def _up(job: Job, hosts: Sequence[str], now: float, activity: HostActivity | Non
     return f": {found}, so {'the node is' if len(up) == 1 else 'these nodes are'} up; look at this job and its network"
 
 
-def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
+def _of_repeated(job: Job, crash: Repeated, now: float, activity: HostActivity | None) -> Sequence[Step]:
     """How to find out whether the rank or its node is the cause of a crash that came again and again."""
     read = _read_log(job, crash.rank, crash.host, crash.step)
     if not crash.host:
@@ -111,8 +111,15 @@ def _of_repeated(job: Job, crash: Repeated) -> Sequence[Step]:
     other = ended.other_node(job, crash.host)
     launch = Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}.")
     if (found := ended.crash_advice(job)) is not None and found.host_first:
-        return (launch, read, *_look(job))
-    return (read, *_look(job, crash.same_step), launch)
+        return (launch, *_check_gpu(job, crash.host, now, activity), read, *_look(job))
+    return (read, *_check_gpu(job, crash.host, now, activity), *_look(job, crash.same_step), launch)
+
+
+def _check_gpu(job: Job, host: str, now: float, activity: HostActivity | None) -> Iterator[Step]:
+    """The GPU of the last crash, where crashes of all jobs point to it first."""
+    history = history_of(job, host, now, activity)
+    if history.finding is not None and history.finding.check and history.concerns(job.incidents[-1]):
+        yield Step(f"{history.finding.check}.", "; ".join(history.finding.commands), host)
 
 
 def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:

@@ -187,7 +187,7 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> d
 def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
     """A launcher, with the time of its last message, and whether those that are due since are missing."""
     silent = job.ended is None and node.ended is None and liveness.node_quiet(node, now)
-    return {**job_view.launcher(name, node, now), "last_seen": node.seen, "silent": silent}
+    return {**job_view.launcher(name, node, now), "silent": silent}
 
 
 def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int, bool]:

@@ -15,6 +15,7 @@ from rankwatch_monitor.core.views import host_commands
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
 UNSENT: Final = "its launcher was started with --no-send-logs"
 ANY_RUN: Final = "The newest run in this folder: check that it is this job's. torch counts its attempts from 0."
+SHOWS_WHERE: Final = "the command shows where it is"
 _LOG: Final = re.compile(r"(?P<run>.+)/attempt_(?P<attempt>\d+)/\d+/std(?:err|out)\.log")
 """A rank's log in torch's folders."""
 
@@ -26,6 +27,8 @@ class Place(NamedTuple):
     host: str = ""
     note: str = ""
     """What to know before the log is read, in a sentence; empty: nothing."""
+    newest: bool = False
+    """The run is not known: the command shows the newest in its folder."""
 
 
 class ShownLog(NamedTuple):
@@ -87,8 +90,20 @@ def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
     facts = _facts(job, host)
     run, note = _run_folder(job, host) if "rank_logs" in facts else ("", "")
     if command := host_commands.tail(facts, local_rank, run):
-        return Place(command, host, note)
+        return Place(command, host, note, note == ANY_RUN)
     return Place(host_commands.log(facts))
+
+
+def of_launcher(job: Job, host: str) -> Place:
+    """Where the launcher on a host logs; ``note``: a clause. Empty: no launcher is known there."""
+    launcher = next((node.registration for node in job.nodes.values() if node.registration.host == host), None)
+    if launcher is None:
+        return Place()
+    if "log" in launcher.facts:
+        return Place(host_commands.tail_of(launcher.facts["log"]), host)
+    if command := host_commands.log(launcher.facts):
+        return Place(command, note=SHOWS_WHERE if "scontrol" in command else "")
+    return Place(host_commands.where_logged(launcher.launcher_pid), host, SHOWS_WHERE)
 
 
 def _run_folder(job: Job, host: str) -> tuple[str, str]:

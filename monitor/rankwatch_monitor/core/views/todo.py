@@ -10,8 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, incident_view
+from rankwatch_monitor.core.views import incident_view
+from rankwatch_monitor.core.views.headline import restart_without
 from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost
 from rankwatch_monitor.core.views.slow_action import SlowAction
 
@@ -53,14 +55,16 @@ def todo(
         now: unix seconds.
         activity: of all jobs; None: not known.
     """
-    if step := ended.next_step(job, state):
-        return Todo(_clause(step))
+    if steps := next_steps(job, state, now, activity):
+        return Todo(_clause(steps[0].text))
     if job.ended is not None:
         return None
     if quiet is not None:
         return Todo(quiet.step, host=quiet.hosts[0] if len(quiet.hosts) == 1 else "")
     if (incident := job.open_incident) is not None:
-        proposed, _ = incident_view.advice(job, incident, now, activity)
+        proposed, host = incident_view.advice(job, incident, now, activity)
+        if proposed.waits and proposed.action is Action.RESTART_EXCLUDING_NODE and host is not None:
+            return Todo(restart_without(host.host), proposed.action, proposed.ranks)
         if proposed.waits:
             return None
         return Todo(_clause(proposed.text), proposed.action, proposed.ranks)

@@ -17,6 +17,7 @@ from rankwatch.cli.formatting import (
     percent,
     printable,
     ranks,
+    run_lines,
     spaced,
     when,
 )
@@ -201,9 +202,21 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
-    if job.get("next_step"):  # an older monitor has none
+    if job.get("next_steps"):  # an older monitor has none
+        return lines + _steps(job["next_steps"], terminal)
+    if job.get("next_step"):
         return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
     return lines + _next(job, terminal)
+
+
+def _steps(steps: Sequence[Json], terminal: Terminal) -> list[str]:
+    """What to do about a job that failed or is lost, each step with its command on a line to copy."""
+    lines = []
+    for number, step in enumerate(steps, 1):
+        lead = "next: " if len(steps) == 1 else f"next, {number}: "
+        lines += terminal.wrapped(f"{lead}{step['text']}", "  ", "bold")
+        lines += run_lines(step["command"], step["host"], "    ")
+    return lines
 
 
 def _headline(job: Json, terminal: Terminal) -> list[str]:

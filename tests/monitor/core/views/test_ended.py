@@ -189,7 +189,9 @@ def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
     scene = crashed_again(4, checkpoint=15, error=ASSERT)
     found = job_view.summary(scene.job, scene.now)
     step = found["repeated"]["step"]
-    assert found["todo"]["text"] == f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step {step}"
+    look = f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step {step}"
+    assert look in [each["text"].partition(":")[0] for each in found["next_steps"]]
+    assert found["todo"]["text"] == found["next_steps"][0]["text"].rstrip("."), "the job's page proposes the same first"
     assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
     assert len(found["next_steps"]) == 3
 

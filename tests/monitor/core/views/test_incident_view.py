@@ -12,12 +12,15 @@ from monitor.core.views.test_node_verdict import crashed, with_stacks
 from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW, HostHistory, about_by_host, host_history
 from rankwatch_monitor.core.views.incident_view import of_host, shown
 from rankwatch_monitor.core.views.job_view import summary
 from rankwatch_monitor.core.views.node_view import one_node
+
+RESTART = "Restart without host-1, where incidents repeat"
 
 
 def hung(job: str = "now", **policy: Any) -> Scene:
@@ -49,10 +52,9 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     assert found["of_host"]["text"] == f"{fact}, this one included. {pointed}"
     assert found["of_host"]["again"] == separating(3, "host-1", "A hang") + "."
     assert orders(found) == ["restart_excluding_node", "restart"]
-    first = "Restart without host-1, where incidents repeat"
-    assert found["next_action"]["text"] == f"{first}: nothing restarts the ranks by itself."
+    assert found["next_action"]["text"] == f"{RESTART}: nothing restarts the ranks by itself."
     listed = summary(scene.job, scene.now, activity)["todo"]
-    assert (listed["text"], listed["action"], listed["ranks"]) == (first, "restart_excluding_node", [3])
+    assert (listed["text"], listed["action"], listed["ranks"]) == (RESTART, "restart_excluding_node", [3])
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
     assert f"{fact}." in node["verdict"]
@@ -114,7 +116,7 @@ def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does
     assert not scene.incident.confirmed
     found = among(scene, with_stacks("earlier", 3))
     assert found["of_host"]["text"].startswith(
-        "host-1 was named in 2 incidents of 2 jobs in 24 h, this one included (1 hang, 1 suspected)."
+        "host-1 was named in 1 incident and 1 open suspicion of 2 jobs in 24 h, this one included."
     )
     assert orders(found) == ["restart_excluding_node", "restart", "capture"]
     assert found["next_action"]["waits"], "the order is offered, and Rankwatch acts by itself"
@@ -143,7 +145,7 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
         "The error is the same each time."
     )
     assert host["look"].startswith("Check GPU 1 for errors; ")
-    assert host["again"] == f"If it crashes again, restart without host-1: {separating(3, 'host-1')}."
+    assert host["again"] == f"{RESTART}: {separating(3, 'host-1')}."
     other = Scene(4, hosts=2, job_id="other").run(30)
     other.die(3, exit_code=1, message="KeyError: 1").run(1)
     assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
@@ -174,7 +176,7 @@ def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_ra
     )
     activity = HostActivity({job.id: job for job in (*(each.job for each in crashes), hang)})
     other = shown(hang, hang.incidents[0], crashes[0].now, activity)["of_host"]
-    fact = "host-1 was named in 4 incidents of 3 jobs in 24 h, this one included (3 crashes, 1 hang)."
+    fact = "host-1 was named in 4 incidents (3 crashes, 1 hang) of 3 jobs in 24 h, this one included."
     assert other["text"] == f"{fact} 3 of them are of GPU 1, rank 3."
     assert other["look"] == "", "what its crashes point to is no advice about this hang"
     of_rank = of_host(crashes[0].job, crashes[0].job.incidents[0], crashes[0].now, activity)
@@ -227,3 +229,68 @@ def test_a_hang_without_a_stack_has_the_command_that_takes_it(fault: str, monkey
 
 def test_a_stack_that_was_captured_needs_no_command() -> None:
     assert among(hung())["next_action"]["command"] == ""
+
+
+def test_the_silent_host_of_an_incident_without_a_culprit_has_its_history() -> None:
+    """Other jobs are heard from it, so that it is up, and leaving it out comes first once incidents repeat there."""
+    quiet = Scene(8, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
+    assert not quiet.incident.culprits
+    other = Scene(4, hosts=2, job_id="other").run(int(quiet.now - 1_000_000))
+    first = among(quiet, other)
+    assert (first["of_host"]["host"], first["of_host"]["text"]) == ("host-1", "")
+    assert orders(first) == ["restart", "restart_excluding_node"]
+    earlier = with_stacks("earlier", 3)
+    again = among(quiet, earlier, other)
+    assert again["of_host"]["text"].startswith("host-1 was named in 2 incidents (1 hang, 1 silent) of 2 jobs in 24 h, ")
+    assert orders(again) == ["restart_excluding_node", "restart"]
+    assert again["next_action"]["ranks"] == [4, 5, 6, 7]
+    assert orders(among(quiet)) == ["restart"], "nothing shows that the host is up"
+
+
+def test_a_crash_that_repeats_on_a_gpu_of_several_jobs_proposes_to_leave_its_host_out_and_to_check_it() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(80)
+    scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
+    earlier = Scene(4, hosts=2, job_id="earlier").run(30)
+    earlier.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
+    jobs = {each.job.id: each.job for each in (scene, earlier)}
+    found = among(scene, earlier)
+    proposed, host = found["next_action"], found["of_host"]
+    assert (proposed["action"], proposed["ranks"], proposed["waits"]) == ("restart_excluding_node", [3], True)
+    assert host["look"].startswith("Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs ")
+    assert host["command"] == f"{host_commands.gpu('1')}; {host_commands.xid()}"
+    assert host["again"] == f"{RESTART}: {separating(3, 'host-1')}."
+    listed = summary(scene.job, scene.now, HostActivity(jobs))["todo"]
+    assert (listed["text"], listed["action"]) == (RESTART, "restart_excluding_node")
+    alone = among(scene)
+    assert (alone["next_action"]["action"], orders(alone), alone["of_host"]["command"]) == (None, [], "")
+
+
+def test_crashes_that_repeat_in_one_job_offer_to_leave_the_host_out_and_wait() -> None:
+    scene = crashed("now", 3, 1)
+    scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
+    found = among(scene)
+    assert (found["next_action"]["action"], found["next_action"]["also"]) == (None, ["restart_excluding_node"])
+    assert summary(scene.job, scene.now)["todo"] is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "command", "where"),
+    [
+        ({"log": "/logs/train.err"}, "tail -n 200 /logs/train.err", ""),
+        ({"rank_logs": "/logs"}, "readlink /proc/{pid}/fd/2", " (the command shows where it is)"),
+        (
+            {"scheduler": "slurm", "slurm_job_id": "7"},
+            "scontrol show job 7 | grep -E 'StdOut|StdErr'",
+            " (the command shows where it is)",
+        ),
+    ],
+)
+def test_the_log_of_the_launcher_that_restarts_has_the_command_that_shows_it(
+    facts: dict[str, str], command: str, where: str
+) -> None:
+    scene = Scene(4, hosts=2, job_id="now", facts=facts).run(30)
+    scene.crash(3, "RuntimeError: no").run(1)
+    proposed = among(scene)["next_action"]
+    [pid] = {n.registration.launcher_pid for n in scene.job.nodes.values() if n.registration.host == "host-1"}
+    assert proposed["command"] == command.format(pid=pid)
+    assert proposed["otherwise"] == f"read the log of the launcher on host-1{where} if no new attempt begins"

@@ -14,10 +14,10 @@ def reason(scene: Scene, rank: int = 2) -> str:
 
 def test_the_counters_of_the_rank_and_of_those_ahead_are_stated() -> None:
     scene = Scene(on_hang="log").run(20).hang(2).until_found()
-    assert reason(scene) == f"{WITHIN} (0 sections or progress() calls in this step, the others 1)"
+    assert reason(scene) == f"{WITHIN} (0 signs of progress in this step, the others 1)"
     assert reason(scene, 1) == ""
     scene.ranks[1].at.progress = 3
-    ahead = "(0 sections or progress() calls in this step, the others 1 to 3)"
+    ahead = "(0 signs of progress in this step, the others 1 to 3)"
     assert reason(scene.run(1)) == f"{WITHIN} {ahead}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import one_node
@@ -58,7 +59,14 @@ def test_what_is_suspected_and_what_is_silent_is_counted_apart_as_on_the_page_of
     doubtful.until(lambda: doubtful.job.incidents and doubtful.incident.culprits, within=400)
     jobs = [one.job, silent.job, doubtful.job]
     [row] = named_hosts(jobs, silent.now)
-    assert (row["host"], row["incidents"], row["counted"]) == ("host-1", 1, "3 (1 hang, 1 suspected, 1 silent)")
+    assert (row["lately"]["incidents"], row["lately"]["suspicions"]) == (2, 1)
+    assert row["lately"]["text"] == "2 incidents and 1 open suspicion in 3 jobs"
+    assert digest(jobs, 0.0, silent.now, 0.0, stored=True)["summary"].startswith(f"{row['lately']['text']}, ")
+    assert (row["host"], row["incidents"], row["counted"]) == (
+        "host-1",
+        1,
+        "2 incidents (1 hang, 1 silent) and 1 open suspicion",
+    )
     node = one_node(jobs, "host-1", silent.now)
     assert node is not None
     assert (node["counted"], node["named_by"]) == (row["counted"], row["incidents"])

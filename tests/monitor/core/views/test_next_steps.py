@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monitor.core.scene import Scene
-from monitor.core.views.test_ended import crashed_again, failed
+from monitor.core.views.test_ended import ASSERT, crashed_again, failed
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.views import host_commands, job_view
@@ -110,3 +110,19 @@ def test_names_of_launchers_are_quoted() -> None:
     assert host_commands.still_runs({}, "a; rm b", 7) == "ssh 'a; rm b' ps -o pid,etime,args -p 7"
     assert host_commands.log({**POD, "kubernetes_pod": "a b"}) == "kubectl logs -n ml 'a b' --tail 200"
     assert host_commands.log({}) == ""
+
+
+def test_where_one_error_strikes_a_gpu_in_several_jobs_it_is_checked_before_data_and_code() -> None:
+    scene = crashed_again(4, checkpoint=15, error=ASSERT)
+    other = Scene(4, hosts=2, job_id="other").run(60)
+    other.crash(2, ASSERT).run(1)
+    jobs = {each.job.id: each.job for each in (scene, other)}
+    found = job_view.summary(scene.job, scene.now, HostActivity(jobs))["next_steps"]
+    [place] = [n for n, step in enumerate(found) if step["text"].startswith("Check GPU 0 of host-1 for errors: ")]
+    assert found[place]["text"].endswith(": the same error struck it in 2 jobs after different steps.")
+    assert (found[place]["command"], found[place]["host"]) == (
+        f"{host_commands.gpu('0')}; {host_commands.xid()}",
+        "host-1",
+    )
+    assert "CUDA_LAUNCH_BLOCKING" in " ".join(step["text"] for step in found[place + 1 :])
+    assert len(found) == len(steps(scene)) + 1, "of one job alone, data and code come first"

@@ -10,7 +10,7 @@ from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident.state_machine import kept_logs
 from rankwatch_monitor.core.views import next_steps, rank_logs
-from rankwatch_monitor.core.views.rank_logs import ANY_RUN, KEEP_THEM, ShownLog
+from rankwatch_monitor.core.views.rank_logs import ANY_RUN, KEEP_THEM, Place, ShownLog
 from rankwatch_monitor.publish.text import report
 
 ERROR = "RuntimeError: CUDA error: device-side assert triggered"
@@ -30,8 +30,8 @@ def test_the_last_lines_of_the_rank_that_crashed_are_kept_with_the_incident() ->
     assert (log.rank, log.host, log.stream, log.lines[-1]) == (2, "host-1", "stderr", ERROR)
     assert log.path == f"{LOGS}/gpt_x7k2/attempt_0/0/stderr.log"
     assert log.text == f"The last {len(log.lines)} lines."
-    assert log.place == (f"tail -n 200 {log.path}", "host-1", "")
-    assert log.to_json()["place"] == {"command": log.place.command, "host": "host-1", "note": ""}
+    assert log.place == Place(f"tail -n 200 {log.path}", "host-1")
+    assert log.to_json()["place"] == log.place._asdict()
 
 
 def test_logs_of_the_next_attempt_are_looked_for_in_the_folder_of_this_job() -> None:
@@ -39,16 +39,16 @@ def test_logs_of_the_next_attempt_are_looked_for_in_the_folder_of_this_job() -> 
     scene.run(1).event(ProcessEventKind.RESTARTING, attempt=2)
     scene.launch(attempt=2)
     scene.run(1)
-    assert rank_logs.place_of_rank(scene.job, 3, "host-1") == (
+    assert rank_logs.place_of_rank(scene.job, 3, "host-1") == Place(
         f'tail -n 200 "$(ls -td {LOGS}/gpt_x7k2/attempt_*/ | head -1)"1/std*.log',
         "host-1",
         "Attempt 2 is in folder attempt_1: torch counts from 0.",
     )
     place = rank_logs.place_on(scene.job, "host-0")
     assert f"{LOGS}/*/attempt_*/" in place.command, "of this host no log is known, and each has a folder of its own"
-    assert place.note == ANY_RUN
+    assert (place.note, place.newest) == (ANY_RUN, True)
     foreign = registered(crashed(), {"log": "/logs/gpt.log"})
-    assert rank_logs.place_on(foreign.job, "host-1") == ("tail -n 200 /logs/gpt.log", "host-1", "")
+    assert rank_logs.place_on(foreign.job, "host-1") == Place("tail -n 200 /logs/gpt.log", "host-1")
 
 
 def test_a_log_that_ranks_share_is_called_so_and_an_empty_one_too() -> None:
@@ -68,17 +68,18 @@ def test_where_nothing_was_received_there_is_how_to_get_it() -> None:
         return log
 
     assert of({}).text == f"No line of its output was received: {KEEP_THEM}."
-    assert of({"log": "/logs/a b/gpt.log"}).place == ("tail -n 200 '/logs/a b/gpt.log'", "host-1", "")
-    assert of({"rank_logs": LOGS}).place == (
+    assert of({"log": "/logs/a b/gpt.log"}).place == Place("tail -n 200 '/logs/a b/gpt.log'", "host-1")
+    assert of({"rank_logs": LOGS}).place == Place(
         f'tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"0/std*.log',
         "host-1",
         ANY_RUN,
+        newest=True,
     )
-    assert of(POD).place == ("kubectl logs -n ml gpt-0 --tail 200", "", "")
+    assert of(POD).place == Place("kubectl logs -n ml gpt-0 --tail 200")
     assert {of(facts).text for facts in (POD, {"log": "/a"})} == {"No line of its output was received."}
     kept = of({"log": "/a", LOGS_UNSENT: "true"})
     assert kept.text == "No line of its output was received: its launcher was started with --no-send-logs."
-    assert kept.place == ("tail -n 200 /a", "host-1", "")
+    assert kept.place == Place("tail -n 200 /a", "host-1")
 
 
 def test_ranks_that_hang_have_no_log_in_the_incident() -> None:

@@ -49,8 +49,8 @@ def slow() -> Scene:
     [
         (hung, "Restart the ranks", "restart", [2], ""),
         (quiet, "Check whether node host-1 is up", None, [], "host-1"),
-        (lost, "Check with the cluster whether the job still runs", None, [], ""),
-        (failed, "Remove the cause, then launch the job again", None, [], ""),
+        (lost, "Check whether the job still runs", None, [], ""),
+        (failed, "Read what rank 2 logged, in the output of the launcher on host-1", None, [], ""),
         (slow, "Look at what feeds rank 3 on host-1", None, [], ""),
     ],
 )

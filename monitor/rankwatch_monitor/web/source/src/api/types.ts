@@ -120,6 +120,8 @@ export interface Launcher {
   /** How the launcher ended; null: it still runs. */
   ended: string | null;
   last_seen_age: number;
+  /** Time of its last message; absent with older monitors. */
+  last_seen?: number;
 }
 
 export interface Timeout {
@@ -326,6 +328,8 @@ export interface NextAction {
   otherwise?: string;
   /** When the order is to be given, where something else comes first; empty: now. */
   condition?: string;
+  /** The text is about what happens without a person, also beside an order that may be given. Absent with older monitors. */
+  waits?: boolean;
 }
 
 export interface Incident {
@@ -347,8 +351,8 @@ export interface Incident {
   detail?: string;
   /** Absent with older monitors. */
   next_action?: NextAction | null;
-  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. */
-  of_host?: { host: string; text: string; look: string; again: string } | null;
+  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. `command`: for the look; absent with older monitors. */
+  of_host?: { host: string; text: string; look: string; again: string; command?: string } | null;
   reason: string;
   section: string | null;
   limit: number | null;
@@ -413,8 +417,10 @@ export interface IncidentDetail extends Incident {
 export interface Place {
   command: string;
   host: string;
-  /** What to know before it is read. Absent with older monitors. */
+  /** What to know before it is read. This and `newest` are absent with older monitors. */
   note?: string;
+  /** The run is not known: the command shows the newest in its folder. */
+  newest?: boolean;
 }
 
 /** The end of a log of a rank that failed. */
@@ -579,8 +585,8 @@ export type SettingValue = boolean | number | string | null | Record<string, num
 export interface NamedHost {
   host: string;
   incidents: number;
-  /** Incidents of 24 h and those that are open, also suspicions and while it is silent, and in how many jobs: `counted` "4 (2 hangs, 1 suspected, 1 silent)". Absent with older monitors. */
-  lately?: { incidents: number; counted: string; jobs: number };
+  /** Of 24 h and those that are open: `text` "3 incidents and 1 open suspicion in 4 jobs", `counted` by kind: "3 incidents (2 hangs, 1 silent) and 1 open suspicion". Absent with older monitors. */
+  lately?: { incidents: number; suspicions: number; jobs: number; text: string; counted: string };
   /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
   /** `since`: when its trouble began; absent with older monitors. */
@@ -625,9 +631,7 @@ export interface Step extends Place {
 export interface PlacedLauncher extends Launcher {
   launcher_pid: number;
   ended_reason: string;
-  /** Time of its last message. This one and `silent` are absent with older monitors. */
-  last_seen?: number;
-  /** Messages that are due since are missing. */
+  /** Messages that are due since its last one are missing. Absent with older monitors. */
   silent?: boolean;
 }
 

@@ -53,8 +53,8 @@ export type Often = NamedHost & Required<Pick<NamedHost, "lately">>;
 
 /** The hosts that several incidents of the last day are about, the most first. */
 export function namedOften(hosts: readonly NamedHost[]): Often[] {
-  const often = hosts.filter((each): each is Often => each.lately !== undefined && each.lately.incidents > 1);
-  return often.sort((a, b) => b.lately.incidents - a.lately.incidents);
+  const often = hosts.filter((each): each is Often => each.lately !== undefined && each.lately.incidents + each.lately.suspicions > 1);
+  return often.sort((a, b) => b.lately.incidents - a.lately.incidents || b.lately.suspicions - a.lately.suspicions);
 }
 
 /** What is wrong with the job, or why it ended; a suspicion is marked as one. A silence is as old as the label beside it. */

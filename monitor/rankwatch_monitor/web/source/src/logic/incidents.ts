@@ -41,9 +41,10 @@ export function reportsDue(job: Pick<JobSummary, "ranks_reporting" | "attempt">,
 
 /**
  * What is waited for after a restart, of the new attempt, until when and what then; empty: the incident is in another
- * phase. `limit`: seconds for a rank's report after the first one, null: none; `startup`: of the first attempt, null: not known.
+ * phase. `limit`: seconds for a rank's report after the first one, null: none; `startup`: of the first attempt, null: not known;
+ * `newest`: the logs that are shown are those of the newest run.
  */
-export function awaited(job: JobSummary, incident: Incident, limit: number | null, startup: number | null, now: number): string {
+export function awaited(job: JobSummary, incident: Incident, limit: number | null, startup: number | null, now: number, newest = false): string {
   if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
   const { restarted } = incident.timeline;
   const began = restarted === null ? "the ranks were restarted" : `restarted at ${clock(restarted, now)}`;
@@ -51,7 +52,7 @@ export function awaited(job: JobSummary, incident: Incident, limit: number | nul
   if (attempt === "" || job.ranks_reporting === 0) {
     // The limit counts from the first report of any rank: until then nothing but a person's order follows.
     const due = reportsDue(job, incident, startup);
-    const its = attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
+    const its = newest ? "the newest run's logs" : attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
     if (due !== null && now > due) return `Read ${its}, then restart again: no rank has reported since the restart at ${clock(restarted, now)} (${wholeDuration(now - restarted!)}), and nothing follows by itself.`;
     if (due === null) return `Wait: ${began}; no rank${attempt} has reported yet. If none does, read ${its} and restart again.`;
     return `Restarted ${clock(restarted, now)}. Wait until ${clock(due, now)}. If no rank has reported by then, read ${its} and restart again.`;

@@ -87,7 +87,7 @@ function Repeated({ hosts }: { hosts: readonly Often[] }) {
     <p class="repeated">
       <b>Named more than once in 24 h</b>
       {hosts.slice(0, HOSTS_IN_LINE).map(({ host, lately, last }) => (
-        <span key={host}> <NodeLink host={host} />: {plural(lately.incidents, "incident")} in {plural(lately.jobs, "job")}, last {coarse(last.since ?? last.opened_at)}</span>
+        <span key={host}> <NodeLink host={host} />: {lately.text}, last {coarse(last.since ?? last.opened_at)}</span>
       ))}
       {more > 0 && <span> and {plural(more, "more node")}</span>}
     </p>
@@ -104,13 +104,13 @@ function Hosts({ hosts }: { hosts: readonly Often[] }) {
       <div class="scroll" tabIndex={0}>
         <table>
           <thead>
-            <tr><th scope="col">Node</th><th scope="col" class="number">Incidents</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
+            <tr><th scope="col">Node</th><th scope="col">Named in</th><th scope="col" class="number">Jobs</th>{known && <th scope="col">Most faults</th>}<th scope="col">Last</th></tr>
           </thead>
           <tbody>
             {hosts.slice(0, HOSTS_SHOWN).map(({ host, lately, gpu = null, last }) => (
               <tr key={host}>
                 <th scope="row"><NodeLink host={host} /></th>
-                <td class="number">{lately.counted}</td>
+                <td>{lately.counted}</td>
                 <td class="number">{count(lately.jobs)}</td>
                 {known && <td class="gpu">{gpu === null ? <small>no single GPU</small> : gpu}</td>}
                 <td>{coarse(last.since ?? last.opened_at)}: <a href={incidentAddress(last.job, last.incident)}>{last.headline}</a> <small class="code">{last.job}</small></td>

@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Incident, JobState, JobSummary } from "../api/types";
+import type { Incident, JobState, JobSummary, Launcher } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
@@ -29,6 +29,7 @@ import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
 import { NextStep } from "./nextaction";
+import { NodeLink } from "./placelinks";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { RanksThen } from "./ranksthen";
@@ -39,9 +40,11 @@ import { Stacks } from "./stacks";
 import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
 import { Timeline } from "./timeline";
-import { Verdict } from "./verdict";
+import { answers, Verdict } from "./verdict";
 import { VitalSigns } from "./vitals";
 
+/** Nodes of a lost job. */
+const NODES_SHOWN = 6;
 const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
 const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", kernels: "Kernels", charts: "Charts", control: "Policy and actions" };
 
@@ -66,6 +69,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const over = job.ended_at !== null;
   // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
   const brief = tab !== "overview";
+  const ending = requested === null ? endedWith(job, incident) : null;
+  const advised = requested === null && !unknown && !brief;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
@@ -75,7 +80,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const past = incident !== null && requested !== null && incident.closed_at !== null;
   // Until a rank of the next attempt reports, the ranks are those of the attempt that ended.
   const renewing = incident !== null && incident.closed_at === null && isFormer(job, incident) && job.ranks_reporting === 0;
-  const state = stateWords(job, watch.grid.value, stale.value, endedWith(job, incident));
+  const state = stateWords(job, watch.grid.value, stale.value, ending);
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
@@ -95,9 +100,9 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
-      {requested === null && !unknown && !brief && <NextStep job={job} />}
+      {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
       {incident && (!brief || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={requested !== null || endedWith(job, incident) === null} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -199,6 +204,15 @@ function lastHeard(job: JobSummary): Fact[] {
   // How long ago stands in the sentence below.
   const heard: Fact = { label: "Last heard", value: clock(job.last_heard ?? null, asOf.value) };
   return [{ label: "Speed", value: "unknown" }, ...(job.last_heard == null ? [] : [heard])];
+}
+
+/** Of a lost job, when each node was last heard. */
+function nodesHeard(launchers: readonly Launcher[]): Fact[] {
+  return launchers.slice(0, NODES_SHOWN).map(({ host, ranks, ended, last_seen: at }) => ({
+    label: "Node",
+    value: <NodeLink host={host} />,
+    note: [plural(ranks.length, "rank"), `its launcher ${ended !== null ? "ended" : at == null ? "is silent" : `was heard at ${clock(at, asOf.value)}`}`].join(", "),
+  }));
 }
 
 /** The incident with which a failed job ended; null: it has not failed, or not with this one. */

@@ -10,8 +10,10 @@ import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
 import type { Windows } from "../live/slow_poll";
 import { Run } from "./copy";
+import { type Fact, Facts } from "./facts";
 import { Loss } from "./loss";
 import { prepared } from "./selection";
+import { ShareJob } from "./share";
 
 interface Props {
   job: JobSummary;
@@ -30,8 +32,8 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   if (!next?.text || (offers.length === 0 && incident.closed_at !== null)) return null;
   const quiet = quietOf(job, incident);
   const underWay = incident.phase === "acting" && restartsRanks(incident);
-  const { look, again } = incident.of_host ?? {};
-  const beside = (quiet === null ? (underWay ? [again, look] : [look, again]) : quiet.notes ?? []).filter(Boolean).join(" ");
+  const { look = "", again, command = "", host = "" } = incident.of_host ?? {};
+  const beside = (quiet === null ? (command ? [again] : underWay ? [again, look] : [look, again]) : quiet.notes ?? []).filter(Boolean).join(" ");
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
   const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
   const open = (order: Prepared) => {
@@ -42,7 +44,7 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup), ...run, command: run.command ?? "" }]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, startup, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
       {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -50,21 +52,27 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   );
 }
 
-function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, startup: number | null): string {
+function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, startup: number | null, logs: Place | null): string {
   const quiet = quietOf(job, incident);
   if (quiet !== null) return quietStep(quiet);
   if (isSuspected(incident) && next.action === null) return waited(incident, confirmation, asOf.value);
-  return awaited(job, incident, firstReport, startup, asOf.value) || dueBy(next, asOf.value);
+  return awaited(job, incident, firstReport, startup, asOf.value, logs?.newest) || dueBy(next, asOf.value);
 }
 
-/** The next step for a job that reports nothing, or that has failed. */
-export function NextStep({ job }: { job: JobSummary }) {
+/** The next step for a job that reports nothing, or that has failed, and what is known of its end. `shared`: no incident below can be handed on. */
+export function NextStep({ job, facts, shared }: { job: JobSummary; facts: Fact[]; shared: boolean }) {
   const found = stepsOfJob(job);
   if (found === null) return null;
   return (
-    <ToDo steps={found.steps} note={<small>{resumesAfter(job, asOf.value)}</small>}>
-      <a href={`/manual/${found.runbook}`}>Runbook</a>
-    </ToDo>
+    <div class="lead">
+      <div class="beside">
+        <ToDo steps={found.steps} note={<small>{resumesAfter(job, asOf.value)}</small>}>
+          <a href={`/manual/${found.runbook}`}>Runbook</a>
+        </ToDo>
+        {facts.length > 0 && <Facts kind="answers" facts={facts} />}
+      </div>
+      {shared && <ShareJob job={job} />}
+    </div>
   );
 }
 

@@ -6,7 +6,7 @@ import type { JobWatch } from "../live/job";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { cellOf, cellWords, slowestFirst } from "../logic/levels";
-import { isFormer } from "../logic/incidents";
+import { isFormer, quietOf } from "../logic/incidents";
 import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks } from "../logic/stragglers";
@@ -30,6 +30,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const grid = watch.grid.value;
   const { byRank, at } = watch.reports.value;
   const culprits = useMemo(() => new Set(incident?.closed_at === null && !former ? incident.culprits.map((culprit) => culprit.rank) : []), [incident, former]);
+  const silent = new Set(job !== null && incident !== null && incident.culprits.length === 0 ? quietOf(job, incident)?.ranks : []);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
@@ -79,7 +80,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               const alone = same.length === 1;
               const aged = moves(report.state) ? duration : wholeDuration;
               const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => range(same.map(of), text) || "–";
-              const tone = incident && culprits.has(rank) ? blame(incident) : undefined;
+              const tone = incident && culprits.has(rank) ? blame(incident) : silent.has(rank) ? "suspect" : undefined;
               const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
               return [
                 <tr key={rank} data-slow={straggler && true} data-alike={alone ? undefined : same.length} class={tone} aria-selected={selected.value === rank} onClick={() => alone && (selected.value = rank)}>
@@ -88,7 +89,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <td>
                     <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
                     {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
-                    {incident && culprits.has(rank) && report.state !== "suspected" && <span class="tag">{blame(incident)}</span>}
+                    {tone && report.state !== "suspected" && <span class="tag">{tone}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <SlowTag of={straggler} />}
                   </td>

@@ -1,4 +1,4 @@
-// The incident as an object to hand on: its address, its stacks, files.
+// The incident, or a job without one, as an object to hand on: its address, its stacks, files.
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
@@ -6,8 +6,9 @@ import type { IncidentDetail, JobSummary } from "../api/types";
 import { now } from "../api/connection";
 import { readDetail } from "../live/detail";
 import { incidentText, stacksText } from "../logic/export";
-import { incidentAddress } from "../logic/route";
+import { incidentAddress, jobAddress } from "../logic/route";
 import { copyText, saveFile } from "./clipboard";
+import { Copy } from "./copy";
 import { announcement } from "./shell";
 
 const SHOWN_MS = 2500;
@@ -20,7 +21,7 @@ export function Share({ job, id, detail, without }: { job: JobSummary; id: strin
     const timer = setTimeout(() => setResult(""), SHOWN_MS);
     return () => clearTimeout(timer);
   }, [result]);
-  const address = location.origin + location.pathname + incidentAddress(job.id, id);
+  const address = whole(incidentAddress(job.id, id));
   const copy = async (text: string, what: string) => setResult((await copyText(text)) ? `${what} copied` : "The browser does not allow to copy.");
   const save = async (kind: "json" | "txt") => {
     const found = await readDetail(job.id, id).catch(() => detail.value);
@@ -40,3 +41,15 @@ export function Share({ job, id, detail, without }: { job: JobSummary; id: strin
     </p>
   );
 }
+
+/** What is known of a job that is lost or failed. */
+export function ShareJob({ job }: { job: JobSummary }) {
+  return (
+    <p class="share" role="group" aria-label="Share this job">
+      <Copy text={whole(jobAddress(job.id))} label="Copy link" />
+      <button type="button" onClick={() => saveFile(`${job.id}.json`, JSON.stringify(job, null, 2), "application/json")}>Download .json</button>
+    </p>
+  );
+}
+
+const whole = (address: string) => location.origin + location.pathname + address;

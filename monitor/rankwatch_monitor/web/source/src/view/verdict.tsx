@@ -28,12 +28,14 @@ interface Props {
   brief: boolean;
   /** False: its title stands above, as how the job ended. */
   titled: boolean;
+  /** False: its facts stand above, beside what to do about the job. */
+  detailed: boolean;
   windows: Windows;
   /** Seconds that the first attempt took to its first step; null: not known. */
   startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, brief, titled, windows, startup }: Props) {
+export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, windows, startup }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -56,7 +58,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, windo
       {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
       <div class="beside">
         <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
-        <Facts kind="answers" facts={answers(job, incident, detail.value)} />
+        {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
       </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
@@ -76,7 +78,8 @@ function Sequel({ job, incident, newest }: { job: JobSummary; incident: Incident
   }
   if (job.state === "lost") return null;
   // Waiting is stated once, as what to do now.
-  const waits = incident.next_action?.action === null && incident.phase !== "detected";
+  const { action: ordered, waits: alone = ordered === null } = incident.next_action ?? {};
+  const waits = alone && incident.phase !== "detected";
   const ofJob = job.reason.startsWith(incident.reason) ? job.reason.slice(incident.reason.length).trim() : job.reason;
   const text = ofJob || (waits ? "" : doing(incident));
   return text === "" ? null : <p class="sequel">{asSentence(text)}</p>;
@@ -94,7 +97,7 @@ const plain = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
 
 const asSentence = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
-function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact[] {
+export function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact[] {
   const { culprits, timeline } = incident;
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
