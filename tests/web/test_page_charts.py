@@ -408,7 +408,14 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     samples = past.history(1200, 0.0, 1e12)["samples"]
     measured = {
         "section": {"median": 0.002, "max": 0.062, "worst": 5},
-        "device": {"clock": 1.98e9, "clock_min": 1.2e9, "clock_rank": 21, "temperature": 88.0, "temperature_rank": 21},
+        "device": {
+            "clock": 1.98e9,
+            "clock_min": 1.2e9,
+            "clock_rank": 21,
+            "temperature": 88.0,
+            "temperature_rank": 21,
+            "temperature_median": 64.0,
+        },
     }
     script.answers["/jobs/j/history"] = {"samples": [sample | measured for sample in samples]}
     with page.expect_request(re.compile(f"/history.*&{asked}$")):
@@ -416,7 +423,9 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     expect(page.get_by_role("region", name=title).locator(".key li")).to_have_text(figures)
     heat = page.get_by_role("region", name="GPU temperature").locator(".key li")
     expect(heat).to_have_text(
-        ["now", "highest, rank 21 88\u202f°C", "axis begins at 78\u202f°C"] if title == "GPU clock" else []
+        ["now", "median 64\u202f°C", "highest, rank 21 88\u202f°C", "axis begins at 60\u202f°C"]
+        if title == "GPU clock"
+        else []
     )
 
 
@@ -488,11 +497,11 @@ def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, 
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(7)
     expect(page.locator(".tip")).to_have_count(1), "the other charts have the cursor only"
-    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).click()
+    steps.locator(".key").get_by_role("button", name=re.compile("^step, slowest rank")).click()
     expect(steps.locator(".key [aria-pressed=false]")).to_have_count(1)
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(6)
-    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).press("Enter")
+    steps.locator(".key").get_by_role("button", name=re.compile("^step, slowest rank")).press("Enter")
     expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
     line = wait_for(steps.locator(".u-cursor-x").bounding_box, "the cursor of the chart that is drawn anew")
     assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2
