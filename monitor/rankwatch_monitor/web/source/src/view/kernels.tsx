@@ -180,7 +180,7 @@ function ShortTable({ job, table, changed, one }: { job: string; table: Table; c
                 <tr class="more">
                   <td colSpan={changed ? 4 : 3}>
                     One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
-                    {kernel.ranks > 1 && <>, <a href={rankAddress(job, rank)}>rank {rank}</a> {fine(kernel.slowest)}</>}
+                    {kernel.ranks > 1 && <span>, <a href={rankAddress(job, rank)}>rank {rank}</a> {fine(kernel.slowest)}</span>}
                     {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
                     {since !== null && `; longer since ${clock(since, asOf.value)}`}.
                     <Sparkline kernel={kernel} points={table.points} />
