@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import FloatRect, Locator, Page, Route, expect
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
@@ -75,6 +75,12 @@ def opened(page: Page, url: str) -> Page:
     return page
 
 
+def place(page: Page, chart: Locator) -> FloatRect:
+    """Where the mouse finds a chart, once what stands above the charts is there."""
+    expect(page.get_by_role("list", name=INCIDENTS)).to_be_visible()
+    return wait_for(chart.bounding_box, "the chart's place")
+
+
 def test_presets_reach_from_minutes_to_the_whole_run_and_stand_in_the_address(
     page: Page, monitor_url: str, days: Script
 ) -> None:
@@ -99,8 +105,7 @@ def test_all_charts_stand_on_one_axis_and_their_cursor_is_one(page: Page, monito
         expect(page.get_by_role("heading", name=re.compile(f"^{heading}"))).to_be_visible()
     charts = page.locator(".charts section .chart .u-over")
     expect(charts).to_have_count(6)
-    box = charts.nth(1).bounding_box()
-    assert box is not None
+    box = place(page, charts.nth(1))
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
     moments = page.locator(".charts section .key li:first-child")
     expect(moments.filter(has_text=re.compile("now"))).to_have_count(0)
@@ -112,8 +117,7 @@ def test_a_stretch_that_is_dragged_is_shown_alone_and_a_double_click_goes_back(
     page: Page, monitor_url: str, days: Script
 ) -> None:
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
-    box = page.locator(".charts .u-over").first.bounding_box()
-    assert box is not None
+    box = place(page, page.locator(".charts .u-over").first)
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 40, steps=4)
@@ -208,7 +212,7 @@ def test_values_that_were_not_finite_are_stated_and_marked(page: Page, monitor_u
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, 30);
         return data.some((red, i) => i % 4 === 0 && data[i + 3] > 200 && red > 150 && data[i + 1] < 110);
     }"""
-    assert loss.locator("canvas").evaluate(crosses), "a red cross at the upper edge"
+    wait_for(lambda: loss.locator("canvas").evaluate(crosses), "a red cross at the upper edge")
     other = page.get_by_role("region", name="Logged value tokens_per_second")
     expect(other).not_to_contain_text("NaN")
     assert not other.locator("canvas").evaluate(crosses)
@@ -408,7 +412,14 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     samples = past.history(1200, 0.0, 1e12)["samples"]
     measured = {
         "section": {"median": 0.002, "max": 0.062, "worst": 5},
-        "device": {"clock": 1.98e9, "clock_min": 1.2e9, "clock_rank": 21, "temperature": 88.0, "temperature_rank": 21},
+        "device": {
+            "clock": 1.98e9,
+            "clock_min": 1.2e9,
+            "clock_rank": 21,
+            "temperature": 88.0,
+            "temperature_rank": 21,
+            "temperature_median": 64.0,
+        },
     }
     script.answers["/jobs/j/history"] = {"samples": [sample | measured for sample in samples]}
     with page.expect_request(re.compile(f"/history.*&{asked}$")):
@@ -416,7 +427,9 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     expect(page.get_by_role("region", name=title).locator(".key li")).to_have_text(figures)
     heat = page.get_by_role("region", name="GPU temperature").locator(".key li")
     expect(heat).to_have_text(
-        ["now", "highest, rank 21 88\u202f°C", "axis begins at 78\u202f°C"] if title == "GPU clock" else []
+        ["now", "median 64\u202f°C", "highest, rank 21 88\u202f°C", "axis begins at 60\u202f°C"]
+        if title == "GPU clock"
+        else []
     )
 
 
@@ -451,6 +464,7 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
     expect(charts).to_have_count(2 if tab else 1)
     hatched = """chart => {
         const canvas = chart.querySelector("canvas");
+        if (canvas === null) return 0;
         const [left, top] = [canvas.width * 0.8 | 0, canvas.height * 0.3 | 0];
         const [width, height] = [canvas.width * 0.12 | 0, top];
         const { data } = canvas.getContext("2d").getImageData(left, top, width, height);
@@ -458,7 +472,7 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
     }"""
     for chart in charts.all():
         expect(chart).to_have_attribute("aria-label", re.compile(r" Nothing received since \d\d:\d\d:\d\d\.$"))
-        assert chart.evaluate(hatched) > 0.1, "more than the lines of the axis"
+        wait_for(lambda chart=chart: chart.evaluate(hatched) > 0.1, "more than the lines of the axis")
 
 
 def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
@@ -483,16 +497,15 @@ def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
 def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, monitor_url: str, days: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     steps = page.get_by_role("region", name="Step time")
-    box = steps.locator(".u-over").bounding_box()
-    assert box is not None
+    box = place(page, steps.locator(".u-over"))
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(7)
     expect(page.locator(".tip")).to_have_count(1), "the other charts have the cursor only"
-    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).click()
+    steps.locator(".key").get_by_role("button", name=re.compile("^step, slowest rank")).click()
     expect(steps.locator(".key [aria-pressed=false]")).to_have_count(1)
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(6)
-    steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).press("Enter")
+    steps.locator(".key").get_by_role("button", name=re.compile("^step, slowest rank")).press("Enter")
     expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
     line = wait_for(steps.locator(".u-cursor-x").bounding_box, "the cursor of the chart that is drawn anew")
     assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2

@@ -13,7 +13,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, merged
+from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
 from rankwatch_monitor.core.regression.trends import neighbours
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
@@ -59,7 +59,7 @@ def why_routes(monitor: Monitor) -> APIRouter:
         points: Points = SHOWN,
         brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
         devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
-        slowest: Annotated[bool, Query(description="the slowest rank's own parts too, if brief")] = False,
+        slowest: Annotated[bool, Query(description="the slowest rank's own work too, if brief")] = False,
         section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
     ) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
@@ -106,10 +106,15 @@ def _brief(sample: Sample, devices: bool, slowest: bool, section: str | None) ->
         found["device"] = sample.device._asdict() if sample.device else None
     if slowest:
         first = sample.slowest[0] if sample.slowest else None
-        found["slowest"] = first and {"rank": first.rank, "parts": dict(zip(OWN_PARTS, first.parts, strict=False))}
+        found["slowest"] = first and _slowest(first)
     if section is not None:
         found["section"] = known._asdict() if (known := sample.sections.get(section)) else None
     return found
+
+
+def _slowest(first: SlowRank) -> dict[str, Any]:
+    parts = dict(zip(OWN_PARTS, first.parts, strict=False))
+    return {"rank": first.rank, "work": first.work, "late": first.late, "parts": parts}
 
 
 def _whole(sample: Sample) -> dict[str, Any]:

@@ -143,7 +143,10 @@ def test_a_chart_of_the_cause_reads_one_section_and_the_devices_too(api: httpx.C
     assert [sample["device"] for sample in brief] == [sample["device"] for sample in whole]
     slowest = api.get("/jobs/slowed/history?brief=true&slowest=true").json()["samples"]
     first = [sample["slowest"][0] for sample in whole]
-    assert [each["slowest"]["rank"] for each in slowest] == [each["rank"] for each in first]
+    named = ("rank", "work", "late")
+    assert [[each["slowest"][name] for name in named] for each in slowest] == [
+        [each[name] for name in named] for each in first
+    ]
     assert [[*each["slowest"]["parts"].items()] for each in slowest] == [
         [*zip(("data", "host", "compute"), each["parts"], strict=True)] for each in first
     ]

@@ -53,16 +53,18 @@ class CollectiveSample(NamedTuple):
 
 
 class DeviceSample(NamedTuple):
-    """Clocks in hertz, the highest temperature in degrees Celsius, and throttled ranks by reason."""
+    """Clocks in hertz, temperatures in degrees Celsius, and throttled ranks by reason."""
 
     clock: float | None = None
     clock_min: float | None = None
     temperature: float | None = None
+    """The highest."""
     throttled: Mapping[str, int] = {}
     clock_rank: int | None = None
     """The rank with the lowest clock."""
     temperature_rank: int | None = None
     """The rank with the highest temperature."""
+    temperature_median: float | None = None
 
 
 class SlowRank(NamedTuple):
@@ -287,7 +289,7 @@ def _collectives(groups: Mapping[str, tuple[float, float]]) -> dict[str, Collect
 def _device(
     clock_R: Floats | None, temperature_R: Floats | None, throttled: Mapping[str, int], chosen_R: Any
 ) -> DeviceSample | None:
-    clock = clock_min = temperature = clock_rank = temperature_rank = None
+    clock = clock_min = temperature = clock_rank = temperature_rank = temperature_median = None
     if clock_R is not None and np.isfinite(clock_R).any():
         clock, clock_min = rounded(float(_middle(clock_R[chosen_R]))), rounded(float(np.nanmin(clock_R)))
         clock = clock if np.isfinite(clock) else clock_min
@@ -295,9 +297,13 @@ def _device(
     if temperature_R is not None and np.isfinite(temperature_R).any():
         temperature = rounded(float(np.nanmax(temperature_R)))
         temperature_rank = int(np.nanargmax(temperature_R))
+        middle = rounded(float(_middle(temperature_R[chosen_R])))
+        temperature_median = middle if np.isfinite(middle) else temperature
     held = largest({reason[:NAME]: count for reason, count in throttled.items() if count > 0}, REASONS, float)
     known = clock is not None or temperature is not None or held
-    return DeviceSample(clock, clock_min, temperature, held, clock_rank, temperature_rank) if known else None
+    if not known:
+        return None
+    return DeviceSample(clock, clock_min, temperature, held, clock_rank, temperature_rank, temperature_median)
 
 
 def _waited(waited_R: Floats | None, chosen_R: Any) -> Waited | None:
@@ -421,6 +427,7 @@ def _merged_device(samples: Sequence[Sample]) -> DeviceSample | None:
     if not rows:
         return None
     clocks = [(device.clock, weight) for device, weight in rows if device.clock is not None]
+    heats = [(device.temperature_median, weight) for device, weight in rows if device.temperature_median is not None]
     throttled: dict[str, int] = {}
     for device, _ in rows:
         for reason, ranks in device.throttled.items():
@@ -434,6 +441,7 @@ def _merged_device(samples: Sequence[Sample]) -> DeviceSample | None:
         largest(throttled, REASONS, float),
         slowest.clock_rank if slowest else None,
         hottest.temperature_rank if hottest else None,
+        _median(heats) if heats else None,
     )
 
 

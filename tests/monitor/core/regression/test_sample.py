@@ -87,7 +87,7 @@ def test_devices_and_cpu() -> None:
         throttled={"hw_slowdown": 1, "none": 0},
         waited_R=np.array([0.0, 0.01, 0.3, np.nan]),
     )
-    assert sample.device == (2e9, 1e9, 80.0, {"hw_slowdown": 1}, 1, 1)
+    assert sample.device == (2e9, 1e9, 80.0, {"hw_slowdown": 1}, 1, 1, 70.0)
     assert sample.waited == (0.01, 0.3)
 
 
@@ -165,10 +165,10 @@ def test_tables_by_name() -> None:
 
 
 def test_devices_by_their_extremes() -> None:
-    one = sample(1.0, device=DeviceSample(2e9, 1e9, 70.0, {"a": 1}, 3, 4), waited=Waited(0.1, 0.5))
+    one = sample(1.0, device=DeviceSample(2e9, 1e9, 70.0, {"a": 1}, 3, 4, 50.0), waited=Waited(0.1, 0.5))
     other = sample(2.0, device=DeviceSample(None, 5e8, 60.0, {"a": 3, "b": 1}, 5, 6), waited=Waited(0.3, 0.4))
     both = merged([one, other, sample(3.0)])
-    assert both.device == (2e9, 5e8, 70.0, {"a": 3, "b": 1}, 5, 4)
+    assert both.device == (2e9, 5e8, 70.0, {"a": 3, "b": 1}, 5, 4, 50.0)
     assert both.waited == (0.2, 0.5)
 
 

@@ -18,10 +18,19 @@ test("how much longer steps take than before a moment", () => {
 
 test("areas lie on those that follow them, and lines stay where they are", () => {
   const chart = stepChart([sample(10, { compute: 0.3, data: 0.1 }), sample(20, { compute: 0.3, data: 0.2 })]);
-  assert.deepEqual(chart.lines.map((line) => line.name), ["data", "compute", "slowest rank", "step, median rank"]);
+  assert.deepEqual(chart.lines.map((line) => line.name), ["data", "compute", "step, slowest rank", "step, median rank"]);
   const [data, compute, slowest, step] = stacked(chart.lines);
   assert.deepEqual(data, [0.4, 0.5]);
   assert.deepEqual([compute, slowest, step], [[0.3, 0.3], [0.6, 0.6], [0.5, 0.5]]);
+});
+
+test("the slowest rank is seen by its own work where that is measured, and by its step only where it stands out", () => {
+  const of = (rank: number, work: number, step_max: number) => ({ ...sample(rank, { compute: 0.3 }), step_max, slowest: { rank, work, late: work - 0.4, parts: {} } });
+  const names = (step_max: number) => stepChart([of(3, 0.4, 0.5), of(21, 0.75, step_max)]).lines.map(({ name }) => name);
+  assert.deepEqual(names(0.52), ["compute", "own work, median rank", "own work, slowest rank", "step, median rank"]);
+  assert.deepEqual(names(0.6), ["compute", "own work, median rank", "own work, slowest rank", "step, slowest rank", "step, median rank"]);
+  const [, median, slowest] = stepChart([of(3, 0.4, 0.5), of(21, 0.75, 0.5)]).lines;
+  assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.4, 0.4], [0.4, 0.75], [3, 21]]);
 });
 
 test("silence is a gap, and a step that was not profiled has no parts", () => {
@@ -174,14 +183,14 @@ test("the cause of a change is the clock of devices, else a section of one rank,
 });
 
 test("the rank that stands out is drawn against the median one, from the change on", () => {
-  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9, clock_rank: max > 0.01 ? 21 : 4, temperature: max > 0.01 ? 88 : 65, temperature_rank: 21 } });
+  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9, clock_rank: max > 0.01 ? 21 : 4, temperature: max > 0.01 ? 88 : 65, temperature_rank: 21, temperature_median: 64 } });
   const samples = [of(10, 0.003), of(20, 0.003), of(30, 0.06)];
   const [median, slowest] = causeChart(samples, { section: "data" }, 20).lines;
   assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
   assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ values }) => values), [[1.98e9, 1.98e9, 1.98e9], [1.98e9, 1.98e9, 1.2e9]]);
   assert.deepEqual(causeChart([sample(10, {})], { devices: true }, null).lines[0]!.values, [null]);
   assert.deepEqual(causeChart(samples, { devices: true }, null).lines.map(({ ranks }) => ranks), [undefined, [4, 4, 21]]);
-  assert.deepEqual(temperatureChart(samples, null)!.lines.map(({ values, ranks }) => [values, ranks]), [[[65, 65, 88], [21, 21, 21]]]);
+  assert.deepEqual(temperatureChart(samples, null)!.lines.map(({ values, ranks }) => [values, ranks]), [[[64, 64, 64], undefined], [[65, 65, 88], [21, 21, 21]]]);
   assert.equal(temperatureChart([sample(10, {})], null), null);
 });
 

@@ -50,6 +50,11 @@ test("a changed incident replaces its old version, newest first", () => {
   assert.deepEqual(list.map(({ id, closed_at }) => [id, closed_at]), [["b", 230], ["a", 110]]);
 });
 
+test("incidents of one moment keep their order, whichever of them changes: what follows it is not read anew", () => {
+  const of = (changed: string) => merged(["a", "b", "c"].map((id) => incident(id, 100, null)), incident(changed, 100, 110)).map(({ id }) => id);
+  assert.deepEqual(["a", "b", "c"].map(of), [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"]]);
+});
+
 test("culprits are listed as runs of ranks", () => {
   const named = (rank: number) => ({ rank, host: "n1", class: "dead", reason: "" });
   assert.equal(culpritRanks([]), "none identified");

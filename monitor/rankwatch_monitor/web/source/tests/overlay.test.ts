@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration, percent, speedText } from "../src/logic/text";
-import { asShown, cells, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { alike, asShown, cells, changeMarks, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -169,6 +169,19 @@ test("the axis is cut at changes, those at about the same place once, and not at
   assert.deepEqual(stretches([0, 1000], [600, 605]), [[0, 600], [605, 1000]]);
   assert.deepEqual(stretches([0, 1000], [800, 300]), [[0, 300], [300, 800], [800, 1000]]);
   assert.deepEqual(stretches([0, 1000], [5, 995]), [[5, 1000]]);
+  assert.deepEqual(stretches([0, 1000], [600], 1), [[0, 599], [600, 1000]], "a step belongs to one of them");
+});
+
+test("a mark names the run that changed there", () => {
+  const marks = (one: number | null, other: number | null) => changeMarks([one, other], ["new", "old"], (at) => `step ${at}`);
+  assert.deepEqual(marks(40, 40), [{ at: 40, words: "both change at step 40" }]);
+  assert.deepEqual(marks(40, 60).map(({ words }) => words), ["new changes at step 40", "old changes at step 60"]);
+  assert.deepEqual([marks(null, 60).map(({ words }) => words), marks(null, null)], [["old changes at step 60"], []]);
+});
+
+test("means that differ by 2 % as they are shown, or less, are alike", () => {
+  const pair = (one: number, two: number) => ({ both: [one, two] as const, format: duration });
+  assert.deepEqual([pair(0.1692, 0.1688), pair(0.102, 0.1), pair(0.103, 0.1), pair(0, 0), pair(0, 1)].map(alike), [true, true, false, true, false]);
 });
 
 test("a change has its factor, its place, its figures and its cause", () => {
@@ -210,7 +223,7 @@ test("sentence and table have one direction: the open job against the other one"
 });
 
 test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {
-  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { compute: 0.13 }, slowest: { rank: 21, parts: { compute: 0.189, data: 0.002 } } };
+  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { compute: 0.13 }, slowest: { rank: 21, work: 0, late: 0, parts: { compute: 0.189, data: 0.002 } } };
   const found = curves(trends([[0, 1, 1, 1], [15, 1, 2, 1]]), [sample], "step");
   assert.deepEqual(["compute", "data", "host"].map((part) => found.get(`${SLOWEST}${part}`)?.values), [[0.189], [0.002], undefined]);
   const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });

@@ -449,10 +449,10 @@ export interface HistorySample {
   /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. Absent with older monitors. */
   waiting?: number | null;
   /** Where they are asked for: clocks in hertz, over the ranks; a section's seconds, and the rank with the most. */
-  device?: { clock: number | null; clock_min: number | null; temperature?: number | null; clock_rank?: number | null; temperature_rank?: number | null } | null;
+  device?: { clock: number | null; clock_min: number | null; temperature?: number | null; clock_rank?: number | null; temperature_rank?: number | null; temperature_median?: number | null } | null;
   section?: { median: number; max: number; worst: number } | null;
-  /** Of the rank with the most own work: seconds by part. */
-  slowest?: { rank: number; parts: Record<string, number> } | null;
+  /** Of the rank with the most own work: its seconds, those beyond the median rank's, and its seconds by part. */
+  slowest?: { rank: number; work: number; late: number; parts: Record<string, number> } | null;
 }
 
 /** Explanation of a change of the step time. */

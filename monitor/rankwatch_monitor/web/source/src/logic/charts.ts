@@ -23,6 +23,12 @@ export interface Line {
   ranks?: readonly (number | null)[];
 }
 
+/** A place of the axis at which something changed. */
+export interface Mark {
+  at: number;
+  words: string;
+}
+
 /** The parts of a step, from the lowest area up. */
 const STACK: readonly (readonly [string, string])[] = [
   ["compute", PARTS.compute], ["host", PARTS.host], ["data", PARTS.data], ["communication", PARTS.communication], ["waiting for other ranks", PARTS.waiting],
@@ -288,19 +294,30 @@ export interface StepChart {
   lines: Line[];
 }
 
-/** The step time and its parts, which change at once at the moment of a change. Parts without any value have no line. */
+/** A step of the slowest rank that is longer than the median's by this share stands out. */
+const LONGER = 0.05;
+
+/** The step time and its parts, which change at once at the moment of a change. Parts without any value have no line. Collectives make steps of all ranks equally long, so that the slowest rank is seen by its own work. */
 export function stepChart(samples: readonly HistorySample[], change: number | null = null): StepChart {
   const given = stepRows(samples);
   const moments = given.map(({ at }) => at);
   const { axis: time, along } = withEdge(moments, change, change === null ? -1 : stepAfter(moments, change));
   const rows = along(given);
   const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
+  const works = samples.some(({ slowest }) => slowest != null);
+  const apart = !works || samples.some(({ step, step_max }) => step_max > (1 + LONGER) * step);
   const measured = STACK.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
   return {
     time: [...time],
     lines: [
       ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => partOf(sample, part)), stack: true })),
-      { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true, behind: true },
+      ...(works
+        ? [
+          { name: "own work, median rank", tone: "text", values: column(({ slowest }) => slowest && slowest.work - slowest.late), dashed: true },
+          { name: "own work, slowest rank", tone: "rank-hung", values: column(({ slowest }) => slowest?.work), ranks: column(({ slowest }) => slowest?.rank) },
+        ]
+        : []),
+      ...(apart ? [{ name: "step, slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true, behind: true }] : []),
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],
   };
@@ -325,10 +342,10 @@ export function causeChart(samples: readonly HistorySample[], cause: Cause, chan
     : column([{ name: "median", tone: "text", of: ({ section }) => section?.median }, { name: "slowest rank", tone: "rank-hung", of: ({ section }) => section?.max, rank: ({ section }) => section?.worst }]);
 }
 
-/** The temperature of the hottest device; null: none was measured. */
+/** The temperature of the hottest device and of the median one; null: none was measured. */
 export function temperatureChart(samples: readonly HistorySample[], change: number | null): StepChart | null {
   if (samples.every(({ device }) => device?.temperature == null)) return null;
-  return causeColumns(samples, change)([{ name: "highest", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
+  return causeColumns(samples, change)([{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
 }
 
 type Measured = (sample: HistorySample) => number | null | undefined;

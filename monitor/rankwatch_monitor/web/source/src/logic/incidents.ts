@@ -117,10 +117,10 @@ export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident)
   return quiet.other_jobs > 0 ? "silent on a node that is up" : "node not heard";
 }
 
-/** Insert or replace an incident; newest first. */
+/** Insert or replace an incident; newest first, those of one moment always in the same order. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
   return [changed, ...incidents.filter((incident) => incident.id !== changed.id)].sort(
-    (a, b) => b.opened_at - a.opened_at,
+    (a, b) => b.opened_at - a.opened_at || (a.id < b.id ? -1 : 1),
   );
 }
 

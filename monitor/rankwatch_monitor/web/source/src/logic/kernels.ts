@@ -1,12 +1,12 @@
 // The table of kernels: sparklines, and the trend in words.
 
 import type { Kernel, Kernels, Throttle } from "../api/types";
-import { capital, clock, count, fine, listed, ofStep, plural } from "./text";
+import { clock, count, fine, listed, ofStep, plural } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
   median: string[];
-  /** The slowest rank's, while it was the one that is the slowest now. */
+  /** The slowest rank's, while it was the one that is the slowest now; none if it lies on that of the median. */
   slowest: string[];
   /** While it was another rank. */
   others: string[];
@@ -17,7 +17,7 @@ export interface Spark {
   uneven: number | null;
 }
 
-/** Lines of other ranks that are nowhere apart from the median by this share cannot be seen beside it. */
+/** Lines of ranks that are nowhere apart from the median by this share cannot be seen beside it. */
 const APART = 0.02;
 /** The axis as a multiple of the largest value. */
 const ROOM = 1.25;
@@ -32,11 +32,12 @@ export function spark(kernel: Kernel, points: readonly number[], width: number, 
   const place = (value: number, i: number) => `${across(points[i]!).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`;
   const moment = (at: number | null | undefined) => (at == null ? null : Math.max(0, Math.min(width, across(at))));
   const own = (i: number) => ranks[i] === kernel.slowest_rank;
-  const apart = uneven.some((value, i) => value !== null && !own(i) && value > (1 + APART) * (trend[i] ?? value));
+  const other = (i: number) => !own(i);
+  const line = (wanted: (i: number) => boolean) => (uneven.some((value, i) => value !== null && wanted(i) && value > (1 + APART) * (trend[i] ?? value)) ? steps(uneven, place, wanted) : []);
   return {
     median: steps(trend, place, () => true),
-    slowest: steps(uneven, place, own),
-    others: apart ? steps(uneven, place, (i) => !own(i)) : [],
+    slowest: line(own),
+    others: line(other),
     ends: { median: 1 - kernel.median / top, slowest: 1 - kernel.slowest / top },
     changed: moment(slower_since),
     uneven: moment(uneven_since),
@@ -89,7 +90,7 @@ export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | nul
   const known = throttled?.rank === one.slowest_rank ? throttled : null;
   const clocked = known && `, throttled${known.readings && ` at ${known.readings}`}`;
   const than = one.ranks === 2 ? "as long as on the other rank" : "the median of all ranks";
-  return `${capital(inKernels(kernels.length, kernels.length))} take ${range} times ${than} on rank ${one.slowest_rank}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
+  return `${kernels.length === 2 ? "Both" : `All ${kernels.length}`} kernels take ${range} times ${than} on rank ${one.slowest_rank}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */
@@ -106,8 +107,7 @@ export const SLOW_BELOW = 0.9;
 export interface SlowRank {
   rank: number;
   host: string;
-  kernels: number;
-  /** Of the time that all ranks spend in kernels. */
+  /** Of these kernels in the time that all ranks spend in kernels. */
   share: number;
   /** The kernel in which it loses most. */
   worst: Kernel;
@@ -130,10 +130,9 @@ export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
     const ratio = ratioOfSlowest(kernel);
     const known = found.get(kernel.slowest_rank);
     if (known === undefined) {
-      found.set(kernel.slowest_rank, { rank: kernel.slowest_rank, host: kernel.slowest_host, kernels: 1, share: kernel.share, worst: kernel, ratio });
+      found.set(kernel.slowest_rank, { rank: kernel.slowest_rank, host: kernel.slowest_host, share: kernel.share, worst: kernel, ratio });
       continue;
     }
-    known.kernels += 1;
     known.share += kernel.share;
     if (excess(kernel) > excess(known.worst)) [known.worst, known.ratio] = [kernel, ratio];
   }
@@ -147,12 +146,6 @@ const excess = (kernel: Kernel) => (ratioOfSlowest(kernel) - 1) * kernel.share;
 export function slowRankWords({ rank, worst, ratio }: SlowRank): string {
   const than = worst.ranks === 2 ? "that of the other rank" : "the median of all ranks";
   return `Rank ${rank}'s ${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
-}
-
-/** In how many of all kernels: "the only kernel", "both kernels", "all 3 kernels", "2 of 3 kernels". */
-export function inKernels(some: number, all: number): string {
-  if (some < all) return `${count(some)} of ${count(all)} kernels`;
-  return all === 1 ? "the only kernel" : all === 2 ? "both kernels" : `all ${count(all)} kernels`;
 }
 
 /** Seconds by which a rank's kernels make its step longer than the median rank's: each of those in which it is the slowest. */

@@ -1,7 +1,7 @@
 // Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
 
 import type { HistorySample, Trends, Why } from "../api/types";
-import { PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
+import { type Mark, PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
 import { listed, ofStep, plural, shortened, wholeDuration, wholePercent } from "./text";
 
@@ -40,6 +40,8 @@ export interface Curve {
 export const PART = "part ";
 /** And that of a part of the slowest rank's own work: medians over the ranks hide it. */
 export const SLOWEST = "slowest ";
+/** Whether a figure is a part of the step time. */
+export const isPart = (name: string): boolean => name.startsWith(PART) || name.startsWith(SLOWEST);
 
 /** The figures of a run as curves, by name: "step", "part NAME", "slowest NAME", "speed", "goodput", "log LOSS", "score NAME". */
 export type Curves = Map<string, Curve>;
@@ -152,7 +154,7 @@ export const dividedBy = ([one, other]: readonly [string, string]): string => `$
 
 /** What a larger figure is, a smaller one, and a multiple of it. */
 function directions(name: string): readonly [more: string, less: string, multiple: string] {
-  if (name === "step" || name.startsWith(PART) || name.startsWith(SLOWEST)) return ["longer", "shorter", "as long"];
+  if (name === "step" || isPart(name)) return ["longer", "shorter", "as long"];
   return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
 }
 
@@ -180,8 +182,8 @@ export function means(one: readonly (number | null)[], other: readonly (number |
 /** A stretch of the axis is this share of it at least. */
 const STRETCH = 0.02;
 
-/** The axis between the places of changes: means over one would be values that never occurred. */
-export function stretches([from, to]: readonly [number, number], changes: readonly (number | null)[]): [number, number][] {
+/** The axis between the places of changes, in its order: means over one would be values that never occurred. `apart`: from the end of one to the next, of steps. */
+export function stretches([from, to]: readonly [number, number], changes: readonly (number | null)[], apart = 0): [number, number][] {
   const least = STRETCH * (to - from);
   const found: [number, number][] = [[from, to]];
   for (const at of changes.filter((each) => each !== null).sort((a, b) => a - b)) {
@@ -189,9 +191,15 @@ export function stretches([from, to]: readonly [number, number], changes: readon
     if (to - at < least) continue;
     // Another run's change at about the same place: what follows begins after both.
     if (at - last[0] < least) last[0] = Math.max(last[0], at);
-    else found.splice(-1, 1, [last[0], at], [at, to]);
+    else found.splice(-1, 1, [last[0], at - apart], [at, to]);
   }
   return found;
+}
+
+/** The changes of both on the axis: "both change at step 2,659", "new changes at step 40". */
+export function changeMarks([one, other]: readonly (number | null)[], names: readonly [string, string], across: (place: number) => string): Mark[] {
+  const mark = (at: number | null | undefined, of: string) => (at == null ? [] : [{ at, words: `${of} at ${across(at)}` }]);
+  return one != null && other != null && across(one) === across(other) ? mark(one, "both change") : [...mark(one, `${names[0]} changes`), ...mark(other, `${names[1]} changes`)];
 }
 
 /** "a takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'." */
@@ -260,6 +268,12 @@ export interface Compared {
 /** Means that differ by less are the same in words. */
 const SAME = 0.02;
 
+/** Whether the means are the same within 2 %, as they are shown. */
+export function alike({ both: [one, two], format }: Pick<Compared, "both" | "format">): boolean {
+  const multiple = shownRatio(one, two, format);
+  return multiple === null ? one === two : Math.abs(Math.log(multiple)) <= Math.log(1 + SAME);
+}
+
 /** Parts that are named at most, and the share of the difference that one has at least. */
 const [NAMED, LEAST] = [2, 0.2];
 
@@ -272,11 +286,10 @@ export function slowestDiffers({ both: [one, two] }: Compared, rows: readonly Co
 /** Which of the two takes longer for a step, in which of its parts, and in which other figure they differ most. */
 export function comparedWords(rows: readonly Compared[], [own, other]: readonly [string, string], span: string): string {
   const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;
-  const differs = (row: Compared) => Math.abs(Math.log(multiple(row))) > Math.log(1 + SAME);
   const step = rows.find(({ name }) => name === "step");
   const first = step === undefined ? "" : `${stepWords(step, rows, own, other)}, over ${span}.`;
   const [most] = rows
-    .filter((row) => row.name !== "step" && row.name !== "speed" && !row.name.startsWith(PART) && !row.name.startsWith(SLOWEST) && multiple(row) > 0 && differs(row))
+    .filter((row) => row.name !== "step" && row.name !== "speed" && !isPart(row.name) && multiple(row) > 0 && !alike(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
   const slowest = rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)).map(({ name, both: [one, two], format }) => `${format(one)} in ${name.slice(SLOWEST.length)} (against ${format(two)})`);
   const apart = slowest.length === 0 ? "" : `In each of its steps the slowest rank of ${own} spends ${listed(slowest)}.`;

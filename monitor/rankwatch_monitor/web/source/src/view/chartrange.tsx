@@ -7,6 +7,7 @@ import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS
 import { incidentAddress } from "../logic/route";
 import { labelOf, listWords } from "../logic/incidents";
 import { clock, plural, wholeDuration, zoned } from "../logic/text";
+import { narrow } from "./preferences";
 import { range } from "./selection";
 
 export function RangeBar({ from, to, started }: { from: number; to: number; started: number | null }) {
@@ -54,7 +55,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
     item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
   })).sort((a, b) => a.from - b.from);
   /** Shares of the axis, in percent, that the words and the number of a mark need. */
-  const [words, number] = matchMedia("(max-width: 620px)").matches ? [24, 6] : [7, 1.6];
+  const [words, number] = narrow.value ? [24, 6] : [7, 1.6];
   const found = placed(lasted, [from, to], number);
   /** Where there is no room for words, incidents have the numbers of a list. */
   const numbered = found.filter(({ room, items }) => room < words && items.length === 1).slice(0, MOST_NUMBERED);

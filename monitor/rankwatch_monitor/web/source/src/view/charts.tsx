@@ -13,6 +13,7 @@ import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
 import { celsius, clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot, type Plotted } from "./plot";
@@ -51,9 +52,11 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const change = changeOf(why.value);
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
+  const since = why.value?.since ?? null;
+  const marks = useMemo(() => (since === null ? [] : [{ at: since, words: `change at ${clock(since, asOf.value)}` }]), [since, zone.value]);
   const axis = {
     incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && goesOn(job),
-    mark: why.value?.since ?? null, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
+    marks, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
     unknown: (first: number, last: number) => unknownWords(first, last, job, incidents, to),
   };
   const speed = useMemo(() => (points === null ? null : speedCurve(job, points, asOf.value, change)), [points, change, job.iterations_per_second, job.ended_at, job.state]);
@@ -111,7 +114,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   );
 }
 
-type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "mark" | "choose" | "reset" | "unknown">;
+type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "marks" | "choose" | "reset" | "unknown">;
 
 /** What is behind a change, on the rank that stands out and on the others. */
 function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Cause; change: number | null; axis: Axis }) {
@@ -135,7 +138,7 @@ function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Caus
       {heat !== null && (
         <section aria-label="GPU temperature">
           <h2>
-            GPU temperature <small>of the hottest GPU</small>
+            GPU temperature <small>over the ranks</small>
           </h2>
           <Plot name="GPU temperature" {...heat} format={celsius} height={LOW} fit {...axis} />
         </section>
@@ -190,7 +193,7 @@ export function unknownWords(from: number, to: number, job: JobSummary, incident
   if (job.state === "lost" && last !== null && to > last) return `nothing received since ${clock(last, asOf.value)}`;
   const stood = (each: Incident) => Math.min(to, over(each) ?? end) - Math.max(from, each.timeline.since ?? each.opened_at);
   const within = incidents.some((each) => each.confirmed && stood(each) > 0.5 * (to - from));
-  return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "none yet" : "not measured";
+  return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "not measured yet" : "not measured";
 }
 
 /** When values of a name were NaN or infinite. */
@@ -249,7 +252,7 @@ function useRead(job: JobSummary, events: string): Read {
       const asked = query(job, chosen);
       // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true`, ended),
+        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true&slowest=true`, ended),
         get<Why>(`${path}/why`, ended),
         get<Trends>(`${path}/trends${asked}`, ended),
       ]).then(([samples, why, trends]) => batch(() => {

@@ -1,16 +1,18 @@
 // The tab "Kernels": which kernels make a rank late, how long each of the costliest takes, on which rank longest, and since when.
 
+import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { alikeWords, callsOf, callsWords, hasChanged, inKernels, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { alikeWords, callsOf, callsWords, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
 import { copyText } from "./clipboard";
 import { NodeLink } from "./placelinks";
+import { narrow } from "./preferences";
 import { announcement } from "./shell";
 
 const EVERY_MS = 10_000;
@@ -49,7 +51,7 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
             <li class="when">{clock(table.since, asOf.value)} to {clock(until, asOf.value)}</li>
           </ul>
           <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
-            <table>
+            {narrow.value ? <ShortTable job={id} table={table} changed={changed} one={one} /> : <table>
               <thead>
                 <tr>
                   <th scope="col">Kernel</th>
@@ -64,7 +66,7 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
               <tbody>
                 {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} one={one !== null} />)}
               </tbody>
-            </table>
+            </table>}
           </div>
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
@@ -91,12 +93,10 @@ function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; 
         return (
           <p key={each.rank} class="finding uneven">
             {alike || words}.
-            <small>
-              {alike !== "" && lag !== null && `${words}. `}
-              {(lag !== null || alike !== "") && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
+            {alike !== "" ? <small>{lag !== null && `${words}. `}{each.host && <>Rank {each.rank} is on <NodeLink host={each.host} />.</>}</small> : <small>
+              {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
               {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, ${seenFrom(since(each)!, asOf.value)}`}.
-              {" "}It is the slowest in {inKernels(each.kernels, table.kernels.length)} below, {percent(each.share)} of the kernel time.
-            </small>
+            </small>}
           </p>
         );
       })}
@@ -115,14 +115,14 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
   return (
     <tr class={slower ? "slower" : undefined}>
       <th scope="row" title={kernel.name}><Name name={kernel.name} /></th>
-      <td class="part" data-label="Share">
+      <td class="part">
         <i aria-hidden="true" style={{ width: `${100 * (ofStep ?? kernel.share)}%` }} />
         <b>{percent(ofStep ?? kernel.share)}</b>
         {ofStep !== null && <small>{percent(kernel.share)} of kernel time</small>}
       </td>
-      <td class="number" data-label="One call"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
-      {table.compute != null && <td class="number" data-label="Calls in a step">{callsWords(callsOf(kernel, table))}</td>}
-      <td class={uneven ? "uneven" : undefined} data-label={one ? `Rank ${kernel.slowest_rank}` : "Slowest rank"}>
+      <td class="number"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
+      {table.compute != null && <td class="number">{callsWords(callsOf(kernel, table))}</td>}
+      <td class={uneven ? "uneven" : undefined}>
         {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
           <>
             {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
@@ -134,12 +134,65 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
       </td>
       <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
       {changed && (
-        <td class="number longer-than-usual" data-label="Now / usual">
+        <td class="number longer-than-usual">
           {times(kernel.change)}
           {slower && <small>since {clock(kernel.slower_since, asOf.value)}</small>}
         </td>
       )}
     </tr>
+  );
+}
+
+/** For a phone: a kernel in a line, the others of its figures on demand. `one`: the rank that is the slowest in all. */
+function ShortTable({ job, table, changed, one }: { job: string; table: Table; changed: boolean; one: Kernel | null }) {
+  const kernels = slowerFirst(table.kernels);
+  const [shown, show] = useState<string | undefined>(kernels[0]?.name);
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Kernel</th>
+          {changed && <th scope="col" class="number">Now / usual</th>}
+          <th scope="col" class="number">{one ? `Rank ${one.slowest_rank}` : "Slowest"} / median</th>
+          <th scope="col" class="number">{table.step == null ? "Kernel time" : "Of a step"}</th>
+        </tr>
+      </thead>
+      <tbody>
+        {kernels.map((kernel) => {
+          const { name, slower_since: since, slowest_rank: rank } = kernel;
+          const { family, variant } = kernelName(name);
+          const more = moreOf(kernel, table);
+          const open = name === shown;
+          return (
+            <Fragment key={name}>
+              <tr class={since === null ? undefined : "slower"}>
+                <th scope="row">
+                  <button type="button" aria-expanded={open} onClick={() => show(open ? undefined : name)}>
+                    <span class="code family">{open ? "▾" : "▸"} {family}</span>
+                    <small class="code">{variant}</small>
+                  </button>
+                </th>
+                {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}
+                <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 ? times(ratioOfSlowest(kernel)) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>
+                <td class="number">{percent(shareOfStep(kernel, table) ?? kernel.share)}</td>
+              </tr>
+              {open && (
+                <tr class="more">
+                  <td colSpan={changed ? 4 : 3}>
+                    One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
+                    {kernel.ranks > 1 && <span>, <a href={rankAddress(job, rank)}>rank {rank}</a> {fine(kernel.slowest)}</span>}
+                    {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
+                    {since !== null && `; longer since ${clock(since, asOf.value)}`}.
+                    <Sparkline kernel={kernel} points={table.points} />
+                    <Name name={name} />
+                  </td>
+                </tr>
+              )}
+            </Fragment>
+          );
+        })}
+      </tbody>
+    </table>
   );
 }
 

@@ -5,11 +5,11 @@ import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { type Axis, cells, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
+import { alike, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
-import { count, duration, figure, percent, perSecond, speedText, wholeDuration } from "../logic/text";
+import { count, duration, figure, percent, perSecond, plural, speedText, wholeDuration } from "../logic/text";
 import { Step } from "./chartrange";
 import { Plot } from "./plot";
 import { Reference } from "./reference";
@@ -21,6 +21,8 @@ const HIGH = 210;
 const MOST_ATTEMPTS = 30;
 /** Jobs that are proposed while a name is typed. */
 const MOST_JOBS = 500;
+/** Of what either has, both have less than this share. */
+const MOST = 0.98;
 /** A mean that differs by this much or more is set in bold. */
 const NOTABLE = 0.05;
 const ANOTHER = "another job";
@@ -153,10 +155,14 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
     chosen.job === job.id ? attemptName(chosen.attempt) : `${chosen.job}${chosen.attempt === null ? "" : `, attempt ${chosen.attempt}`}`,
   ] as const;
   const { axis } = chosen;
+  const ofSteps = axis === "step";
   const [own, other] = reads.map(({ run }) => run.value);
   const parts = [usePart(job.id, chosen.own, zoomOf(own, axis, zoom)), usePart(chosen.job, chosen.attempt, zoomOf(other, axis, zoom))] as const;
   const whole = useMemo(() => (own && other ? [curvesOf(own, axis), curvesOf(other, axis)] as const : null), [own, other, axis]);
-  const changes = useMemo(() => [own, other].map((run) => (run?.change ? placeOf(run.change.since!, run.samples, axis, run.trends.at[0]!) : null)), [own, other, axis]);
+  const changes = useMemo(() => [own, other].map((run) => {
+    const at = run?.change ? placeOf(run.change.since!, run.samples, axis, run.trends.at[0]!) : null;
+    return at !== null && ofSteps ? Math.ceil(at) : at;
+  }), [own, other, axis]);
   const drawn = useMemo(() => {
     const finer = (run: Run, part: Run | null, coarse: Curves) => (part === null ? coarse : curvesOf({ ...part, change: run.change }, axis, run.trends.at[0]));
     return own && other && whole ? [finer(own, parts[0], whole[0]), finer(other, parts[1], whole[1])] as const : null;
@@ -173,10 +179,10 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
   if (missing.length > 0) return <>{missing.map((each) => <p key={each} class="note" role="status">{each}</p>)}</>;
   if (drawn === null) return <p class="note" role="status">Loading both.</p>;
-  const place = (value: number) => (axis === "step" ? count(Math.round(value)) : wholeDuration(value));
-  const across = (value: number) => (axis === "step" ? `step ${place(value)}` : `+${place(value)}`);
-  const span = ([low, high]: readonly [number, number]) => `${axis === "step" ? "steps " : ""}${place(low)} to ${place(high)}`;
-  const uncounted = names.filter((_, i) => axis === "step" && [first, second][i] === null);
+  const place = (value: number) => (ofSteps ? count(Math.round(value)) : wholeDuration(value));
+  const across = (value: number) => (ofSteps ? `step ${place(value)}` : `+${place(value)}`);
+  const span = ([low, high]: readonly [number, number]) => `${ofSteps ? "steps " : ""}${place(low)} to ${place(high)}`;
+  const uncounted = names.filter((_, i) => ofSteps && [first, second][i] === null);
   if (first === null || second === null) {
     return (
       <p class="note" role="status">
@@ -188,23 +194,26 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   // The right end of what both have.
   const rest = on.findLastIndex((each) => each <= Math.min(first[1], second[1]));
   const shown = zoom ?? ([from, to] as const);
+  const common = [Math.max(first[0], second[0]), Math.min(first[1], second[1])] as const;
+  const marks = changeMarks(changes, names, across);
   const choose = (range: Range) => typeof range === "object" && "from" in range && setZoom(inside([range.from, range.to], [from, to]));
   return (
     <>
       <p class="note" role="status">
         {names[0]}: {span(first)}; {names[1]} (dashed): {span(second)}.{" "}
-        {!overlap(first, second) && <b>They have no {axis === "step" ? "steps" : "time"} in common. {axis === "step" && <ByTime chosen={chosen} />}</b>}
+        {!overlap(first, second) && <b>They have no {ofSteps ? "steps" : "time"} in common. {ofSteps && <ByTime chosen={chosen} />}</b>}
+        {overlap(first, second) && common[1] - common[0] < MOST * (to - from) && <b>Both have {span(common)}: only these are compared.</b>}
         {chosen.job !== job.id && <> <a href={jobAddress(chosen.job, "charts")}>Open {chosen.job}</a></>}
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
-      {overlap(first, second) && <Ratios rows={rows} names={names} span={span} on={on} axis={axis} within={stretches([Math.max(shown[0], first[0], second[0]), Math.min(shown[1], first[1], second[1])], changes).reverse()} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
-      {rows.filter(({ name }) => !name.startsWith(PART) && !name.startsWith(SLOWEST)).map(({ name, lines, title, small, ...how }) => (
+      {overlap(first, second) && <Ratios rows={rows} names={names} span={span} on={on} axis={axis} within={stretches([Math.max(shown[0], common[0]), Math.min(shown[1], common[1])], changes, ofSteps ? 1 : 0)} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
+      {rows.filter(({ name }) => !isPart(name)).map(({ name, lines, title, small, ...how }) => (
         <section key={name} aria-label={`${title} of both`}>
-          <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {axis === "step" ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+          <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
           <Plot
             name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
             range={shown} choose={choose} reset={() => setZoom(null)}
-            across={across} mark={changes[0] ?? changes[1] ?? null} tick={place} apart={axis === "step" ? STEPS_APART : SECONDS_APART}
+            across={across} marks={marks} tick={place} apart={ofSteps ? STEPS_APART : SECONDS_APART}
             rest={rest < 0 ? on.length - 1 : rest} {...how}
             {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
           />
@@ -239,7 +248,7 @@ interface Compare {
   span: (of: readonly [number, number]) => string;
   on: readonly number[];
   axis: Axis;
-  /** What is compared by itself: since a change, and before it. */
+  /** What is compared by itself, in the order of the axis: before a change, and since it. */
   within: readonly (readonly [number, number])[];
   /** The changes in words. */
   changed: readonly string[];
@@ -255,9 +264,10 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
     });
   });
   const worth = (row: Compared, all: readonly Compared[]) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, all);
-  const found = rows.filter(({ name }) => means.some((each) => each.some((row) => row.name === name && worth(row, each))));
-  if (found.length === 0) return null;
-  const words = within.map((each, i) => comparedWords(means[i]!, names, span(each)));
+  const tables = means.map((each) => each.filter((row) => worth(row, each)));
+  if (tables.every((each) => each.length === 0)) return null;
+  const words = within.map((each, i) => comparedWords(means[i]!, names, span(each))).reverse();
+  const when = (i: number) => (within.length === 1 ? "Over" : i === 0 ? "Before the change:" : "Since the change:");
   return (
     <>
       <p class="finding">{words[0]}</p>
@@ -266,7 +276,7 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
         {within.map((each, i) => (
           <div key={each[0]} class="scroll" role="group" aria-label={`Over ${span(each)}`} tabIndex={0}>
             <table>
-              <caption>over {span(each)}<small>, {lengthWords(each, axis)}</small></caption>
+              <caption>{when(i)} {span(each)}<small>, {lengthWords(each, axis)}</small></caption>
               <thead>
                 <tr>
                   <th scope="col">Mean</th>
@@ -275,11 +285,31 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
                   <th scope="col" class="number">{dividedBy(names)}</th>
                 </tr>
               </thead>
-              <tbody>{found.map(({ name }) => means[i]!.filter((row) => row.name === name).map((row) => <Means key={name} {...row} />))}</tbody>
+              <AllMeans rows={tables[i]!} />
             </table>
           </div>
         ))}
       </div>
+    </>
+  );
+}
+
+/** The step time and the figures that differ; the others below them on demand. */
+function AllMeans({ rows }: { rows: readonly Compared[] }) {
+  const [open, setOpen] = useState(false);
+  const [same, differ] = [rows.filter((row) => row.name !== "step" && alike(row)), rows.filter((row) => row.name === "step" || !alike(row))];
+  const means = (of: readonly Compared[]) => of.map((row) => <Means key={row.name} {...row} />);
+  return (
+    <>
+      <tbody>{means(differ)}</tbody>
+      {same.length > 0 && (
+        <tbody>
+          <tr>
+            <td colSpan={4}><button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "▾" : "▸"} {plural(same.length, "more figure")} alike within 2{"\u202f"}%</button></td>
+          </tr>
+          {open && means(same)}
+        </tbody>
+      )}
     </>
   );
 }
@@ -289,7 +319,7 @@ function Means({ name, title, format, both: [one, two] }: Compared) {
   const multiple = shownRatio(one, two, format);
   return (
     <tr>
-      <th scope="row" class={name.startsWith(PART) || name.startsWith(SLOWEST) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there, after waiting for slow ranks</small>}</th>
+      <th scope="row" class={isPart(name) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there, after waiting for slow ranks</small>}</th>
       <td class="number">{format(one)}</td>
       <td class="number">{format(two)}</td>
       <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>

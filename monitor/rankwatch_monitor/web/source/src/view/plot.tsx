@@ -6,10 +6,11 @@ import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
-import { fitted, gaps, inOrder, isolated, type Line, missingAt, stacked } from "../logic/charts";
+import { fitted, gaps, inOrder, isolated, type Line, type Mark, missingAt, stacked } from "../logic/charts";
 import { between, panned, type Range, zoomed } from "../logic/range";
 import { clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
+import { narrow } from "./preferences";
 import { colour, repaint } from "./theme";
 
 /** Pixels that are dragged at least to be a range. */
@@ -28,8 +29,7 @@ export interface Plotted {
   label?: (value: number | null) => string;
   incidents: readonly Incident[];
   height: number;
-  /** The place on the axis at which something changed. */
-  mark?: number | null;
+  marks?: readonly Mark[];
   /** Upper end of the value axis; by default that of the values. */
   top?: number;
   /** The value axis reaches from the least to the largest value, instead of from 0. */
@@ -69,7 +69,7 @@ export interface Plotted {
 }
 
 export function Plot(props: Plotted) {
-  const { name, time, lines, format, height, range, across, live = true } = props;
+  const { name, time, lines, format, height, range, live = true } = props;
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const shown = useRef(props);
@@ -111,7 +111,7 @@ export function Plot(props: Plotted) {
       chart.current = null;
     };
   }, [painted, tries, shape, shownZone]);
-  useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.mark, props.attempts, props.broken, range?.[0], range?.[1]]);
+  useEffect(() => chart.current?.setData(data(shown.current)), [time, time.length, seen, props.incidents, props.marks, props.attempts, props.broken, range?.[0], range?.[1]]);
 
   const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
   const moment = at === null && live ? (props.latest || "now") : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
@@ -132,11 +132,11 @@ export function Plot(props: Plotted) {
   const figures = lines.map((line) => `${named(line, index)} ${read(line)}`).join(", ");
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
-  const change = props.mark == null || across ? "" : ` Change at ${clock(props.mark, asOf.value)}.`;
+  const change = (props.marks ?? []).map(({ words }) => ` ${sentence(words)}.`).join("");
   const end = range && props.unknown ? gaps(time, lines, range).find(({ to }) => to === range[1]) : undefined;
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
-      <Mark line={line} />
+      <Swatch line={line} />
       {named(line, index)} <b>{read(line)}</b>
     </li>
   ));
@@ -165,10 +165,10 @@ export function Plot(props: Plotted) {
       {props.finding}
       <ul class="key">
         <li>{moment}</li>
-        {lines.length < 3 ? values(lines) : lines.map((line) => (
+        {narrow.value || lines.length < 3 ? values(lines) : lines.map((line) => (
           <li key={line.name}>
             <button type="button" aria-pressed={!hidden.has(line.name)} title={hidden.has(line.name) ? "Show it" : "Hide it"} onClick={() => turn(line)}>
-              <Mark line={line} />
+              <Swatch line={line} />
               {named(line, index)} <b>{read(line)}</b>
             </button>
           </li>
@@ -185,7 +185,7 @@ const sentence = (words: string): string => words[0]!.toUpperCase() + words.slic
 /** "worst rank 21", "lowest, rank 21". */
 const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name}${name.endsWith("rank") ? "" : ", rank"} ${ranks[index]}`);
 
-function Mark({ line }: { line: Line }) {
+function Swatch({ line }: { line: Line }) {
   const kind = line.stack ? "area" : [line.dashed && "dashed", line.behind && "behind"].filter(Boolean).join(" ");
   return <i aria-hidden="true" class={kind || undefined} style={{ color: `var(--${line.tone})` }} />;
 }
@@ -261,7 +261,7 @@ function options(width: number, shown: { current: Plotted }, mouse: { current: n
       draw: [
         (chart) => labelGaps(chart, shown.current),
         (chart) => shown.current.attempts?.forEach((at) => divide(chart, at)),
-        (chart) => rule(chart, shown.current.mark ?? null, across),
+        (chart) => shown.current.marks?.forEach((mark, i) => rule(chart, mark, i)),
         (chart) => shown.current.broken?.forEach(({ from, to }) => cross(chart, chart.valToPos(from, "x", true), chart.valToPos(to, "x", true))),
       ],
       setSelect: [
@@ -343,22 +343,27 @@ function hatch(chart: uPlot, shown: Plotted): void {
   }
 }
 
-/** Write why nothing is known, above the grid and where there is room for it. */
+/** Write why nothing is known, above the grid and where there is room for it, else one word below the other. */
 function labelGaps(chart: uPlot, shown: Plotted): void {
   const { top, height } = chart.bbox;
   const { ctx } = chart;
-  const line = 16 * devicePixelRatio;
+  const line = 15 * devicePixelRatio;
   ctx.save();
   ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   for (const { first, last, words } of gapsOf(chart, shown)) {
-    const [room, middle] = [ctx.measureText(words).width + line / 2, (first + last) / 2];
-    if (room >= last - first) continue;
-    ctx.fillStyle = colour("ground");
-    ctx.fillRect(middle - room / 2, top + (height - line) / 2, room, line);
-    ctx.fillStyle = colour("quiet");
-    ctx.fillText(words, middle, top + height / 2);
+    const middle = (first + last) / 2;
+    const room = (row: string) => ctx.measureText(row).width + line / 8;
+    const rows = room(words) < last - first ? [words] : words.split(" ");
+    if (rows.length * line > height || rows.some((row) => room(row) >= last - first)) continue;
+    rows.forEach((row, i) => {
+      const y = top + height / 2 + (i - (rows.length - 1) / 2) * line;
+      ctx.fillStyle = colour("ground");
+      ctx.fillRect(middle - room(row) / 2, y - line / 2, room(row), line);
+      ctx.fillStyle = colour("quiet");
+      ctx.fillText(row, middle, y);
+    });
   }
   ctx.restore();
 }
@@ -404,10 +409,10 @@ function cross(chart: uPlot, from: number, to: number): void {
 /** Pixels of a chart's height from which a change has words. */
 const WORDS_FROM = 200;
 
-/** Draw a flagged line at the time of a change. */
-function rule(chart: uPlot, at: number | null, across: Plotted["across"]): void {
+/** Draw a flagged line at a change, its words in a row of their own. */
+function rule(chart: uPlot, { at, words }: Mark, row: number): void {
   const { left, top, width, height } = chart.bbox;
-  const x = at === null ? -1 : Math.round(chart.valToPos(at, "x", true));
+  const x = Math.round(chart.valToPos(at, "x", true));
   if (x < left || x > left + width) return;
   chart.ctx.fillStyle = colour("text");
   chart.ctx.fillRect(x - 1, top, 2, height);
@@ -419,11 +424,12 @@ function rule(chart: uPlot, at: number | null, across: Plotted["across"]): void 
   chart.ctx.fill();
   // In a low chart words would lie on lines.
   if (chart.height < WORDS_FROM) return;
-  const right = x > left + width / 2;
   chart.ctx.save();
   chart.ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
+  const [before, after] = [x - left, left + width - x];
+  const right = before > after;
   chart.ctx.textAlign = right ? "right" : "left";
   chart.ctx.textBaseline = "top";
-  chart.ctx.fillText(`change at ${at !== null && across ? across(at) : clock(at, asOf.peek())}`, x + (right ? -1 : 2) * size, top);
+  if (chart.ctx.measureText(words).width + 2 * size < Math.max(before, after)) chart.ctx.fillText(words, x + (right ? -1 : 2) * size, top + row * 2.5 * size);
   chart.ctx.restore();
 }

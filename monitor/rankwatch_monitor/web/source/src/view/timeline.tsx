@@ -9,9 +9,11 @@ import { poll } from "../live/poll";
 import { absence, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { basisWords, laneWords } from "../logic/lanewords";
 import { PARTS, sectionTone } from "../logic/parts";
+import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
 import { LaneField } from "./lanefield";
+import { narrow } from "./preferences";
 import { selected } from "./selection";
 
 const EVERY_MS = 3000;
@@ -20,14 +22,12 @@ const COLUMNS = 8;
 /** Ranks at this multiple of the median time in a section, or above, are marked. */
 const LONGER = 1.25;
 const STEPS = [1, 2, 3, 5, 10];
-/** Where one step has room. */
-const NARROW = "(max-width: 620px)";
 
 export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const [chosen, setChosen] = useState<string | null>(null);
   const proposed = proposal(watch, incident);
   const ranks = chosen ?? proposed;
-  const [last, setLast] = useState(() => (matchMedia(NARROW).matches ? 1 : 3));
+  const [last, setLast] = useState(() => (narrow.value ? 1 : 3)); // as many as have room
   /** The last step shown; null: follow the newest. */
   const [until, setUntil] = useState<number | null>(null);
   /** Only steps whose time in collectives is known; null: if there are any, but while ranks hang the newest steps count. */
@@ -106,7 +106,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       </form>}
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
-      {timeline !== null && sampled.length === 0 && <Absent reasons={absence(timeline, profiled)} />}
+      {timeline !== null && sampled.length === 0 && <Absent job={watch.id} reasons={absence(timeline, profiled)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
           <p class="finding">
@@ -148,12 +148,15 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written(withPeers(wanted, size, SHOWN_RANKS, (rank) => byRank[rank]?.host));
 }
 
-function Absent({ reasons: [why, ...checks] }: { reasons: readonly string[] }) {
+function Absent({ job, reasons: [why, ...checks] }: { job: string; reasons: readonly string[] }) {
   return (
     <div class="absent">
       <p>{why}</p>
       {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each}</li>)}</ul>}
-      {checks.length > 0 && <p><a href="/manual/adopt.html">How steps and sections get into a script</a></p>}
+      <p class="links">
+        {checks.length > 0 && <><a href="/manual/adopt.html">How steps and sections get into a script</a>{" "}</>}
+        <a href={jobAddress(job, "charts")}>Step time and speed in the charts</a>
+      </p>
     </div>
   );
 }
@@ -203,16 +206,8 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
 }
 
 function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: ReadonlyMap<number, string> }) {
-  const narrow = matchMedia(NARROW).matches;
-  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS, narrow);
+  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS, narrow.value);
   const least = Math.min(...waits.flatMap((each) => each ?? []));
-  const inCollectives = Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ more than the rank that waits least</small></th>;
-  const waitsOf = (lane: number) => Number.isFinite(least) && (
-    <td class="number">
-      {duration(waits[lane])}
-      {waits[lane] !== null && waits[lane]! - least > 0.0005 && <small> +{duration(waits[lane]! - least)}</small>}
-    </td>
-  );
   return (
     <>
       <h3>
@@ -226,9 +221,8 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               <th scope="col" class="lane-host">Node</th>
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {!narrow && inCollectives}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
-              {narrow && inCollectives}
+              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ more than the rank that waits least</small></th>}
             </tr>
           </thead>
           <tbody>
@@ -237,7 +231,6 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 <th scope="row" class="number">{lane.rank}</th>
                 <td class="lane-host">{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
                 {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
-                {!narrow && waitsOf(i)}
                 {seconds[i]!.map((each, j) => {
                   const more = longer[i]![j]!;
                   return (
@@ -247,7 +240,12 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                     </td>
                   );
                 })}
-                {narrow && waitsOf(i)}
+                {Number.isFinite(least) && (
+                  <td class="number">
+                    {duration(waits[i])}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                  </td>
+                )}
               </tr>
             ))}
           </tbody>
