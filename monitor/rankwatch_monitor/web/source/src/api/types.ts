@@ -699,6 +699,8 @@ export interface NodeDetail {
     until?: number | null;
     otherwise?: string;
     runbook?: string;
+    /** Nothing is to be done now. */
+    waits?: boolean;
   }[];
 }
 
