@@ -21,7 +21,7 @@ from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verd
 from rankwatch_monitor.core.views.job_view import job_state
 
 USUAL: Final = 3600.0
-"""Seconds back to which a step is compared."""
+"""Seconds; the median step of as long is the usual one."""
 FEWEST: Final = 3
 """Windows of which there must be so many before a step is called usual."""
 ALIKE: Final = 0.05
@@ -51,9 +51,9 @@ def _steps(job: Job, now: float) -> Iterator[str]:
     if len(earlier) < FEWEST:
         yield step
         return
-    usual = median(earlier)
-    change = latest.step / usual - 1
-    yield f"{step}, as usual" if abs(change) < ALIKE else f"{step}, {change:+.0%} against the last hour's median"
+    change = latest.step / median(earlier) - 1
+    longer = "longer" if change > 0 else "shorter"
+    yield f"{step}, {'as usual' if abs(change) < ALIKE else f'{percent(abs(change))} {longer} than usual'}"
 
 
 def _slowest(job: Job) -> Iterator[str]:
@@ -61,8 +61,8 @@ def _slowest(job: Job) -> Iterator[str]:
     if job.world_size > 1 and np.isfinite(share_R).any():
         rank = int(np.nanargmax(share_R))
         limit = f"{100 * job.policy.straggler_slowdown:.3g} %"
-        share = max(0.0, float(share_R[rank]))
-        yield f"the others wait at most {percent(share)} of a step for a rank (rank {rank}; {limit} makes a straggler)"
+        share = percent(max(0.0, float(share_R[rank])))
+        yield f"the others wait {share} of a step for the slowest rank, {rank} (a straggler from {limit} on)"
 
 
 def _devices(job: Job) -> Iterator[str]:
