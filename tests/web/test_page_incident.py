@@ -299,7 +299,7 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         )
         facts = page.locator(".head .facts")
         expect(facts).to_contain_text("Speedunknown")
-        heard = facts.get_by_role("definition").nth(2)
+        heard = facts.locator("div", has_text="Last heard").get_by_role("definition")
         expect(heard).to_have_text(re.compile(r"^(\d+ \w+ )?\d\d:\d\d(:\d\d)?$"))
         at = heard.inner_text()
         expect(facts).to_contain_text(re.compile(rf"Goodput.*until {at}.*Up1{SPACE}min.*until {at}"))
