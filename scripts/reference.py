@@ -14,7 +14,7 @@ from typing import Any
 
 from rankwatch import settings as rank_settings
 from rankwatch.contract import enums, semconv
-from rankwatch.contract.policy import Policy
+from rankwatch.contract.policy import ACTION_MEANINGS, Policy
 from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.app import create_app
@@ -113,6 +113,8 @@ def page() -> str:
             ("metric", "unit", "meaning"),
             ((f"`{m.name}`", f"`{m.unit}`", m.meaning) for m in wandb_rows.METRICS),
         ),
+        "## Actions\n",
+        _table(("action", "what it does"), ((f"`{each}`", meaning) for each, meaning in ACTION_MEANINGS.items())),
         "## Words\n",
         *(
             f"* {what}: " + ", ".join(f"`{word}`" for word in words)
@@ -121,7 +123,6 @@ def page() -> str:
                 ("states of a rank", enums.RankState),
                 ("kinds of verdicts", enums.VerdictKind),
                 ("classes of culprits", enums.CulpritClass),
-                ("actions", enums.Action),
             )
         ),
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from rankwatch.contract.policy import ACTION_MEANINGS
 from rankwatch_monitor.http.policy import policy_schema
 from web import scripted_history as past
 
@@ -56,7 +57,7 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 
     @app.get("/api/v1/policy/schema")
     async def schema() -> Any:
-        return {"settings": policy_schema()}
+        return {"settings": policy_schema(), "actions": ACTION_MEANINGS}
 
     @app.get("/api/v1/jobs/{job_id}/policy")
     async def policy(job_id: str) -> Any:

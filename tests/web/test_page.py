@@ -36,6 +36,17 @@ def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script
     expect(page.locator(".verdict")).to_have_count(0)
 
 
+def test_a_healthy_job_states_what_that_rests_on_until_it_is_in_trouble(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 4, account=["a step takes 145 ms, as usual", "no GPU is throttled"])
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".account")).to_have_text("A step takes 145 ms, as usual; no GPU is throttled.")
+    script.hang("j", 2, "Rank 2 hangs.")
+    expect(page.get_by_text("Open incident")).to_be_visible()
+    expect(page.locator(".account")).to_have_count(0)
+
+
 def test_ranks_that_stand_are_counted_before_an_incident_is_opened(
     page: Page, monitor_url: str, script: Script
 ) -> None:

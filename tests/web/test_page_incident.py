@@ -302,7 +302,7 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         )
         facts = page.locator(".head .facts")
         expect(facts).to_contain_text("Speedunknown")
-        heard = facts.get_by_role("definition").nth(2)
+        heard = facts.locator("div", has_text="Last heard").get_by_role("definition")
         expect(heard).to_have_text(re.compile(r"^(\d+ \w+ )?\d\d:\d\d(:\d\d)?$"))
         at = heard.inner_text()
         expect(facts).to_contain_text(re.compile(rf"Goodput.*until {at}.*Up1{SPACE}min.*until {at}"))
@@ -428,9 +428,9 @@ def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page:
         )
         page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
         expect(page.locator(".standing")).to_contain_text(f"{fact}.")
-        of_node = page.get_by_role("region", name="What to do about this node")
-        expect(of_node).to_contain_text("a: Restart without host-1, where incidents repeat: nothing restarts the ranks")
-        of_node.get_by_role("button", name="Restart a without host-1 …").click()
+        of_jobs = page.get_by_role("region", name="What to do about its jobs")
+        expect(of_jobs).to_contain_text("a: Restart without host-1, where incidents repeat: nothing restarts the ranks")
+        of_jobs.get_by_role("button", name="Restart without host-1 … (a)").click()
         expect(page).to_have_url(re.compile("#/jobs/a.*control"))
 
 

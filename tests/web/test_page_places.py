@@ -94,9 +94,9 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(re.compile(r"^host-1 has a slow rank in gpt \(one\)"))
-    of_node = page.get_by_role("region", name="What to do about this node")
-    expect(of_node.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
-    expect(of_node.get_by_role("button", name="Restart one without host-1 …")).to_be_visible()
+    of_jobs = page.get_by_role("region", name="What to do about its jobs")
+    expect(of_jobs.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
+    expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_be_visible()
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
     for why in (r"Slow inputSlow\. Since .*, for ", r"slow 1\.67×Since .*, for "):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
@@ -172,9 +172,8 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     expect(rows.last).to_contain_text(re.compile("no fault.*waiting in one, two.*60–62.°C"))
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".gpus thead")).to_be_hidden()
+    expect(rows.last.locator(".on")).to_have_css("display", "block")
     assert page.evaluate(FITS)
-    stacked = [each.bounding_box() for each in rows.last.locator("th, td").all()]
-    assert all(box is not None and box["x"] == stacked[0]["x"] for box in stacked), "each cell on a line of its own"
     rows.last.get_by_role("button", name="7 alike: show each").click()
     expect(rows).to_have_count(8)
     rows.first.get_by_role("link", name="rank 13 of two").click()
@@ -287,13 +286,47 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     expect(page.locator(".job-state")).to_have_text(re.compile("^suspect Ranks report in 3 of 3 jobs"))
     todo = page.get_by_role("region", name="What to do about this node")
     expect(todo.locator(".run", has_text="py-spy")).to_contain_text("rank 3 of one")
-    expect(todo.get_by_role("button", name="Restart one without host-1")).to_have_class("go")
-    expect(todo.locator(".of-job", has_text="again")).to_contain_text(
-        re.compile(r"Wait until \d\d:\d\d:\d\d: the launchers restart the ranks")
-    )
-    expect(todo.get_by_role("link", name="Runbook for one")).to_have_attribute(
-        "href", "/manual/runbook.html#rankwatchjobhung"
-    )
+    of_jobs = page.get_by_role("region", name="What to do about its jobs")
+    expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_have_class("go")
+    waits = of_jobs.locator(".of-job", has_text="again")
+    expect(waits).to_be_hidden()
+    of_jobs.get_by_text("Nothing to do yet in job again").click()
+    expect(waits).to_contain_text(re.compile(r"Wait until \d\d:\d\d:\d\d: the launchers restart the ranks"))
+    expect(of_jobs.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html")
+    order = [each.get_attribute("aria-label") for each in page.locator(".place > section").all()]
+    assert order[0] == "What to do about this node"
+    assert order[2] == "What to do about its jobs", "the GPUs stand between both"
+
+
+def test_a_phone_shows_the_gpus_of_a_suspect_node_on_its_first_screen(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    scenes = [Scene(16, hosts=2, job_id=f"job-{n}").run(20) for n in range(3)]
+    for scene in scenes:
+        scene.die(13, exit_code=1, message="CUDA error").run(1)
+    stage(script, scenes)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{monitor_url}/#/nodes/host-1")
+    expect(page.locator(".todo").first.locator(".run").first).to_be_hidden()
+    expect(page.locator(".gpus tbody tr").first).to_be_in_viewport(ratio=1)
+    expect(page.locator(".gpus .nowrap").first).to_have_css("white-space", "nowrap")
+    page.get_by_text("2 commands").click()
+    expect(page.locator(".todo").first.locator(".run").first).to_be_visible()
+
+
+def test_a_job_whose_trouble_is_on_another_node_is_folded_and_a_rank_that_waits_has_the_time_since_when(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    hung = [Scene(4, hosts=2, job_id=name, on_hang="log").run(20).hang(3).until_found() for name in ("one", "two")]
+    here = Scene(4, hosts=2, job_id="here", on_hang="log").run(20).hang(1).until_found()
+    stage(script, [*hung, here])
+    page.goto(f"{monitor_url}/#/nodes/host-0")
+    jobs = page.locator(".node-jobs tbody")
+    expect(jobs).to_have_count(1)
+    waiting = jobs.locator("tr", has_text="waiting")
+    expect(waiting.locator(".time")).to_have_text(re.compile("^\\d+\u202fs since \\d\\d:\\d\\d:\\d\\d$"))
+    page.get_by_role("button", name="Show 2 jobs in trouble elsewhere").click()
+    expect(jobs).to_have_count(3)
 
 
 def test_the_cells_of_a_rank_begin_on_one_line_and_cards_of_groups_do_not_wrap(

@@ -447,7 +447,12 @@ def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_i
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     expect(page.locator(".kinds .tag")).to_have_text("if it stays slow: without host-1")
     expect(page.locator(".kinds :checked")).to_have_count(0)
-    expect(page.get_by_role("button", name="Choose what to do")).to_be_disabled()
+    expect(page.get_by_text("Choose what to do first")).to_be_visible()
+    stop = page.get_by_role("radio", name="Stop now")
+    expect(stop).to_have_accessible_description(
+        "The ranks are ended at once without saving: the steps since the last checkpoint are lost."
+    )
+    expect(page.locator("form").first.get_by_role("button")).to_have_count(0)
     page.get_by_role("radio", name="Restart without some nodes").check()
     boxes = page.get_by_role("group", name="Nodes")
     expect(boxes.get_by_role("checkbox", name="n1-17 (host-1)")).to_be_checked()
@@ -621,3 +626,21 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Sc
     ready["control"] = ".policy .part"
     expect(page.locator(ready[tab]).first).to_be_visible()
     fits(page, width)
+
+
+def test_a_share_is_shown_and_changed_in_percent(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    field = page.get_by_label("straggler_slowdown")
+    expect(field).to_have_value("5 %")
+    field.fill("7%")
+    page.get_by_role("button", name="Apply 1 change").click()
+    expect(field).to_have_value("7 %")
+    assert slow.policy.straggler_slowdown == pytest.approx(0.07)
+
+
+def test_the_meaning_of_the_chosen_action_stands_beside_it(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    choice = page.get_by_label("on_hang")
+    expect(choice).to_have_accessible_description(re.compile("Restart: once the stacks are in"))
+    choice.select_option("save_and_stop")
+    expect(choice).to_have_accessible_description(re.compile("Save and stop: the ranks agree on a step"))

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import Policy
+from rankwatch.contract.policy import ACTION_MEANINGS, SHARES, Policy
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
@@ -39,9 +39,9 @@ def policy_routes(monitor: Monitor) -> APIRouter:
     async def policy(job_id: str) -> dict[str, Any]:
         return monitor.job(job_id).policy.to_json()
 
-    @routes.get("/policy/schema", summary="Every setting of a policy: kind, default, unit and meaning")
+    @routes.get("/policy/schema", summary="Every setting of a policy, and what each action does")
     async def schema() -> dict[str, Any]:
-        return {"settings": policy_schema()}
+        return {"settings": policy_schema(), "actions": ACTION_MEANINGS}
 
     return routes
 
@@ -96,7 +96,8 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
 def policy_schema() -> list[dict[str, Any]]:
     """Every setting of :class:`Policy`, in the order of their declaration, as an editor needs it.
 
-    ``kind`` is ``switch``, ``choice`` (one of ``choices``), ``whole``, ``number``, ``text`` or ``seconds_by_name``;
+    ``kind`` is ``switch``, ``choice`` (one of ``choices``), ``whole``, ``number``, ``share`` (which may be
+    written in percent), ``text`` or ``seconds_by_name``;
     ``optional`` means that null switches it off.
     """
     hints, defaults = get_type_hints(Policy), Policy().to_json()
@@ -106,7 +107,7 @@ def policy_schema() -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": each.name,
-                "kind": kind,
+                "kind": "share" if each.name in SHARES else kind,
                 "choices": choices,
                 "optional": optional,
                 "default": defaults[each.name],

@@ -19,7 +19,7 @@ from rankwatch.cli.formatting import count
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import Policy, parse_value
+from rankwatch.contract.policy import ACTION_MEANINGS, SHARES, Policy, parse_value
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 ORDER: Final = "rankwatch order"
@@ -98,7 +98,8 @@ def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | N
         unit = known[name].metadata["unit"].strip("{}") if name in known else ""
         meaning = known[name].metadata["meaning"] if name in known else ""
         style = "" if value == default.get(name) else "bold"
-        arguments = f"{_shown(value)} {unit}".strip() if value is not None else _shown(value)
+        shown = f"{100 * value:.4g} %" if name in SHARES and isinstance(value, float) else _shown(value)
+        arguments = f"{shown} {unit}".strip() if value is not None else shown
         rows.append([Cell(name, style), Cell(arguments, style), Cell("" if not style else "*"), Cell(meaning, "dim")])
     columns = (Column("NAME"), Column("VALUE", least=8), Column(""), Column("MEANING", least=20))
     made = terminal.table(columns, rows)
@@ -173,7 +174,8 @@ def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         epilog="Exit codes: 0 ordered; 1 the monitor is unreachable; 2 rejected, or not confirmed.",
     )
     made.add_argument("job", metavar="JOB", help="the job's id")
-    made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=f"one of {', '.join(ACTIONS)}")
+    meanings = "; ".join(f"{each}: {ACTION_MEANINGS[Action(each)]}" for each in ACTIONS)
+    made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=meanings)
     made.add_argument("--reason", default="", metavar="WORDS", help="why; shown with the incident")
     made.add_argument(
         "--rank",

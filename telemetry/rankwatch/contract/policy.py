@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 
@@ -96,8 +96,8 @@ class Policy:
     straggler_slowdown: float = _setting(
         0.05,
         "",
-        "the part of each step that the others must wait for a rank before it is a straggler, 0.05 being 5 %; with the "
-        "reference robust",
+        "the part of each step that the others must wait for a rank before it is a straggler, written 5% or 0.05; with "
+        "the reference robust",
     )
     straggler_windows: int = _setting(
         5, "{windows}", "how many of the latest windows of steps are compared; with the reference robust"
@@ -216,18 +216,40 @@ _WHOLE: Mapping[str, tuple[int, int]] = {
 # By setting: the bound it must be above, the highest value, and the words for both.
 _NUMBERS: Mapping[str, tuple[float, float, str]] = {
     "learned_factor": (1.0, 1000.0, "a number above 1 and up to 1000"),
-    "straggler_slowdown": (0.0, 1.0, "a part of a step: a number above 0 and up to 1"),
+    "straggler_slowdown": (0.0, 1.0, "a part of a step: above 0% and up to 100%, or above 0 and up to 1"),
     "straggler_alarms_per_day": (0.0, 1000.0, "a number above 0 and up to 1000"),
     "relative_threshold": (-math.ulp(0.0), 1.0, "a score: a number from 0 (never) to 1"),
     "individual_threshold": (-math.ulp(0.0), 1.0, "a score: a number from 0 (never) to 1"),
 }
+SHARES: Final = ("straggler_slowdown",)
+"""Settings that are shares, which people read and write in percent: ``5%`` is 0.05."""
+ACTION_MEANINGS: Final[Mapping[Action, str]] = {
+    Action.LOG: "only recorded, a hang with its stacks; the ranks are left as they are",
+    Action.CAPTURE: "the stacks of all ranks are stored in an incident; training goes on",
+    Action.RESTART: (
+        "once the stacks are in, at most capture_deadline later, the ranks are killed and start again from their last "
+        "checkpoint: the steps since are lost"
+    ),
+    Action.RESTART_EXCLUDING_NODE: (
+        "like restart, without the nodes of the culprits or those named; a spare takes each place if one waits"
+    ),
+    Action.SAVE_AND_STOP: (
+        "the ranks agree on a step within seconds, save there and end: no step is lost if the script calls "
+        "should_stop(), else they are ended after stop_deadline"
+    ),
+    Action.STOP: "the ranks are ended at once without saving: the steps since the last checkpoint are lost",
+}
+"""What each action does, when, and what it costs."""
 _NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "report_interval")
 
 
 def _number(name: str, value: Any) -> float:
     above, most, words = _NUMBERS[name]
     try:
-        number = float("nan") if isinstance(value, bool) else float(value)
+        percent = name in SHARES and isinstance(value, str) and value.rstrip().endswith("%")
+        number = (
+            float("nan") if isinstance(value, bool) else float(value.rstrip(" %")) / 100 if percent else float(value)
+        )
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not above < number <= most:

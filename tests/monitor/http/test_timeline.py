@@ -335,7 +335,8 @@ def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:
     assert rows["section_timeouts"]["kind"] == "seconds_by_name"
     assert rows["observe_only"]["kind"] == "switch"
     assert (rows["silence_timeout"]["kind"], rows["silence_timeout"]["unit"]) == ("number", "s")
-    assert "save_and_stop" in rows["on_hang"]["choices"]
+    assert rows["straggler_slowdown"]["kind"] == "share"
+    assert set(rows["on_hang"]["choices"]) == set(api.read("/policy/schema")["actions"])
 
 
 @pytest.mark.parametrize("row", Policy().to_json())

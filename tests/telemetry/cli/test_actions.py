@@ -107,12 +107,15 @@ def test_a_policy_is_changed_and_shown(
     monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = ["observe_only=true", "silence_timeout=none", "section_timeouts=step=30,save=600"]
+    changes += ["straggler_slowdown=7%"]
     assert policy([job, *changes, "--monitor", monitor.url]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:4]] == ["observe_only", "section_timeouts", "silence_timeout"]
     now = api.read(f"/jobs/{job}/policy")
     assert now["observe_only"] is True
     assert now["silence_timeout"] is None
+    assert now["straggler_slowdown"] == pytest.approx(0.07)
+    assert printed[4].split()[:3] == ["straggler_slowdown", "7", "%"]
     assert now["section_timeouts"] == {"step": 30, "save": 600}
     assert policy([job, "section_timeouts=save=none", "--json", "--monitor", monitor.url]) == 0
     assert json.loads(capsys.readouterr().out)["section_timeouts"] == {"step": 30}

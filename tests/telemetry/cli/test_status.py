@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,14 @@ def test_a_job_that_is_well(api: Api, job: str, ask: Ask) -> None:
     assert "INCIDENT" not in printed
     assert "STRAGGLERS" not in printed
     assert "LIMITS PASSED" not in printed
+
+
+def test_what_a_healthy_job_rests_on_stands_below_its_figures(monitor: RunningMonitor, api: Api, job: str) -> None:
+    report(api, *reports_of_all(job, 4))
+    snapshot = query.job_snapshot(MonitorClient(monitor.url), job)
+    stated = {**snapshot.job, "account": ["a step takes 1.00 s", "no GPU is throttled"]}
+    lines = render.job_lines(replace(snapshot, job=stated), Terminal(140), 100.0)
+    assert lines[2] == "  a step takes 1.00 s; no GPU is throttled"
 
 
 def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, job: str, ask: Ask) -> None:

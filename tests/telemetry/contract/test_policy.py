@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import MAX_TIMEOUT, Policy, parse_section_timeouts, parse_value
+from rankwatch.contract.policy import ACTION_MEANINGS, MAX_TIMEOUT, Policy, parse_section_timeouts, parse_value
 
 LIMITS = (
     "initial_heartbeat_timeout",
@@ -60,6 +60,21 @@ def test_a_value_of_a_command_line_has_its_type(text: str, value: object) -> Non
     parsed = parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize("value", ["5%", "5 %", "5.0%", 0.05, "0.05"])
+def test_a_share_is_given_in_percent_or_as_a_part(value: object) -> None:
+    assert Policy().changed({"straggler_slowdown": value}).straggler_slowdown == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("name", "value"), [("straggler_slowdown", "101%"), ("relative_threshold", "70%")])
+def test_a_share_is_at_most_all_of_it_and_other_numbers_are_not_in_percent(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Policy().changed({name: value})
+
+
+def test_each_action_has_a_meaning() -> None:
+    assert set(ACTION_MEANINGS) == set(Action)
 
 
 def test_a_policy_is_not_changed_in_place() -> None:

@@ -212,6 +212,8 @@ class JobTodo(NamedTuple):
     """What follows, or is to be done, if it has not come by then."""
     runbook: str = ""
     """Page and section of the manual."""
+    waits: bool = False
+    """Nothing is to be done now: Rankwatch or the launchers act by themselves."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -264,7 +266,8 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
         step, note = f"{quiet.step}.", " ".join(quiet.notes)
         return JobTodo(job.id, job.name, step, leave_out, quiet.command, note=note, runbook=proposed.runbook)
     leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
-    again = "" if proposed.waits or of_host is None or of_host.host != host else of_host.again
+    recommended = proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition
+    again = "" if proposed.waits or recommended or of_host is None or of_host.host != host else of_host.again
     return JobTodo(
         job.id,
         job.name,
@@ -272,10 +275,11 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
         here if leaves_out else (),
         proposed.command,
         proposed.host,
-        recommended=proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition,
+        recommended=recommended,
         until=proposed.until,
         otherwise=proposed.otherwise,
         runbook=proposed.runbook,
+        waits=proposed.waits,
     )
 
 

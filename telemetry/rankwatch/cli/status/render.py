@@ -233,7 +233,8 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     facts.append(f"began {when(job['started_at'])}")
     if job["ended_at"] is not None:
         facts.append(f"ended {when(job['ended_at'])}")
-    return lines + terminal.wrapped(", ".join(facts), "  ")
+    lines += terminal.wrapped(", ".join(facts), "  ")
+    return lines + (terminal.wrapped("; ".join(account), "  ") if (account := job.get("account")) else [])
 
 
 def _ranks(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:

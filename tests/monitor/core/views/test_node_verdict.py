@@ -351,7 +351,7 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     assert found == {
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
-        "runbook": "runbook.html#rankwatchstraggler",
+        "runbook": "runbook.html#rankwatchstraggler", "waits": False,
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
 
@@ -402,6 +402,7 @@ def test_a_job_that_is_restarted_is_waited_for_until_a_time() -> None:
     [found] = shown("host-1", scene)["of_jobs"]
     assert found["text"].startswith("Wait: the launchers restart the ranks")
     assert found["until"] > scene.now
+    assert found["waits"]
     assert found["runbook"] == "runbook.html#rankwatchjobfailed"
 
 

@@ -34,6 +34,15 @@ test("values are shown with their unit, or as off", () => {
   assert.equal(shown(setting("switch"), true), "on");
 });
 
+test("a share is shown and read in percent, also as a part", () => {
+  const share = setting("share", { name: "a" });
+  assert.equal(shown(share, 0.05), "5 %");
+  assert.equal(asText(0.07, "share"), "7 %");
+  assert.equal(asValue(share, "7 %", 0.05), "7 %"); // the monitor reads it
+  assert.equal(asValue(share, "0.07", 0.05), 0.07);
+  assert.deepEqual(changed([share], { a: 0.05 }, { a: "5 %" }), []);
+});
+
 test("the consequence of an order is stated", () => {
   const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3, iteration: 885, checkpoint: { step: 840, at: 40 } };
   assert.match(consequence("restart", job, "", 100), /all 512 ranks are ended and restarted as attempt 3\. It loses up to 45 steps: .* 1.min ago, .*1 of 3 restarts/);

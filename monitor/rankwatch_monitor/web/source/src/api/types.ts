@@ -97,6 +97,8 @@ export interface JobDetail extends JobSummary {
   nodes?: Launcher[];
   /** Absent with older monitors. */
   vitals?: Vitals;
+  /** How it trains, or has trained, in clauses; empty of one in trouble. Absent with older monitors. */
+  account?: string[];
 }
 
 /** How a job trains now; null: not known. Seconds, degrees Celsius, hertz; ranges from the smallest to the largest. */
@@ -570,13 +572,19 @@ export interface Kernel {
 /** Definition of one policy setting. */
 export interface Setting {
   name: string;
-  kind: "switch" | "choice" | "whole" | "number" | "text" | "seconds_by_name";
+  kind: "switch" | "choice" | "whole" | "number" | "share" | "text" | "seconds_by_name";
   choices: string[];
   /** Null switches it off. */
   optional: boolean;
   default: SettingValue;
   unit: string;
   meaning: string;
+}
+
+export interface PolicySchema {
+  settings: Setting[];
+  /** What each action does; absent with older monitors. */
+  actions?: Record<string, string>;
 }
 
 export type SettingValue = boolean | number | string | null | Record<string, number | null>;
@@ -703,6 +711,8 @@ export interface NodeDetail {
     until?: number | null;
     otherwise?: string;
     runbook?: string;
+    /** Nothing is to be done now. */
+    waits?: boolean;
   }[];
 }
 

@@ -26,6 +26,7 @@ export interface SlowPoll {
   launchers: Signal<Launcher[]>;
   /** Null until the first response, and with older monitors. */
   vitals: Signal<Vitals | null>;
+  account: Signal<readonly string[]>;
   /** Take the data from a job detail that was read elsewhere. */
   update(detail: JobDetail): void;
   /** Read again shortly, since something has changed. */
@@ -39,6 +40,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
   const vitals = signal<Vitals | null>(null);
+  const account = signal<readonly string[]>([]);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
@@ -47,6 +49,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
     timeouts.value = detail.timeouts ?? null;
     launchers.value = detail.nodes ?? [];
     vitals.value = detail.vitals ?? null;
+    account.value = detail.account ?? [];
     windows.value = {
       confirmation: detail.policy?.confirmation_window ?? null,
       firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
@@ -79,7 +82,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, windows, goodput, launchers, vitals, update, refreshSoon,
+    timeouts, windows, goodput, launchers, vitals, account, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);

@@ -4,6 +4,7 @@ import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
 import { alike } from "./alike";
 import { deviceFacts } from "./device";
 import { whyOf } from "./fleet";
+import { isTrouble } from "./severity";
 import { clock, duration, elapsed, range, wholeDuration, wholePercent, words, zoned } from "./text";
 
 export type Part = NodeDetail["jobs"][number];
@@ -32,6 +33,12 @@ export function whyHere(part: Part, now: number): string {
 /** Launchers that are not heard, unless what is wrong with the job states that already. */
 export function goneBesides(part: Part): PlacedLauncher[] {
   return part.quiet_host != null || part.state === "lost" ? [] : part.launchers.filter(isGone);
+}
+
+/** Whether the trouble of a job is on other nodes: no incident names this one, no rank here is in trouble or slow, and its launcher is heard. */
+export function isElsewhere(part: Part, named: ReadonlySet<string>): boolean {
+  const here = part.ranks.some(({ state, straggler }) => isTrouble(state) || straggler != null);
+  return !here && !named.has(part.job) && part.state !== "lost" && !(part.over ? [] : part.launchers).some(isGone);
 }
 
 /** Ranks that are alike as one row; with nothing to show of them, the job is a row by itself. */

@@ -4,9 +4,10 @@ import type { JobSummary, Launcher, Setting, SettingValue } from "../api/types";
 import { loss } from "./checkpoint";
 import { count, plural } from "./text";
 
-/** A value as the text of its field. */
-export function asText(value: SettingValue): string {
+/** A value as the text of its field; a share in percent. */
+export function asText(value: SettingValue, kind?: Setting["kind"]): string {
   if (value === null) return "";
+  if (kind === "share" && typeof value === "number") return `${Number((100 * value).toPrecision(12))} %`;
   if (typeof value === "object") return Object.entries(value).map(([name, seconds]) => `${name}=${seconds}`).join(", ");
   return String(value);
 }
@@ -14,7 +15,7 @@ export function asText(value: SettingValue): string {
 /** A value with its unit, for display. */
 export function shown(setting: Setting, value: SettingValue): string {
   if (typeof value === "boolean") return value ? "on" : "off";
-  const text = asText(value);
+  const text = asText(value, setting.kind);
   if (text === "") return setting.kind === "seconds_by_name" ? "none" : "off";
   const unit = setting.kind === "seconds_by_name" ? "" : unitOf(setting);
   return unit === "" ? text : `${text}\u2009${unit}`;
@@ -34,6 +35,7 @@ export function asValue(setting: Setting, text: string, old: SettingValue): Sett
     case "seconds_by_name":
       return sections(trimmed, (old ?? {}) as Record<string, number>);
     case "whole":
+    case "share":
     case "number":
       if (trimmed === "") return null;
       return Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
@@ -55,7 +57,7 @@ function sections(text: string, old: Record<string, number>): Record<string, num
 
 /** Settings whose field differs from the value in force. */
 export function changed(settings: readonly Setting[], policy: Record<string, SettingValue>, edited: Record<string, string>): Setting[] {
-  return settings.filter(({ name }) => edited[name] !== undefined && edited[name] !== asText(policy[name] ?? null));
+  return settings.filter(({ name, kind }) => edited[name] !== undefined && edited[name] !== asText(policy[name] ?? null, kind));
 }
 
 export interface Group {

@@ -7,6 +7,7 @@ import type { JobSummary, Launcher } from "../api/types";
 import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, kinds, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
+import { capital } from "../logic/text";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
 import { Loss } from "./loss";
@@ -22,12 +23,13 @@ interface Props {
 
 export function Control({ job, launchers, recommended }: Props) {
   const [changes, setChanges] = useState(0);
+  const [meanings, explain] = useState<Record<string, string>>({});
   const changed = () => setChanges((count) => count + 1);
   return (
     <div class="control">
       <ControlTokenForm />
-      <Actions job={job} launchers={launchers} recommended={recommended} onChange={changed} />
-      <PolicyEditor job={job} onChange={changed} />
+      <Actions job={job} launchers={launchers} recommended={recommended} meanings={meanings} onChange={changed} />
+      <PolicyEditor job={job} meanings={meanings} explain={explain} onChange={changed} />
       <Audit job={job.id} version={changes} />
     </div>
   );
@@ -38,7 +40,8 @@ const titleOf = (action: ActionName): string => ACTIONS.find(([name]) => name ==
 /** Enter, also one that was pressed for the form, cancels: an order takes a click or a step to its button. */
 const focused = (button: HTMLButtonElement | null) => button?.focus();
 
-function Actions({ job, launchers, recommended, onChange }: Props & { onChange: () => void }) {
+/** `meanings`: what each action does. */
+function Actions({ job, launchers, recommended, meanings, onChange }: Props & { meanings: Record<string, string>; onChange: () => void }) {
   const [chosen, setAction] = useState<ActionName | null>(null);
   const [reason, setReason] = useState("");
   const [typed, setRanks] = useState<string | null>(null);
@@ -74,6 +77,7 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
 
   const confirm = (event: SubmitEvent) => {
     event.preventDefault();
+    if (action === null) return;
     setDone(null);
     if (excluding && rankList(ranks) === null) return setProblem(`Write ranks as in 0,8-11; "${ranks}" is not valid.`);
     if (excluding && left === "") return setProblem("Name nodes to exclude, or ranks on them.");
@@ -108,11 +112,14 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
               <div key={kind.title} class={kind.ends && "ends"}>
                 <p>{kind.title}</p>
                 {kind.names.map((name) => (
-                  <label key={name}>
-                    <input type="radio" name="action" checked={action === name} onChange={() => setAction(name)} />
-                    {titleOf(name)}
-                    {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
-                  </label>
+                  <span key={name} class="choice">
+                    <label>
+                      <input type="radio" name="action" aria-describedby={meanings[name] && `what-${name}`} checked={action === name} onChange={() => setAction(name)} />
+                      {titleOf(name)}
+                      {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
+                    </label>
+                    {meanings[name] && <small id={`what-${name}`}>{capital(meanings[name])}.</small>}
+                  </span>
                 ))}
               </div>
             ))}
@@ -139,11 +146,11 @@ function Actions({ job, launchers, recommended, onChange }: Props & { onChange: 
           <label class="line">
             <span>Reason <small>required</small></span>
             <input
-              value={reason} maxLength={500} required disabled={confirming} placeholder="Recorded in the incident and in the log"
+              value={reason} maxLength={500} required disabled={confirming} placeholder="for the incident and the log"
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && <button type="submit" disabled={action === null} class={action !== null && isFinal(action) ? "ending" : "go"}>{action === null ? "Choose what to do" : `${title} …`}</button>}
+          {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed before it is sent.</p> : <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>)}
           {!confirming && (excluding || action === "restart" || action === "stop") && <p class="cost"><Loss what="It" job={job} /> {excluding && remaining(nodes, ranks, launchers)}</p>}
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>

@@ -65,7 +65,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, windows, goodput, launchers, vitals } = watch.slow;
+  const { timeouts, windows, goodput, launchers, vitals, account } = watch.slow;
   const over = job.ended_at !== null;
   // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
   const brief = tab !== "overview";
@@ -98,6 +98,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       )}
       {slow !== null && <SlowBanner job={job} performance={slow} title={state} brief={brief} />}
       {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
+      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <p class="note account">{capital(account.value.join("; "))}.</p>}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
@@ -185,10 +186,9 @@ function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incid
           job.iteration === null && incident?.closed_at === null && incident.furthest_iteration != null
             ? { label: "Step", value: count(incident.furthest_iteration), note: `of attempt ${incident.attempt}` }
             : { label: over ? "Final step" : "Step", value: count(job.iteration) },
-          ...(job.checkpoint ? [{ label: "Last checkpoint", ...checkpointFact(job, asOf.value) }] : []),
+          ...(job.checkpoint ? [{ label: "Last checkpoint", ...checkpointFact(job, asOf.value) }] : job.checkpoint === null && job.iteration !== null ? [{ label: "Last checkpoint", value: "none known" }] : []),
           ...(over ? [] : since !== undefined ? [{ label: "Speed", value: "unknown", note: `since ${clock(since, now.value)}` }] : job.state === "lost" ? lastHeard(job) : [{ label: "Speed", value, note: unit }]),
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
-          ...(job.checkpoint === null && job.iteration !== null ? [{ label: "Last checkpoint", value: "none known" }] : []),
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
           { label: "Goodput", value: percent(ratio), note: lastly ?? job.goodput_notes?.join(", ") },

@@ -13,7 +13,7 @@ import { took } from "../logic/phases";
 import { capital, clock, count, plural, zoned } from "../logic/text";
 import { ErrorText } from "./errortext";
 import { Fold } from "./fold";
-import { NodeAction } from "./nodeaction";
+import { JobActions, NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
 import { showInTab } from "./tab";
@@ -38,8 +38,9 @@ export function NodePage({ host }: { host: string }) {
       <NodeAction node={node} />
       {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
       <NodeGpus node={node} />
+      <JobActions node={node} />
       <Incidents node={node} />
-      <NodeJobs parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} />
+      <NodeJobs named={new Set(node.incidents.filter(({ closed_at: closed }) => closed === null).map(({ job }) => job))} parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} />
       <LaunchersOf parts={node.jobs} />
     </article>
   );

@@ -1,4 +1,4 @@
-// What to do about a node to which something points: commands to copy, and the order to restart a job without it.
+// What to do about a node to which something points, and about each job because of it.
 
 import type { NodeDetail } from "../api/types";
 import { asOf } from "../api/connection";
@@ -6,36 +6,64 @@ import { dueBy } from "../logic/incidents";
 import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
+import { plural } from "../logic/text";
 import { Run } from "./copy";
+import { narrow } from "./preferences";
 import { prepared } from "./selection";
 
-export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verdict = "" } }: { node: NodeDetail }) {
-  if (todo === null && jobs.length === 0) return null;
-  const leaveOut = (job: string, ranks: readonly number[]) => {
-    prepared.value = orderOf({ action: "restart_excluding_node", ranks }, verdict);
-    location.hash = jobAddress(job, "control");
-  };
+type OfJob = NonNullable<NodeDetail["of_jobs"]>[number];
+
+/** Commands for the node itself; a phone, on which none is run, shows them on demand. */
+export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
+  if (!todo) return null;
+  const commands = [...todo.here, ...todo.anywhere];
+  const list = (
+    <>
+      <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
+      <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
+    </>
+  );
   return (
     <section class="todo" aria-label="What to do about this node">
-      {todo !== null && (
-        <>
-          <p class="what">{todo.text}</p>
-          <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
-          <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
-        </>
-      )}
-      {jobs.map((each) => (
-        <div key={each.job} class="of-job">
-          <p class="what"><a href={jobAddress(each.job)}>{jobTitle(each)}</a>: {dueBy(each, asOf.value)}</p>
-          {each.command !== "" && <Run command={each.command} host={each.host === host ? "" : each.host} />}
-          {each.note && <small>{each.note}</small>}
-          <p class="ways">
-            {each.ranks.length > 0 && <button type="button" class={each.recommended ? "go" : undefined} onClick={() => leaveOut(each.job, each.ranks)}>Restart {jobTitle(each)} without {host} …</button>}
-            {each.runbook && <a href={`/manual/${each.runbook}`} aria-label={`Runbook for ${jobTitle(each)}`}>Runbook</a>}
-          </p>
-        </div>
-      ))}
+      <p class="what">{todo.text}</p>
+      {commands.length > 0 && (narrow.value ? <details><summary>{plural(commands.length, "command")}</summary>{list}</details> : list)}
     </section>
+  );
+}
+
+/** A line for each job, those that need nothing now folded. */
+export function JobActions({ node: { host, of_jobs: jobs = [], verdict = "" } }: { node: NodeDetail }) {
+  if (jobs.length === 0) return null;
+  const line = (each: OfJob) => <JobAction key={each.job} of={each} host={host} verdict={verdict} />;
+  const waiting = jobs.filter(({ waits }) => waits);
+  const runbooks = [...new Set(jobs.map(({ runbook }) => runbook).filter(Boolean))];
+  return (
+    <section class="todo of-jobs" aria-label="What to do about its jobs">
+      <p class="where">In its jobs:</p>
+      <ul>{jobs.filter(({ waits }) => !waits).map(line)}</ul>
+      {waiting.length > 0 && (
+        <details open={waiting.length === jobs.length}>
+          <summary>Nothing to do yet in {waiting.length === 1 ? "job" : "jobs"} {waiting.map(jobTitle).join(", ")}</summary>
+          <ul>{waiting.map(line)}</ul>
+        </details>
+      )}
+      {runbooks.length > 0 && <p class="ways"><a href={`/manual/${runbooks.length === 1 ? runbooks[0] : runbooks[0]!.replace(/#.*/, "")}`}>Runbook</a></p>}
+    </section>
+  );
+}
+
+function JobAction({ of, host, verdict }: { of: OfJob; host: string; verdict: string }) {
+  const leaveOut = () => {
+    prepared.value = orderOf({ action: "restart_excluding_node", ranks: of.ranks }, verdict);
+    location.hash = jobAddress(of.job, "control");
+  };
+  const without = `Restart without ${host} …`;
+  return (
+    <li class="of-job">
+      <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {dueBy(of, asOf.value)}</p>
+      {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
+      {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
+    </li>
   );
 }
 
@@ -43,9 +71,9 @@ export function NodeAction({ node: { host, todo = null, of_jobs: jobs = [], verd
 function Commands({ commands, where, process = "" }: { commands: readonly string[]; where: string; process?: string }) {
   if (commands.length === 0) return null;
   return (
-    <>
+    <div class="commands">
       <p class="where">{where}</p>
       {commands.map((command, i) => <Run key={command} command={command} host="" note={i === commands.length - 1 ? process : ""} />)}
-    </>
+    </div>
   );
 }

@@ -10,6 +10,7 @@ import { isTrouble } from "../logic/severity";
 import { clock, count, elapsed, plural, range, roughly } from "../logic/text";
 import { Fold } from "./fold";
 import { RankMark } from "./marks";
+import { narrow } from "./preferences";
 
 /** Ranks of one state that are named; more are counted. */
 const NAMED = 2;
@@ -40,7 +41,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
                   </th>
                   <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job}>in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
                   <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
-                    <span key={state} class="standing-of"><RankMark state={state} /> {state} <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
+                    <span key={state} class="standing-of" data-calm={!isTrouble(state) || undefined}><span class="nowrap"><RankMark state={state} /> {state}</span> <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
                   ))}</td>
                   {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}{age(same)}</td>}
                 </tr>
@@ -60,9 +61,9 @@ function age(same: readonly Gpu[]): string {
   return known === "" ? "" : `, ${known} ago`;
 }
 
-/** `single`: of one GPU, whose ranks are named; `counted`: several need no names. */
+/** `single`: of one GPU, whose ranks are named; `counted`: several need no names, on a phone none does. */
 function Places({ ranks, single, counted }: { ranks: readonly RankOnGpu[]; single: boolean; counted: boolean }) {
-  if (counted && ranks.length > NAMED) return <>in {plural(ranks.length, "job")}</>;
+  if (counted && (ranks.length > NAMED || narrow.value)) return <>in {plural(ranks.length, "job")}</>;
   const more = ranks.length - NAMED;
   return (
     <>
@@ -71,7 +72,7 @@ function Places({ ranks, single, counted }: { ranks: readonly RankOnGpu[]; singl
         <span key={each.job}>
           {i > 0 && ", "}
           {single ? <a href={rankAddress(each.job, each.rank)}>rank {each.rank} of {jobTitle(each)}</a> : <a href={jobAddress(each.job)}>{jobTitle(each)}</a>}
-          {single && !counted && each.pid !== null && <small> process {each.pid}</small>}
+          {single && !counted && !narrow.value && each.pid !== null && <small> process {each.pid}</small>}
         </span>
       ))}
       {more > 0 && ` and ${more} more`}

@@ -5,7 +5,7 @@ import type { PlacedRank } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { labelOf, troubleAge } from "../logic/fleet";
 import { firstPlaces, type Place } from "../logic/errors";
-import { factsOf, goneBesides, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
+import { factsOf, goneBesides, isElsewhere, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, moves, openSection } from "../logic/severity";
@@ -23,14 +23,19 @@ const FEW = 3;
 /** Where each error stands in full. */
 type Errors = ReadonlyMap<string, Place>;
 
-export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
+/** `named`: the jobs whose open incident is about the node. */
+export function NodeJobs({ parts, host, named }: { parts: readonly Part[]; host: string; named: ReadonlySet<string> }) {
   const [all, showAll] = useState(false);
   if (parts.length === 0) return null;
-  const calm = parts.filter(({ trouble_since: since }) => since == null).length;
-  const folded = !all && calm > 1 && calm < parts.length;
-  const errors = firstPlaces(parts.map((part) => [{ id: part.job, label: part.job, href: jobAddress(part.job) }, whyHere(part, asOf.value)]));
+  const kind = (part: Part) => (part.trouble_since == null ? "calm" : isElsewhere(part, named) ? "elsewhere" : "here");
+  const of = (wanted: string) => parts.filter((part) => kind(part) === wanted).length;
+  const [calm, elsewhere] = [of("calm"), of("elsewhere")];
+  const fold = (number: number) => !all && number > 1 && number < parts.length;
+  const shown = parts.filter((part) => !(kind(part) === "calm" ? fold(calm) : kind(part) === "elsewhere" && fold(elsewhere)));
+  const folded = [fold(elsewhere) && `${plural(elsewhere, "job")} in trouble elsewhere`, fold(calm) && `${plural(calm, "job")} without trouble`].filter(Boolean);
+  const errors = firstPlaces(shown.map((part) => [{ id: part.job, label: part.job, href: jobAddress(part.job) }, whyHere(part, asOf.value)]));
   return (
-    <Fold name="node-jobs" heading={<>Jobs here <small>{counted(parts)}</small></>} open={parts.length - calm <= FEW}>
+    <Fold name="node-jobs" heading={<>Jobs here <small>{counted(parts)}</small></>} open={of("here") <= FEW}>
       <div class="scroll" role="region" aria-label={`Ranks of all jobs on ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -44,11 +49,11 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
               <th scope="col">Why</th>
             </tr>
           </thead>
-          {parts.filter(({ trouble_since: since }) => !folded || since != null).map((part) => <Rows key={part.job} part={part} errors={errors} />)}
+          {shown.map((part) => <Rows key={part.job} part={part} errors={errors} />)}
         </table>
       </div>
       <SlowNote of={parts.flatMap(({ ranks }) => ranks).find(({ straggler }) => straggler)?.straggler} />
-      {folded && <button type="button" class="quiet" onClick={() => showAll(true)}>Show {plural(calm, "job")} without trouble</button>}
+      {folded.length > 0 && <button type="button" class="quiet" onClick={() => showAll(true)}>Show {folded.join(", ")}</button>}
     </Fold>
   );
 }
@@ -100,16 +105,18 @@ function JobCell({ part }: { part: Part }) {
 function RankCells({ job, over, same, open }: { job: string; over: boolean; same: readonly PlacedRank[]; open: () => void }) {
   const first = same[0]!;
   const { straggler } = first;
+  const still = over || moves(first.state) ? null : (openSection(first)?.seconds ?? first.idle);
+  const since = still == null ? null : asOf.value - still;
   return (
     <>
       <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
       <td class="of-rank">
-        <RankMark state={cellOf(first.state, straggler != null)} /> {first.state}
+        <span class="nowrap"><RankMark state={cellOf(first.state, straggler != null)} /> {first.state}</span>
         {straggler && <SlowTag of={straggler} />}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
       <td class="code section">{over ? "–" : openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
-      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), moves(first.state) ? duration : wholeDuration) || "–"}</td>
+      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), moves(first.state) ? duration : wholeDuration) || "–"}{since !== null && <small> since {clock(since, asOf.value)}</small>}</td>
       <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
     </>
   );

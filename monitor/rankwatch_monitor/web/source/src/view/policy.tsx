@@ -3,15 +3,23 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
-import type { JobSummary, Setting, SettingValue } from "../api/types";
+import type { JobSummary, PolicySchema, Setting, SettingValue } from "../api/types";
 import { asText, asValue, changed, grouped, shown, unitOf } from "../logic/policy";
-import { plural, words } from "../logic/text";
+import { capital, plural, words } from "../logic/text";
 import { narrow } from "./preferences";
 import { refusal } from "./control_token";
 
 type Policy = Record<string, SettingValue>;
 
-export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () => void }) {
+interface Props {
+  job: JobSummary;
+  /** What each action does. */
+  meanings: Record<string, string>;
+  explain: (meanings: Record<string, string>) => void;
+  onChange: () => void;
+}
+
+export function PolicyEditor({ job, meanings, explain, onChange }: Props) {
   const path = `/jobs/${encodeURIComponent(job.id)}/policy`;
   const [settings, setSettings] = useState<Setting[] | null>(null);
   const [policy, setPolicy] = useState<Policy>({});
@@ -22,8 +30,8 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
   const [differingOnly, showDifferingOnly] = useState(false);
   useEffect(() => {
     const ended = new AbortController();
-    Promise.all([get<{ settings: Setting[] }>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
-      ([schema, found]) => (setSettings(schema.settings), setPolicy(found)),
+    Promise.all([get<PolicySchema>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
+      ([schema, found]) => (setSettings(schema.settings), setPolicy(found), explain(schema.actions ?? {})),
       (failure) => failure instanceof Problem && setProblem(failure.message),
     );
     return () => ended.abort();
@@ -46,6 +54,7 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
     }
   };
   const isDefault = (setting: Setting) => asText(policy[setting.name] ?? null) === asText(setting.default);
+  const textOf = ({ name, kind }: Setting) => edited[name] ?? asText(policy[name] ?? null, kind);
   const differing = (rows: readonly Setting[]) => rows.filter((each) => !isDefault(each)).length;
   const wanted = (each: Setting) => !differingOnly || !isDefault(each) || changes.includes(each);
   const found = ({ name, meaning }: Setting) => `${words(name)} ${name} ${meaning}`.toLowerCase().includes(filter.toLowerCase());
@@ -57,13 +66,14 @@ export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () 
         {!isDefault(setting) && <span class="tag">not the default</span>}
       </dt>
       <dd>
-        <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
+        <Field setting={setting} text={textOf(setting)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
         {setting.unit && setting.kind !== "seconds_by_name" && <small>{unitOf(setting)}</small>}
         <small class="default">{isDefault(setting) && !changes.includes(setting) ? "default" : `default: ${shown(setting, setting.default)}`}</small>
       </dd>
       <dd class="meaning" id={`meaning-${setting.name}`}>
         {setting.meaning}
         {setting.optional && "; empty: off"}
+        {setting.name.startsWith("on_") && meanings[textOf(setting)] && `. ${capital(words(textOf(setting)))}: ${meanings[textOf(setting)]}`}
         {changes.includes(setting) && <b> Now: {shown(setting, policy[setting.name] ?? null)}.</b>}
       </dd>
     </div>
@@ -158,7 +168,7 @@ function Field({ setting, text, edit }: { setting: Setting; text: string; edit: 
       </select>
     );
   }
-  const hint = setting.kind === "seconds_by_name" ? "none; for example step=180" : setting.optional ? "off" : undefined;
+  const hint = setting.kind === "seconds_by_name" ? "none, or step=180" : setting.optional ? "off" : undefined;
   return (
     <input
       {...common} value={text} placeholder={hint} autocomplete="off" spellcheck={false}

@@ -1,0 +1,100 @@
+"""How a job trains, or has trained, in a few clauses: what "healthy" rests on, and the account of a run that finished.
+
+Nothing is stated that is not known, and nothing of a job in trouble, which has its own words. Derived when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from rankwatch.cli.formatting import count, duration, gpu_time, percent
+from rankwatch.contract.enums import JobState, StragglerVerdict
+from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch_monitor.core.hang import limits
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.describe import seconds
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verdict, rankings
+from rankwatch_monitor.core.views.job_view import job_state
+
+USUAL: Final = 3600.0
+"""Seconds; the median step of as long is the usual one."""
+FEWEST: Final = 3
+"""Windows of which there must be so many before a step is called usual."""
+ALIKE: Final = 0.05
+"""A step that differs from the usual one by less is as usual."""
+
+
+def account(job: Job, now: float) -> Sequence[str]:
+    """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
+    state, _ = job_state(job, now)
+    if state is JobState.FINISHED:
+        return list(_finished(job, now))
+    healthy = job_verdict.finding(job, now).verdict is StragglerVerdict.HEALTHY
+    if state is not JobState.RUNNING or job.open_incident is not None or not healthy:
+        return []
+    return [*_steps(job, now), *_slowest(job), *_devices(job), *_limit(job)]
+
+
+def _steps(job: Job, now: float) -> Iterator[str]:
+    history = job.performance.history
+    latest = history.latest
+    if latest is None or latest.attempt != job.attempt:
+        if job.steps_per_second:
+            yield f"a step takes {seconds(1 / job.steps_per_second)}"
+        return
+    earlier = [each.step for each in history.window(now - USUAL) if each.attempt == job.attempt]
+    step = f"a step takes {seconds(latest.step)}"
+    if len(earlier) < FEWEST:
+        yield step
+        return
+    change = latest.step / median(earlier) - 1
+    longer = "longer" if change > 0 else "shorter"
+    yield f"{step}, {'as usual' if abs(change) < ALIKE else f'{percent(abs(change))} {longer} than usual'}"
+
+
+def _slowest(job: Job) -> Iterator[str]:
+    _, share_R = rankings.lateness(job)
+    if job.world_size > 1 and np.isfinite(share_R).any():
+        rank = int(np.nanargmax(share_R))
+        limit = f"{100 * job.policy.straggler_slowdown:.3g} %"
+        share = percent(max(0.0, float(share_R[rank])))
+        yield f"the others wait {share} of a step for the slowest rank, {rank} (a straggler from {limit} on)"
+
+
+def _devices(job: Job) -> Iterator[str]:
+    readings = list(job.performance.readings.values())
+    used = [each.memory_used / each.memory_total for each in readings if each.memory_used and each.memory_total]
+    if used:
+        yield f"at most {percent(max(used))} of a GPU's memory is used"
+    if any(each.clock is not None for each in readings):
+        throttled = sum(bool(each.slowed_by) for each in readings)
+        yield f"{count(throttled, 'GPU')} throttled" if throttled else "no GPU is throttled"
+
+
+def _limit(job: Job) -> Iterator[str]:
+    """After what time a rank that stops in a step is found."""
+    if not job.policy.detection:
+        return
+    for row in limits.table(job.policy, job.durations):
+        if row["section"] == STEP_SECTION and row["in_force"] is not None:
+            yield f"a rank that stops in a step is found after {ended.whole(row['in_force'])}"
+
+
+def _finished(job: Job, now: float) -> Iterator[str]:
+    assert job.ended is not None
+    lived = max(0.0, job.ended.at - job.created_at)
+    steps = "" if job.furthest_iteration is None else f"{count(job.furthest_iteration, 'step')} in "
+    yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
+    if (useful := goodput_note.useful(job)) is not None:
+        yield f"{percent(useful)} of the time went into steps that were kept"
+    faults = [each for each in job.incidents if each.confirmed and not each.elective]
+    restarts = count(job.restarts, "restart") if job.restarts else "no restart"
+    if not faults:
+        yield f"no incident, {restarts}"
+        return
+    cost = duration(downtime.of_job(job, 0.0, now))
+    yield f"{count(len(faults), 'incident')} survived at a cost of {cost}, {restarts}"
