@@ -41,7 +41,8 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     policy = job.policy if same_policy else job.policy.changed(changes)
     if job.ended is not None and known is None:
         job.begin_run(now)
-    fresh = Node(replace(registration, ft_state={}), now, registration.attempt, known.ranks if known else set())
+    kept = replace(registration, ft_state={}) if registration.ft_state else registration
+    fresh = Node(kept, now, registration.attempt, known.ranks if known else set())
     if known is not None and known.registration.launcher_pid == registration.launcher_pid:
         fresh.role, fresh.role_reason = known.role, known.role_reason
         fresh.lost, fresh.former = known.lost, known.former

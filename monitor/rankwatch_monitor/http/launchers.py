@@ -79,8 +79,9 @@ class LauncherMessages:
                 f"{limits.events_per_request} and {limits.notices_per_request}",
             )
         _check_ranks([e.rank for e in batch.events if e.rank is not None], self._top_rank)
+        for node in dict.fromkeys(event.node for event in batch.events):
+            known_node(job, node)
         for event in batch.events:
-            known_node(job, event.node)
             check(event, "the event", self._longest)
             _check_world(event, self._top_rank)
         events = [clean(event) for event in batch.events]
@@ -122,12 +123,13 @@ class LauncherMessages:
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
         check(registration, "the registration", self._longest)
-        size = len(json.dumps(asdict(registration)))
+        size = _json_size(registration)
         if size > limits.registration_bytes:
             raise HTTPException(422, f"the registration has {size} bytes, the limit is {limits.registration_bytes}")
         known = self.monitor.jobs.get(job_id)
         try:
-            (known.policy if known else self.monitor.policy).changed(registration.policy)
+            if registration.policy:
+                (known.policy if known else self.monitor.policy).changed(registration.policy)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         try:
@@ -274,6 +276,12 @@ def launcher_routes(
         return Response(status_code=204)
 
     return routes
+
+
+def _json_size(registration: NodeRegistration) -> int:
+    """Bytes as JSON of what a registration may hold any amount of; the rest is a few short texts."""
+    unbounded = registration.policy, registration.facts, registration.ft_state
+    return sum(len(json.dumps(each)) for each in unbounded if each)
 
 
 def _check_world(event: ProcessEvent, limit: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 from fastapi import HTTPException
@@ -41,16 +42,20 @@ def check(value: Any, where: str, longest: int, depth: int = 0) -> None:
     Raises:
         HTTPException: 422, the first invalid value.
     """
-    kind = type(value)
-    if kind is str and len(value) <= longest and value.isascii() and where not in NAMES:
-        return  # most values, thousands of times a second
+    if _plainly_valid(value, where, longest):
+        return
     if depth > DEEPEST:
         raise HTTPException(422, f"{where} is nested more than {DEEPEST} levels deep")
+    kind = type(value)
     if (named := _names_of.get(kind)) is None and is_dataclass(value):
         named = _names_of[kind] = tuple(each.name for each in fields(value))
     if named is not None:
         for name in named:
-            check(getattr(value, name), name, longest, depth + 1)
+            item = getattr(value, name)
+            if not _plainly_valid(item, name, longest):
+                check(item, name, longest, depth + 1)
+    elif isinstance(value, str):
+        _check_text(value, where, longest)
     elif isinstance(value, Mapping):
         for name, item in value.items():
             check(name, f"a name in {where}", longest)
@@ -61,13 +66,24 @@ def check(value: Any, where: str, longest: int, depth: int = 0) -> None:
     elif isinstance(value, int):
         if abs(value) > LARGEST or value < _least(where):
             raise HTTPException(422, f"{where} must be a whole number from 0 up that fits 64 bits, not {value}"[:200])
-    elif isinstance(value, str):
-        _check_text(value, where, longest)
     elif isinstance(value, Sequence):
         if where == "ranks" and value and type(value[0]) is int:  # those of a group: as many as the job has
             value = (min(value), max(value))
         for each in value:
             check(each, where, longest, depth + 1)
+
+
+def _plainly_valid(value: Any, where: str, longest: int) -> bool:
+    """Whether a value is one of the usual ones, thousands a second, which need no closer look."""
+    kind = type(value)
+    if kind is str:
+        usual = len(value) <= longest and value.isascii()
+        return usual and (where not in NAMES or (value != "" and value.isprintable()))
+    if kind is int:
+        return bool(0 <= value <= LARGEST)
+    if kind is float:
+        return bool(0.0 <= value < math.inf)
+    return not value or kind is bool or isinstance(value, Enum)
 
 
 def check_evidence(captured: Evidence, longest: int) -> None:
@@ -94,8 +110,9 @@ def check_evidence(captured: Evidence, longest: int) -> None:
 
 def clean(message: Message) -> Message:
     """The message with the control characters of its sentences escaped, line feeds apart."""
-    found = {name: getattr(message, name, "") for name in SENTENCES}
-    changed: dict[str, Any] = {name: text.lines(words) for name, words in found.items() if not words.isprintable()}
+    changed: dict[str, Any] = {
+        name: text.lines(words) for name in SENTENCES if not (words := getattr(message, name, "")).isprintable()
+    }
     return replace(message, **changed) if changed else message
 
 

@@ -191,7 +191,7 @@ class Monitor:
         self.spans.add(records, self.jobs, self.limits.ranks_per_job)
 
     def submit(self, job_id: str, *events: JobEvent) -> Job:
-        """Apply messages of a launcher or operator, and evaluate the job: immediately unless that is expensive.
+        """Apply messages of a launcher or operator, and evaluate the job: immediately unless it is large.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -209,7 +209,7 @@ class Monitor:
             self._apply(job, event, now)
             if isinstance(event, Evidence):
                 self.persistence.save_late_evidence(job, event, now)
-        if isinstance(events[-1], Order | PolicyChanged) or self._scheduler.may_evaluate(job, now):
+        if isinstance(events[-1], Order | PolicyChanged) or self._scheduler.small(job):
             self._evaluate(job, now)
         self.persistence.save(job, now)
         return job
@@ -423,7 +423,6 @@ class Monitor:
         return True
 
     def _evaluate(self, job: Job, now: float) -> None:
-        started = time.perf_counter()
         try:
             self._advance(job, now)
             self.failing.discard(job.id)
@@ -432,7 +431,7 @@ class Monitor:
             if self._log_due(job.id, now):
                 log.exception("job %s could not be evaluated", job.id)
             self.failing.add(job.id)
-        self._scheduler.record(job, now, time.perf_counter() - started, self._states.get(job.id))
+        self._scheduler.record(job, now, self._states.get(job.id))
 
     def _advance(self, job: Job, now: float) -> None:
         before, started = job.performance.judged_at, time.perf_counter()

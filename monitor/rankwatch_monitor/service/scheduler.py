@@ -24,20 +24,19 @@ BACKOFF: Final = 4.0
 IDLE_INTERVAL: Final = 1.0
 """Seconds between two evaluations of a job in a terminal state."""
 SMALL_JOB: Final = 256
-"""Ranks of a job that is evaluated after every launcher message: takes half a millisecond while all ranks hang."""
-EVENT_SHARE: Final = 0.1
-"""Share of the loop's time for evaluating larger jobs after launcher messages."""
+"""Ranks, and launchers, of a job that is evaluated after every launcher message: takes half a millisecond while all
+ranks hang. Larger ones are left to the next tick: thousands of messages arrive within a second, and any of them may be
+the one after which a window is evaluated or an incident opened, in 0.1 s."""
 
 
 @dataclass(slots=True)
 class _Evaluation:
-    at: float = 0.0
-    cost: float = 0.0
-    terminal: bool = False
+    at: float
+    terminal: bool
 
 
 class Scheduler:
-    """When each job was last evaluated, and how long that took."""
+    """When each job was last evaluated, and with which result."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Evaluation] = {}
@@ -53,17 +52,14 @@ class Scheduler:
         found.sort(key=lambda each: each[0])
         return [job for _, job in found]
 
-    def may_evaluate(self, job: Job, now: float) -> bool:
-        """Whether to evaluate a job after a single event, or to leave it to the next tick."""
-        last = self._last.get(job.id)
-        return last is None or len(job.columns) <= SMALL_JOB or now - last.at > last.cost / EVENT_SHARE
+    @staticmethod
+    def small(job: Job) -> bool:
+        """Whether to evaluate a job after a single event; a large one is left to the next tick."""
+        return len(job.columns) <= SMALL_JOB and len(job.nodes) <= SMALL_JOB
 
-    def record(self, job: Job, now: float, seconds: float, state: JobState | None) -> None:
-        """Record an evaluation that took ``seconds`` and found ``state``."""
-        last = self._last.setdefault(job.id, _Evaluation())
-        # One wall-clock sample may include preemption by another process, so the cost at most doubles.
-        last.cost = min(seconds, 2 * last.cost) if last.cost else seconds
-        last.at, last.terminal = now, state in TERMINAL_STATES
+    def record(self, job: Job, now: float, state: JobState | None) -> None:
+        """Record an evaluation that found ``state``."""
+        self._last[job.id] = _Evaluation(now, state in TERMINAL_STATES)
 
     def forget(self, job_id: str) -> None:
         """Remove a dropped job."""

@@ -188,6 +188,9 @@ BAD_CALLS = {
     "registration with an endless node name": registration(f"{KNOWN}-fresh", "node", "256", node="n" * 10_000),
     "registration with a file of something else": registration(f"{KNOWN}-fresh", "ft_state", ft_state={"model": 1}),
     "registration without a node name": registration(f"{KNOWN}-fresh", "node", node=""),
+    "registration of too many bytes": registration(
+        f"{KNOWN}-fresh", "bytes", "131072", ft_state={"numbers": [0] * 50_000}
+    ),
     "registration with negative ranks": registration(f"{KNOWN}-fresh", "local_world_size", local_world_size=-1),
     "registration with a bad policy": registration(
         f"{KNOWN}-fresh", "heartbeat_timeout", policy={"heartbeat_timeout": -1}

@@ -25,7 +25,7 @@ def test_the_attempt_is_evaluated_before_the_next_one_replaces_its_ranks(restart
     monitor.submit("job", NodeRegistration("node", "host", WORLD, 1, "gpt"))
     started = [ProcessEvent("node", Kind.STARTED, 1, rank=r, pid=7 + r, world_size=WORLD) for r in range(WORLD)]
     monitor.submit("job", *started)
-    assert not monitor._scheduler.may_evaluate(job, 1000.0), "the job was evaluated just now, and is large"
+    assert not monitor._scheduler.small(job), "it is evaluated at the next tick"
     monitor.submit("job", ProcessEvent("node", Kind.EXITED, 1, rank=3, exit_code=1, message="ValueError: no data"))
     if restarting:
         monitor.submit("job", ProcessEvent("node", Kind.RESTARTING, 2, reason="rank 3"))

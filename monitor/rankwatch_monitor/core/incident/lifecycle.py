@@ -775,13 +775,13 @@ def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: floa
     by_launchers = incident.action is Action.SAVE_AND_STOP or left_to_launchers(verdicts)
     if by_launchers and not incident.directive:
         return
-    waited, acting = now - incident.phase_since, set(nodes.acting(job))
+    waited = now - incident.phase_since
     if incident.action is Action.SAVE_AND_STOP:
         if job.refused_step is not None:
             _send(job, incident, machine.StopStepRefused(), now, effects)
         elif waited > job.policy.stop_deadline:
             _send(job, incident, machine.StopTimedOut(job.policy.stop_deadline), now, effects)
-    elif acting and acting <= set(incident.refusals):
+    elif incident.refusals and (acting := nodes.acting(job)) and acting.keys() <= set(incident.refusals):
         _send(job, incident, machine.RefusedByAll(), now, effects)
     elif waited > REPEAT_AFTER and now - job.last_heard < REPEAT_AFTER:
         _send(job, incident, machine.Unanswered(), now, effects)

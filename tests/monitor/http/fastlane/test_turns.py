@@ -11,9 +11,11 @@ import pytest
 from monitor.http.fastlane.test_long_polls import LIVE, Inside, inside, order, reason
 from monitor.http.raw_launcher import Line, Raw
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
+from rankwatch_monitor.http.fastlane.otlp import CONTENT_TYPE, REQUEST_LINE
 from rankwatch_monitor.http.fastlane.protocol import MOST_PIPELINED
 from rankwatch_monitor.ingest import work_queue
 from support.monitor_process import Api
+from support.otlp import body, rank_report
 from support.waiting import wait_for
 
 __all__ = ["inside"]
@@ -60,6 +62,24 @@ def test_a_health_check_is_answered_before_those_in_line(inside: Inside, few_a_t
         assert probe.receive().content == b'{"status":"alive"}'
         assert len(few_a_turn) < LAUNCHERS / 2, "it came last and waited for a few turns"
         assert [line.receive().status for line in launchers] == [204] * LAUNCHERS
+
+
+def test_a_report_of_a_rank_is_taken_before_launchers_that_register(inside: Inside, few_a_turn: list[str]) -> None:
+    report = body(rank_report("inside", 0, 1, iteration=7))
+    fields = f"Host: localhost\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(report)}\r\n\r\n"
+    with ExitStack() as stack:
+        launchers = [stack.enter_context(Line(inside.raw.served)) for _ in range(LAUNCHERS)]
+        rank = stack.enter_context(Line(inside.raw.served))
+        with held(inside):
+            for number, line in enumerate(launchers):
+                registration = {"node": f"n{number}", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+                line.send(inside.raw.post("nodes", registration))
+            rank.send(REQUEST_LINE, fields.encode(), report)
+        answer = rank.receive()
+        assert (answer.status, answer.short) == (200, True)
+        assert len(few_a_turn) < LAUNCHERS / 2, "it came last and waited for a few turns"
+        assert {line.receive().status for line in launchers} == {200}
+    assert few_a_turn == ["nodes"] * LAUNCHERS, "all of them on the fast lane"
 
 
 def test_more_behind_a_request_in_line_than_is_held_is_read_later(inside: Inside, few_a_turn: list[str]) -> None:
