@@ -14,7 +14,7 @@ from playwright.sync_api import Page, Route, expect
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
 from support.waiting import wait_for
 from web import scripted_history as past
 from web.scene_monitor import serving_scenes
@@ -49,19 +49,10 @@ def days(script: Script) -> Script:
     return script
 
 
-def axis(page: Page) -> tuple[float, float]:
-    """First and last second that the page has asked for: a little more than is shown."""
-    with page.expect_response(re.compile("/trends")) as response:
-        pass
-    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
-    return float(since), float(until)
-
-
-def choose(page: Page, name: str) -> tuple[float, float]:
-    with page.expect_response(re.compile("/trends")) as response:
-        page.get_by_role("button", name=name, exact=True).click()
-    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
-    return float(since), float(until)
+def asked_for(url: str) -> list[tuple[float, float]]:
+    """First and last second that a request for a time asks for: a little more than is shown."""
+    found = re.search(r"/trends\?since=(\d+)&until=(\d+)", url)
+    return [(float(found[1]), float(found[2]))] if found else []
 
 
 def keep(page: Page, name: str) -> None:
@@ -78,14 +69,17 @@ def opened(page: Page, url: str) -> Page:
 def test_presets_reach_from_minutes_to_the_whole_run_and_stand_in_the_address(
     page: Page, monitor_url: str, days: Script
 ) -> None:
+    asked: list[tuple[float, float]] = []
+    page.on("request", lambda request: asked.extend(asked_for(request.url)))
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     now = time.time()
     for name, seconds in (("15 min", 900), ("24 h", DAY), ("7 d", 5 * DAY), ("Whole run", 5 * DAY)):
-        since, until = choose(page, name)
+        page.get_by_role("button", name=name, exact=True).click()
         pressed = "Whole run" if seconds == 5 * DAY else name  # the job is younger than a week
         expect(page.get_by_role("button", name=pressed, exact=True)).to_have_attribute("aria-pressed", "true")
-        assert now - since == pytest.approx(seconds, abs=seconds * 0.03 + 120)
-        assert until >= now
+        shown = pytest.approx(now - seconds, abs=seconds * 0.03 + 120)
+        wait_for(lambda: page.title() and asked[-1][0] == shown, f"the page asks for {name}")  # noqa: B023
+        assert asked[-1][1] >= now
     page.wait_for_url("**/#/jobs/j?tab=charts&range=all")
     page.reload()
     expect(page.get_by_role("button", name="Whole run")).to_have_attribute("aria-pressed", "true")
@@ -99,21 +93,23 @@ def test_all_charts_stand_on_one_axis_and_their_cursor_is_one(page: Page, monito
         expect(page.get_by_role("heading", name=re.compile(f"^{heading}"))).to_be_visible()
     charts = page.locator(".charts section .chart .u-over")
     expect(charts).to_have_count(6)
-    box = charts.nth(1).bounding_box()
-    assert box is not None
+    box = box_of(charts.nth(1))
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
     moments = page.locator(".charts section .key li:first-child")
-    expect(moments.filter(has_text=re.compile("now"))).to_have_count(0)
-    hours = {text.split(":")[0] for text in moments.all_inner_texts()}
-    assert len(hours) <= 2, "five days with a sample every 20 minutes: the same moment but for the next sample"
+    expect(moments).to_have_count(6)
+
+    def one_moment() -> bool:
+        hours = {text.split(":")[0] for text in moments.all_inner_texts()}
+        return len(hours) <= 2 and not any("now" in hour for hour in hours)
+
+    wait_for(one_moment, "all show the same moment but for the next sample: one every 20 minutes of five days")
 
 
 def test_a_stretch_that_is_dragged_is_shown_alone_and_a_double_click_goes_back(
     page: Page, monitor_url: str, days: Script
 ) -> None:
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
-    box = page.locator(".charts .u-over").first.bounding_box()
-    assert box is not None
+    box = box_of(page.locator(".charts .u-over").first)
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 40, steps=4)
@@ -208,7 +204,7 @@ def test_values_that_were_not_finite_are_stated_and_marked(page: Page, monitor_u
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, 30);
         return data.some((red, i) => i % 4 === 0 && data[i + 3] > 200 && red > 150 && data[i + 1] < 110);
     }"""
-    assert loss.locator("canvas").evaluate(crosses), "a red cross at the upper edge"
+    wait_for(lambda: loss.locator("canvas").evaluate(crosses), "a red cross stands at the upper edge")
     other = page.get_by_role("region", name="Logged value tokens_per_second")
     expect(other).not_to_contain_text("NaN")
     assert not other.locator("canvas").evaluate(crosses)
@@ -241,11 +237,7 @@ def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
     expect(course.get_by_role("heading")).to_have_text([re.compile("^Speed"), re.compile("^train_loss")])
     charts = course.get_by_role("img")
     expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
-    box = course.bounding_box()
-    size = page.viewport_size
-    assert box is not None
-    assert size is not None
-    assert box["y"] + box["height"] < size["height"]
+    expect(course).to_be_in_viewport(ratio=1)
     keep(page, "healthy")
     charts.first.press("ArrowLeft")
     for _ in range(30):
@@ -275,9 +267,9 @@ def test_a_chart_stays_where_it_is_while_the_rest_is_read(page: Page, monitor_ur
     page.unroute(re.compile("/trends"))
     steps = page.get_by_role("region", name="Step time")
     expect(steps.locator(".u-over")).to_be_visible()
-    before = steps.bounding_box()
+    before = box_of(steps)
     expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
-    assert steps.bounding_box() == before
+    assert box_of(steps) == before
 
 
 def test_a_job_younger_than_the_range_shows_all_of_it_and_the_button_says_so(
@@ -346,10 +338,8 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
     expect(charts).to_have_count(5)
     for chart in charts.all():
         expect(chart).to_have_attribute("aria-label", re.compile(r" Change at \d\d:\d\d:\d\d\.$"))
-    tops = [page.locator(each).first.bounding_box() for each in (".charts .chart", ".charts .explanation")]
-    assert tops[0] is not None
-    assert tops[1] is not None
-    assert tops[0]["y"] < tops[1]["y"]
+    chart, explained = (box_of(page.locator(each).first) for each in (".charts .chart", ".charts .explanation"))
+    assert chart["y"] < explained["y"]
 
 
 def test_a_phone_shows_the_finding_between_the_first_chart_and_its_figures(
@@ -384,7 +374,7 @@ def test_the_number_of_an_incident_at_the_end_of_the_axis_is_whole(page: Page, m
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     number = page.get_by_role("list", name=INCIDENTS).get_by_role("link").last
     expect(number).to_have_text("1")
-    assert number.evaluate("(each) => each.scrollWidth <= each.clientWidth")
+    wait_for(lambda: number.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "the number is whole")
 
 
 @pytest.mark.parametrize(
@@ -458,7 +448,7 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
     }"""
     for chart in charts.all():
         expect(chart).to_have_attribute("aria-label", re.compile(r" Nothing received since \d\d:\d\d:\d\d\.$"))
-        assert chart.evaluate(hatched) > 0.1, "more than the lines of the axis"
+        wait_for(lambda: chart.evaluate(hatched) > 0.1, "more is drawn than the lines of the axis")  # noqa: B023
 
 
 def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
@@ -467,24 +457,21 @@ def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
     moment = int(time.time() - DAY)
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range={moment - 7200}-{moment + 7200}")
     incident = page.get_by_role("list", name=INCIDENTS).locator(".incident").first
-    band, words = incident.evaluate(
-        """element => {
-          const range = document.createRange();
-          range.selectNodeContents(element);
-          const left = element.getBoundingClientRect().left;
-          const share = parseFloat(getComputedStyle(element).getPropertyValue("--wide"));
-          return [left + element.clientWidth * share / 100, range.getBoundingClientRect().left];
-        }"""
-    )
-    assert band > 50
-    assert words >= band
+    behind = """element => {
+      const range = document.createRange();
+      range.selectNodeContents(element);
+      const left = element.getBoundingClientRect().left;
+      const share = parseFloat(getComputedStyle(element).getPropertyValue("--wide"));
+      const band = left + element.clientWidth * share / 100;
+      return band > 50 && range.getBoundingClientRect().left >= band;
+    }"""
+    wait_for(lambda: incident.evaluate(behind), "the words stand behind the band")
 
 
 def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, monitor_url: str, days: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     steps = page.get_by_role("region", name="Step time")
-    box = steps.locator(".u-over").bounding_box()
-    assert box is not None
+    box = box_of(steps.locator(".u-over"))
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
     expect(steps.locator(".tip li")).to_have_count(7)
     expect(page.locator(".tip")).to_have_count(1), "the other charts have the cursor only"
@@ -494,7 +481,7 @@ def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, 
     expect(steps.locator(".tip li")).to_have_count(6)
     steps.locator(".key").get_by_role("button", name=re.compile("^slowest rank")).press("Enter")
     expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
-    line = wait_for(steps.locator(".u-cursor-x").bounding_box, "the cursor of the chart that is drawn anew")
+    line = box_of(steps.locator(".u-cursor-x"))
     assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2
     page.mouse.move(0, 0)
     expect(page.locator(".tip")).to_have_count(0)
