@@ -6,6 +6,8 @@ import os
 import shutil
 from typing import Any, Final
 
+from support.waiting import wait_for
+
 PROGRAMS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
 """The first is the same engine without a desktop's windows: a new page costs it a third of the CPU time."""
 
@@ -21,3 +23,8 @@ def fits(page: Any, width: int) -> None:
     ``page`` is Playwright's; its :class:`TimeoutError` states that something does.
     """
     page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+
+
+def box_of(element: Any) -> dict[str, float]:
+    """Where an element stands (``x``, ``y``, ``width``, ``height``): while it is drawn anew it stands nowhere."""
+    return wait_for(element.bounding_box, f"{element} has a place")  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +57,11 @@ class Receiver:
         self.spans: list[Span] = []
         self.requests: list[Mapping[str, str]] = []
         self.paths: list[str] = []
+        self.taken: list[tuple[float, int]] = []
+        """When each request came, by the monotonic clock, and how many reports were taken from it."""
         self.answer = Answer()
+        self.first: Answer | None = None
+        """The answer to the first request, if it is another."""
         self._changed = threading.Condition()
         self._connections: list[socket.socket] = []
         receiver = self
@@ -123,14 +128,17 @@ class Receiver:
         with self._changed:
             self.requests.append({name.lower(): value for name, value in headers.items()})
             self.paths.append(path)
-            if self.answer.status == 200:
+            answer, self.first = self.first or self.answer, None
+            known = len(self.reports)
+            if answer.status == 200:
                 if path == "/v1/metrics":
                     self.reports += _reports(ExportMetricsServiceRequest.FromString(body))
                 else:
                     request = ExportTraceServiceRequest.FromString(body)
                     self.spans += [s for r in request.resource_spans for sc in r.scope_spans for s in sc.spans]
+            self.taken.append((time.monotonic(), len(self.reports) - known))
             self._changed.notify_all()
-            return self.answer
+            return answer
 
 
 def partial_success(rejected: int) -> Answer:

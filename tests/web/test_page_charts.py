@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FloatRect, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
 from support.waiting import wait_for
 from web import scripted_history as past
 from web.scene_monitor import serving_scenes
@@ -49,19 +49,10 @@ def days(script: Script) -> Script:
     return script
 
 
-def axis(page: Page) -> tuple[float, float]:
-    """First and last second that the page has asked for: a little more than is shown."""
-    with page.expect_response(re.compile("/trends")) as response:
-        pass
-    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
-    return float(since), float(until)
-
-
-def choose(page: Page, name: str) -> tuple[float, float]:
-    with page.expect_response(re.compile("/trends")) as response:
-        page.get_by_role("button", name=name, exact=True).click()
-    since, until = re.findall(r"(?:since|until)=(\d+)", response.value.url)
-    return float(since), float(until)
+def asked_for(url: str) -> list[tuple[float, float]]:
+    """First and last second that a request for a time asks for: a little more than is shown."""
+    found = re.search(r"/trends\?since=(\d+)&until=(\d+)", url)
+    return [(float(found[1]), float(found[2]))] if found else []
 
 
 def keep(page: Page, name: str) -> None:
@@ -75,23 +66,26 @@ def opened(page: Page, url: str) -> Page:
     return page
 
 
-def place(page: Page, chart: Locator) -> FloatRect:
+def place(page: Page, chart: Locator) -> dict[str, float]:
     """Where the mouse finds a chart, once what stands above the charts is there."""
     expect(page.get_by_role("list", name=INCIDENTS)).to_be_visible()
-    return wait_for(chart.bounding_box, "the chart's place")
+    return box_of(chart)
 
 
 def test_presets_reach_from_minutes_to_the_whole_run_and_stand_in_the_address(
     page: Page, monitor_url: str, days: Script
 ) -> None:
+    asked: list[tuple[float, float]] = []
+    page.on("request", lambda request: asked.extend(asked_for(request.url)))
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     now = time.time()
     for name, seconds in (("15 min", 900), ("24 h", DAY), ("7 d", 5 * DAY), ("Whole run", 5 * DAY)):
-        since, until = choose(page, name)
+        page.get_by_role("button", name=name, exact=True).click()
         pressed = "Whole run" if seconds == 5 * DAY else name  # the job is younger than a week
         expect(page.get_by_role("button", name=pressed, exact=True)).to_have_attribute("aria-pressed", "true")
-        assert now - since == pytest.approx(seconds, abs=seconds * 0.03 + 120)
-        assert until >= now
+        shown = pytest.approx(now - seconds, abs=seconds * 0.03 + 120)
+        wait_for(lambda: page.title() and asked[-1][0] == shown, f"the page asks for {name}")  # noqa: B023
+        assert asked[-1][1] >= now
     page.wait_for_url("**/#/jobs/j?tab=charts&range=all")
     page.reload()
     expect(page.get_by_role("button", name="Whole run")).to_have_attribute("aria-pressed", "true")
@@ -108,9 +102,13 @@ def test_all_charts_stand_on_one_axis_and_their_cursor_is_one(page: Page, monito
     box = place(page, charts.nth(1))
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 20)
     moments = page.locator(".charts section .key li:first-child")
-    expect(moments.filter(has_text=re.compile("now"))).to_have_count(0)
-    hours = {text.split(":")[0] for text in moments.all_inner_texts()}
-    assert len(hours) <= 2, "five days with a sample every 20 minutes: the same moment but for the next sample"
+    expect(moments).to_have_count(6)
+
+    def one_moment() -> bool:
+        hours = {text.split(":")[0] for text in moments.all_inner_texts()}
+        return len(hours) <= 2 and not any("now" in hour for hour in hours)
+
+    wait_for(one_moment, "all show the same moment but for the next sample: one every 20 minutes of five days")
 
 
 def test_a_stretch_that_is_dragged_is_shown_alone_and_a_double_click_goes_back(
@@ -245,11 +243,7 @@ def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
     expect(course.get_by_role("heading")).to_have_text([re.compile("^Speed"), re.compile("^train_loss")])
     charts = course.get_by_role("img")
     expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
-    box = course.bounding_box()
-    size = page.viewport_size
-    assert box is not None
-    assert size is not None
-    assert box["y"] + box["height"] < size["height"]
+    expect(course).to_be_in_viewport(ratio=1)
     keep(page, "healthy")
     charts.first.press("ArrowLeft")
     for _ in range(30):
@@ -279,9 +273,9 @@ def test_a_chart_stays_where_it_is_while_the_rest_is_read(page: Page, monitor_ur
     page.unroute(re.compile("/trends"))
     steps = page.get_by_role("region", name="Step time")
     expect(steps.locator(".u-over")).to_be_visible()
-    before = steps.bounding_box()
+    before = box_of(steps)
     expect(page.locator(".charts .u-wrap canvas")).to_have_count(6)
-    assert steps.bounding_box() == before
+    assert box_of(steps) == before
 
 
 def test_a_job_younger_than_the_range_shows_all_of_it_and_the_button_says_so(
@@ -350,10 +344,8 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
     expect(charts).to_have_count(5)
     for chart in charts.all():
         expect(chart).to_have_attribute("aria-label", re.compile(r" Change at \d\d:\d\d:\d\d\.$"))
-    tops = [page.locator(each).first.bounding_box() for each in (".charts .chart", ".charts .explanation")]
-    assert tops[0] is not None
-    assert tops[1] is not None
-    assert tops[0]["y"] < tops[1]["y"]
+    chart, explained = (box_of(page.locator(each).first) for each in (".charts .chart", ".charts .explanation"))
+    assert chart["y"] < explained["y"]
 
 
 def test_a_phone_shows_the_finding_between_the_first_chart_and_its_figures(
@@ -388,7 +380,7 @@ def test_the_number_of_an_incident_at_the_end_of_the_axis_is_whole(page: Page, m
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     number = page.get_by_role("list", name=INCIDENTS).get_by_role("link").last
     expect(number).to_have_text("1")
-    assert number.evaluate("(each) => each.scrollWidth <= each.clientWidth")
+    wait_for(lambda: number.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "the number is whole")
 
 
 @pytest.mark.parametrize(
@@ -481,17 +473,15 @@ def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
     moment = int(time.time() - DAY)
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range={moment - 7200}-{moment + 7200}")
     incident = page.get_by_role("list", name=INCIDENTS).locator(".incident").first
-    band, words = incident.evaluate(
-        """element => {
-          const range = document.createRange();
-          range.selectNodeContents(element);
-          const left = element.getBoundingClientRect().left;
-          const share = parseFloat(getComputedStyle(element).getPropertyValue("--wide"));
-          return [left + element.clientWidth * share / 100, range.getBoundingClientRect().left];
-        }"""
-    )
-    assert band > 50
-    assert words >= band
+    behind = """element => {
+      const range = document.createRange();
+      range.selectNodeContents(element);
+      const left = element.getBoundingClientRect().left;
+      const share = parseFloat(getComputedStyle(element).getPropertyValue("--wide"));
+      const band = left + element.clientWidth * share / 100;
+      return band > 50 && range.getBoundingClientRect().left >= band;
+    }"""
+    wait_for(lambda: incident.evaluate(behind), "the words stand behind the band")
 
 
 def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, monitor_url: str, days: Script) -> None:
@@ -507,7 +497,7 @@ def test_the_values_stand_beside_the_mouse_and_a_line_can_be_hidden(page: Page, 
     expect(steps.locator(".tip li")).to_have_count(6)
     steps.locator(".key").get_by_role("button", name=re.compile("^step, slowest rank")).press("Enter")
     expect(steps.locator(".tip li")).to_have_count(7)  # the mouse rests on the chart, which was drawn anew
-    line = wait_for(steps.locator(".u-cursor-x").bounding_box, "the cursor of the chart that is drawn anew")
+    line = box_of(steps.locator(".u-cursor-x"))
     assert abs(line["x"] - box["x"] - box["width"] * 0.8) <= 2
     page.mouse.move(0, 0)
     expect(page.locator(".tip")).to_have_count(0)

@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
+from support.waiting import wait_for
 from web.scripted_monitor import Script
 from web.staged import scripted_places
 from web.test_page_sizes import scene
@@ -47,8 +48,8 @@ def test_what_is_pressed_on_a_phone_is_large_enough_for_a_finger(
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     show(page, monitor_url, script, address, ready)
-    assert page.evaluate(SMALL) == []
     fits(page, 390)
+    assert page.evaluate(SMALL) == []
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1280])
@@ -59,10 +60,8 @@ def test_the_top_bar_is_one_line(page: Page, monitor_url: str, script: Script, w
     page.goto(f"{monitor_url}/#/jobs/{name}/groups/data/0")
     bar = page.locator(".bar")
     expect(bar.get_by_text("Live")).to_be_visible()
-    box = bar.bounding_box()
-    assert box is not None
-    assert box["height"] <= 60
     fits(page, width)
+    assert box_of(bar)["height"] <= 60
     where = bar if width > 620 else page.locator(".foot")
     expect(where.get_by_label("Times:")).to_have_value("local")
     expect(where.get_by_label("Theme:")).to_have_value("auto")
@@ -74,7 +73,7 @@ def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
     page.set_viewport_size({"width": 700, "height": 844})
     show(page, monitor_url, script, "#/jobs/j/groups/pipeline/1", ".place table")
     table = page.locator(".place .scroll").first
-    assert table.evaluate("each => each.scrollWidth > each.clientWidth")
+    wait_for(lambda: table.evaluate("each => each.scrollWidth > each.clientWidth"), "the table scrolls")
     kinds = table.evaluate("each => getComputedStyle(each).backgroundAttachment")
     assert kinds == "local, local, scroll, scroll", "covers move with the table, shadows stay at the edges"
 

@@ -14,7 +14,8 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
+from support.waiting import wait_for
 from web.scripted_monitor import Script
 from web.staged import stage
 
@@ -173,7 +174,7 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".gpus thead")).to_be_hidden()
     expect(rows.last.locator(".on")).to_have_css("display", "block")
-    assert page.evaluate(FITS)
+    page.wait_for_function(FITS)
     rows.last.get_by_role("button", name="7 alike: show each").click()
     expect(rows).to_have_count(8)
     rows.first.get_by_role("link", name="rank 13 of two").click()
@@ -338,26 +339,27 @@ def test_the_cells_of_a_rank_begin_on_one_line_and_cards_of_groups_do_not_wrap(
     expect(page.locator(".links small")).to_have_text(
         "2 groups by pipeline stage: the part of the model's layers that a rank computes"
     )
-    heights = page.locator(".beside li a").evaluate_all("cards => cards.map((card) => card.offsetHeight)")
-    assert len(heights) == 2
-    assert len(set(heights)) == 1
+    cards = page.locator(".beside li a")
+    expect(cards).to_have_count(2)
+    alike = "cards => new Set(cards.map((card) => card.offsetHeight)).size === 1"
+    wait_for(lambda: cards.evaluate_all(alike), "the cards have one height")
     page.set_viewport_size({"width": 390, "height": 844})
-    tops = page.locator("tr.troubled").first.evaluate(
-        """row => [row.querySelector('th a'), row.querySelector('canvas')].map((each) => {
-          const { y, height } = each.getBoundingClientRect();
-          return y + height / 2;
-        })"""
-    )
-    assert abs(tops[0] - tops[1]) < 8
+    row = page.locator("tr.troubled").first
+    level = """row => {
+      const [link, mark] = [row.querySelector('th a'), row.querySelector('canvas')].map((each) => {
+        const { y, height } = each.getBoundingClientRect();
+        return y + height / 2;
+      });
+      return Math.abs(link - mark) < 8;
+    }"""
+    wait_for(lambda: row.evaluate(level), "the rank and its mark stand side by side")
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    table = page.locator(".node-jobs .scroll").bounding_box()
-    assert table is not None
-    assert table["width"] > 1300
-    assert page.evaluate(FITS)
+    wait_for(lambda: box_of(page.locator(".node-jobs .scroll"))["width"] > 1300, "the table is wide")
+    page.wait_for_function(FITS)
 
 
 def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, monitor_url: str, staged: Script) -> None:
@@ -368,7 +370,7 @@ def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, mo
     expect(page.locator(".node-jobs tbody")).to_have_count(2)
     expect(page.locator(".node-jobs .step").first).to_be_visible()
     fits(page, 390)
-    assert page.evaluate(FITS)
+    page.wait_for_function(FITS)
 
 
 def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, script: Script) -> None:
@@ -429,7 +431,7 @@ def test_a_phone_has_section_and_step_below_the_state_and_links_to_all_groups(
     expect(others).to_have_text(["0", "2", "3", "4", "5"])
     others.nth(1).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 2 of"))
-    assert page.evaluate(FITS)
+    page.wait_for_function(FITS)
 
 
 def test_ranks_nodes_groups_and_states_are_found_by_typing(page: Page, monitor_url: str, staged: Script) -> None:
@@ -519,7 +521,5 @@ def test_the_counts_of_last_night_stand_on_the_first_screen(
     expect(page.locator(".fleet .jobs > li")).to_have_count(jobs + 2)
     summary = page.locator(".digest summary")
     expect(summary).to_be_in_viewport()
-    box = summary.bounding_box()
-    assert box is not None
-    assert box["height"] < 60
+    assert box_of(summary)["height"] < 60
     expect(page.locator('.jobs li[data-state="hung"]')).to_be_in_viewport()

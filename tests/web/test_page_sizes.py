@@ -13,7 +13,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
+from support.waiting import wait_for
 from web.scripted_monitor import Script
 
 pytestmark = pytest.mark.skipif(
@@ -123,15 +124,16 @@ def test_a_headline_of_90_characters_takes_one_line_and_the_facts_stand_beside_w
     page.goto(f"{monitor_url}/#/jobs/j")
     heading = page.locator(".verdict > h2")
     expect(heading).to_have_text(headline)
-    assert heading.evaluate("(each) => each.offsetHeight < 1.5 * parseFloat(getComputedStyle(each).lineHeight)")
+    one_line = "(each) => each.offsetHeight < 1.5 * parseFloat(getComputedStyle(each).lineHeight)"
+    wait_for(lambda: heading.evaluate(one_line), "the headline takes one line")
     answers = page.locator(".verdict .answers")
     if kind == "hung":
-        todo = page.locator(".verdict .todo").bounding_box()
-        facts = answers.bounding_box()
-        assert todo is not None
-        assert facts is not None
-        assert facts["x"] >= todo["x"] + todo["width"]
-        assert facts["y"] < todo["y"] + todo["height"]
+
+        def beside() -> bool:
+            todo, facts = box_of(page.locator(".verdict .todo")), box_of(answers)
+            return facts["x"] >= todo["x"] + todo["width"] and facts["y"] < todo["y"] + todo["height"]
+
+        wait_for(beside, "the facts stand beside what to do")
     fits(page, width)
 
 

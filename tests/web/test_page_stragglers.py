@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
+from support.waiting import wait_for
 from web.scripted_monitor import Script
 
 REASON = "Rank 5 on node-0 makes 7 ranks wait for 40 % of each step: its input comes late."
@@ -133,8 +134,8 @@ def test_a_phone_shows_the_whole_sentence_of_the_banner(page: Page, monitor_url:
     page.goto(f"{monitor_url}/#/jobs/j?tab=kernels")
     title = page.locator(".verdict.brief h2")
     expect(title).to_contain_text("31 ranks wait 27")
-    assert title.evaluate("title => title.scrollHeight <= title.clientHeight")
     fits(page, 390)
+    wait_for(lambda: title.evaluate("title => title.scrollHeight <= title.clientHeight"), "the whole title is shown")
 
 
 def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_url: str, script: Script) -> None:

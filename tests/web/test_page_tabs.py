@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import static_folder
-from support.browser import fits
+from support.browser import box_of, fits
 from web.scripted_monitor import Script
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 7 ranks wait for it."
@@ -66,8 +66,7 @@ def test_the_span_under_the_pointer_is_described(page: Page, monitor_url: str, s
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     field = page.get_by_role("application")
     expect(field.locator(".step").first).to_contain_text("step 1,120")
-    box = field.bounding_box()
-    assert box is not None
+    box = box_of(field)
     page.mouse.move(box["x"] + 60, box["y"] + 22 + 8)
     expect(page.locator(".readout")).to_contain_text("Rank 5")  # the slow one leads
     expect(page.locator(".readout")).to_contain_text(thin("data took 160 ms"))
@@ -96,8 +95,7 @@ def test_the_timeline_zooms_and_moves_by_wheel_drag_keys_and_buttons(
     field, step = page.get_by_role("application"), page.locator(".lanes .step")
     whole = page.get_by_role("button", name="Whole steps")
     expect(step).to_have_count(3)
-    box = field.bounding_box()
-    assert box is not None
+    box = box_of(field)
     expect(whole).to_have_count(0)
     expect(page.get_by_role("button", name="Newest")).to_be_disabled()
 
@@ -222,8 +220,7 @@ def test_on_a_phone_the_sections_that_take_longer_follow_the_work(page: Page, mo
     )
     longest = table.locator(".longer").first
     expect(longest).to_have_text(thin("160 ms+138 ms"))
-    box = longest.bounding_box()
-    assert box is not None
+    box = box_of(longest)
     assert box["x"] + box["width"] <= 390
 
 

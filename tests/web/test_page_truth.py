@@ -31,16 +31,12 @@ def opened(page: Page, url: str, job: str = "j") -> None:
     page.wait_for_timeout(1500)  # at least one clock event
 
 
-def test_a_frozen_monitor_is_shown_within_five_seconds_and_no_figure_stays(
-    page: Page, monitor_url: str, script: Script
-) -> None:
+def test_a_frozen_monitor_is_shown_and_no_figure_stays(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     opened(page, monitor_url)
     expect(page.locator(".head")).to_contain_text("3.20")
     script.frozen = True
-    since = time.monotonic()
-    expect(page.locator(".pulse")).to_have_text(UNKNOWN, timeout=6000)
-    assert time.monotonic() - since < 5.5
+    expect(page.locator(".pulse")).to_have_text(UNKNOWN)
     expect(page.get_by_role("alert")).to_contain_text("No connection to the monitor for")
     expect(page.locator(".head .facts")).to_contain_text(re.compile(r"Speedunknownsince \d\d:\d\d:\d\d"))
     expect(page.locator(".head .facts")).not_to_contain_text("3.20")
@@ -83,7 +79,7 @@ def test_a_monitor_that_is_frozen_from_the_start_does_not_answer(page: Page, mon
     script.add("j", ["running"] * 4)
     script.frozen = True
     page.goto(monitor_url)
-    expect(page.get_by_role("alert")).to_contain_text("The monitor does not answer.", timeout=12_000)
+    expect(page.get_by_role("alert")).to_contain_text("The monitor does not answer.")
     expect(page.get_by_text("Live", exact=True)).to_have_count(0)
     script.frozen = False
     expect(page.get_by_role("heading", name="One job, no trouble")).to_be_visible(timeout=15_000)
@@ -115,7 +111,7 @@ def test_a_real_monitor_that_is_stopped(page: Page, monitor: RunningMonitor) -> 
     opened(page, monitor.url)
     os.kill(monitor.pid, signal.SIGSTOP)
     try:
-        expect(page.locator(".pulse")).to_have_text(UNKNOWN, timeout=6000)
+        expect(page.locator(".pulse")).to_have_text(UNKNOWN)
         expect(page.locator(".head .facts")).to_contain_text(re.compile(r"Speedunknownsince"))
     finally:
         os.kill(monitor.pid, signal.SIGCONT)
@@ -125,4 +121,4 @@ def test_a_real_monitor_that_is_stopped(page: Page, monitor: RunningMonitor) -> 
 def test_a_real_monitor_that_is_killed(page: Page, monitor: RunningMonitor) -> None:
     opened(page, monitor.url)
     monitor.kill()
-    expect(page.locator(".pulse")).to_have_text(UNKNOWN, timeout=6000)
+    expect(page.locator(".pulse")).to_have_text(UNKNOWN)

@@ -38,7 +38,7 @@ def targets(ranks: GlooRanks) -> list[Target]:
 def captured(ranks: GlooRanks, deadline: float = DEADLINE, *, py_spy: bool = False) -> tuple[RankStack, ...]:
     began = time.monotonic()
     stacks = reader(py_spy=py_spy).capture(targets(ranks), deadline, last=False)
-    assert time.monotonic() - began < deadline + 5.0
+    assert time.monotonic() - began < deadline + 20.0, "it ends by itself, on a busy machine somewhat later"
     assert [s.rank for s in stacks] == [0, 1]
     return stacks
 
@@ -82,8 +82,8 @@ def test_a_stopped_rank_is_an_error_at_once_and_is_not_continued(tmp_path: Path)
     with gloo_ranks(tmp_path) as ranks:
         ranks.stop(1)
         began = time.monotonic()
-        other, stopped = captured(ranks, deadline=8.0)
-        assert time.monotonic() - began < 7.5, "nothing that is known to be in vain is waited for"
+        other, stopped = captured(ranks, deadline=10.0)
+        assert time.monotonic() - began < 9.5, "nothing that is known to be in vain is waited for"
         assert (other.method, stopped.method) == ("control-plane", "")
         assert stopped.process_state is ProcessState.STOPPED
         stat = Path(f"/proc/{ranks.pids[1]}/stat").read_text()

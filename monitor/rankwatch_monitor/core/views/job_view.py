@@ -89,15 +89,15 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
 def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArray[np.uint8]:
     """One code for each rank, an index into :data:`RANK_STATES`; shape (R,).
 
-    The ranks of a lost job are silent: that none of them reports is no verdict on a rank. So are those of a quiet host
-    that others wait for, already before its limit. Where a rank crashed or a node was lost, the others wait for the
-    restart: their processes may run, and complete no step. Those of an ended job: :func:`.ended.rank_states`.
+    The ranks of a lost job are silent, except those of an open incident, whose last state is kept: that none of them
+    reports is no verdict on a rank. So are those of a quiet host that others wait for, already before its limit. Where
+    a rank crashed or a node was lost, the others wait for the restart: their processes may run, and complete no step.
+    Those of an ended job: :func:`.ended.rank_states`.
     """
     if job.ended is not None:
         return ended.rank_states(job, job.ended, _CODE)
     columns = job.columns
-    reporting = RankState.SILENT if liveness.lost(job, now) else RankState.RUNNING
-    codes_R = np.where(columns.reported_R, _CODE[reporting], _CODE[RankState.UNSEEN]).astype(np.uint8)
+    codes_R = np.where(columns.reported_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
@@ -119,6 +119,8 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
     if (quiet := quiet_host(job, now)) is not None:
         codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
+    if liveness.lost(job, now):
+        codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.SILENT]
     if incident is not None and _attempt_is_over(job, incident):
         codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.WAITING]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]

@@ -130,6 +130,16 @@ def test_the_ranks_of_a_lost_job_are_silent_and_not_running() -> None:
     assert summary(scene.job, scene.now)["ranks_reporting"] == 0
 
 
+def test_the_suspect_of_a_lost_job_stays_the_suspect_of_those_that_wait() -> None:
+    """It is behind: no verdict is about its own section."""
+    scene = Scene(ranks=4, hosts=2, reports_durations=True).run(60).hang(2, outside=True).until_found()
+    before = [row["state"] for row in ranks(scene.job, scene.now)]
+    assert sorted(before) == ["suspected", "waiting", "waiting", "waiting"]
+    scene.cut_host(0).cut_host(1).run(70)
+    assert job_state(scene.job, scene.now)[0] is JobState.LOST
+    assert [row["state"] for row in ranks(scene.job, scene.now)] == before
+
+
 def test_ranks_of_a_lost_node_and_silent_ranks_do_not_report() -> None:
     scene = Scene(ranks=4, hosts=2, on_hang="log").run(10).cut_host(1)
     scene.event(ProcessEventKind.NODE_LOST, "node-0", lost_node="node-1", reason="no reports for 15 s")

@@ -127,11 +127,11 @@ def test_a_receiver_that_dies_gets_all_once_it_is_back(receiver: HttpReceiver, d
 def test_a_receiver_that_hangs_holds_up_only_itself(
     receiver: HttpReceiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 3.0)
     receiver.answers = Answers(first=[None])
     delivery, begun = deliver(), time.monotonic()
     delivery.put(message(1))
-    assert time.monotonic() - begun < 1.0, "who puts does not wait"
+    assert time.monotonic() - begun < 3.0, "a message is put without waiting for its answer"
     wait_for(lambda: delivery.delivered == 1, "it is tried again and delivered")
     assert [each.status for each in receiver.posted] == [None, 200]
 

@@ -117,11 +117,11 @@ export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident)
   return quiet.other_jobs > 0 ? "silent on a node that is up" : "node not heard";
 }
 
-/** Insert or replace an incident; newest first, those of one moment always in the same order. */
+/** Insert or replace an incident; newest first, those of one moment in the order they had. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
-  return [changed, ...incidents.filter((incident) => incident.id !== changed.id)].sort(
-    (a, b) => b.opened_at - a.opened_at || (a.id < b.id ? -1 : 1),
-  );
+  const known = incidents.some(({ id }) => id === changed.id);
+  const next = known ? incidents.map((incident) => (incident.id === changed.id ? changed : incident)) : [changed, ...incidents];
+  return next.sort((a, b) => b.opened_at - a.opened_at);
 }
 
 /** "rank 2", "ranks 9208–9215", or "none identified". */
