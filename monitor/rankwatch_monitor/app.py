@@ -102,6 +102,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         since_unix_ns=int(monitor.started_at * 1e9),
         admit=admit_senders(tokens, monitor, origins),
         elsewhere=elsewhere(monitor),
+        replaced=monitor.replaced,
         shed=monitor.report_shed,
         shared=monitor.shared,
     )

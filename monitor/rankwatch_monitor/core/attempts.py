@@ -18,13 +18,14 @@ launch, whose attempts count from 1.
 An attempt or launch that counts without being real is corrected: the processes of the attempt before go on reporting,
 which those of an attempt that was replaced cannot. Once most of them have (:data:`.stale.SUSTAINED` times each, and
 their launchers run nothing newer), that attempt is restored as it was, and claims of newcomers are distrusted for
-:data:`DISTRUST` seconds.
+:data:`DISTRUST` seconds. It is kept for that as long as :data:`KEPT_FOR`, or until all its launchers have gone on.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.core.job import Job, Node
@@ -88,6 +89,30 @@ def settle(job: Job, rank: int, now: float) -> None:
     job.stale.withdraw(rank)
     if now - job.attempt_since > KEPT_FOR:
         job.previous = None
+
+
+def release(job: Job) -> None:
+    """Drop what is kept of the attempt before, once all its launchers have gone on to newer ranks.
+
+    Then nothing can restore it, and no exit of its ranks is still to come. Thousands are looked at in each evaluation
+    only once nearly all have: the first that has not ends the look.
+    """
+    previous = job.previous
+    if previous is None or not all(_gone_on(job, previous, name) for name, ranks in previous.ranks.items() if ranks):
+        return
+    if sum(map(len, previous.ranks.values())) >= previous.reporters:
+        job.previous = None
+
+
+def replaced(job: Job, attempt: int) -> bool:
+    """Whether an attempt is over, and nothing is kept to return to it."""
+    return attempt < job.attempt and job.previous is None
+
+
+def _gone_on(job: Job, previous: Previous, name: str) -> bool:
+    """Whether a launcher of the previous attempt runs a newer one, or is parked and will run none."""
+    node = job.nodes.get(name)
+    return node is not None and (node.attempt > previous.attempt or node.role is NodeRole.PARKED)
 
 
 def _running(job: Job) -> list[Node]:

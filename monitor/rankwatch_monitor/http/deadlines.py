@@ -94,6 +94,7 @@ class BoundedProtocol(H11Protocol):
         # uvicorn leaves this timer running after a broken connection, and the protocol in memory until then.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        _unlink(self.transport)
 
     def pause_writing(self) -> None:  # noqa: D102
         super().pause_writing()
@@ -179,6 +180,15 @@ class BoundedProtocol(H11Protocol):
             self.connections.discard(oldest)
             oldest.transport.abort()
         _warn(_LIMIT_REACHED, self.most)
+
+
+def _unlink(transport: asyncio.Transport) -> None:
+    """Break the reference cycles of a closed transport, which only a full collection of garbage would find.
+
+    asyncio's own transport keeps bound methods of itself: one in Python 3.11, both in 3.12; later versions drop them.
+    """
+    for name in vars(transport).keys() & {"_read_ready_cb", "_write_ready"}:
+        setattr(transport, name, None)
 
 
 def raise_descriptor_limit(reserved: int = RESERVED) -> int:

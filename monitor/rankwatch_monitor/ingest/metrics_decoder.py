@@ -14,6 +14,7 @@ have a known layout (:mod:`.fastpath.layout`), its fields are read from them; al
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from rankwatch.contract import semconv
-from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout, Layouts, cut
 from rankwatch_monitor.ingest.fastpath.learning import learn
 from rankwatch_monitor.ingest.fastpath.wire_format import Slice, slices
@@ -98,6 +99,13 @@ _KERNELS: Final = _AT["kernels"]
 Elsewhere = Callable[[str], str | None]
 """Takes a job id; returns why its reports belong to another monitor, None if they do not."""
 
+Replaced = Callable[[RankIdentity], bool]
+"""Whether other processes have replaced this one for good."""
+SWEEP_INTERVAL: Final = 1.0
+"""Seconds between two looks for processes that were replaced."""
+SWEEP_ON: Final = 0.05
+"""The same once some were found: all of a job are forgotten within seconds, while those that replace them begin."""
+
 _LIVENESS_FIELDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
 """Fields that show whether a process makes progress; where it sends them itself, none have to be inferred."""
 
@@ -123,6 +131,7 @@ class MetricsDecoder:
         since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
         elsewhere: why the reports of a job belong to another monitor.
         progress: of processes of other emitters; shared with the decoder of spans.
+        replaced: which processes can be forgotten; without it those that are silent for long.
     """
 
     def __init__(
@@ -132,7 +141,9 @@ class MetricsDecoder:
         since_unix_ns: int = 0,
         elsewhere: Elsewhere | None = None,
         progress: Progress | None = None,
+        replaced: Replaced | None = None,
     ) -> None:
+        self._replaced, self._sweep_at = replaced, 0.0
         self._progress = progress if progress is not None else Progress(limits.processes_remembered)
         self._elsewhere = elsewhere
         self._limits = limits
@@ -231,7 +242,15 @@ class MetricsDecoder:
                 reports.append(builder.report())
                 if each.unknown is not None and rejections.items == before:
                     self.layouts.missed(each.unknown)
+        if self._replaced is not None and time.monotonic() >= self._sweep_at:
+            self._sweep(self._replaced)
         return Decoded(reports, points, rejections)
+
+    def _sweep(self, replaced: Replaced) -> None:
+        """Forget some of the processes that were replaced."""
+        found = self._tracker.sweep(replaced)
+        found |= self._identities.sweep(lambda _, each: isinstance(each, Identified) and replaced(each.identity))
+        self._sweep_at = time.monotonic() + (SWEEP_ON if found else SWEEP_INTERVAL)
 
     def _add_progress(self, builder: ReportBuilder, sender: Identified, exported: Exported) -> None:
         """Add the progress inferred from an export of another emitter to its report."""

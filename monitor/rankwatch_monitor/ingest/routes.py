@@ -42,7 +42,7 @@ from rankwatch_monitor.ingest.body import (
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.metrics_decoder import Decoded, Elsewhere, MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import Decoded, Elsewhere, MetricsDecoder, Replaced
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord, TracesDecoder
 
@@ -100,6 +100,7 @@ class OtlpEndpoints:
         since_unix_ns: int = 0,
         admit: Admit | None = None,
         elsewhere: Elsewhere | None = None,
+        replaced: Replaced | None = None,
         shed: Shed | None = None,
         shared: bool = False,
     ) -> None:
@@ -113,6 +114,7 @@ class OtlpEndpoints:
             since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
             admit: authorizes senders; without it all are.
             elsewhere: why the reports of a job belong to another monitor; without it none do.
+            replaced: which processes were replaced for good, so that nothing has to be remembered of them.
             shed: is called for metrics that were refused under load.
             shared: the monitor is one of several behind a proxy.
         """
@@ -123,7 +125,7 @@ class OtlpEndpoints:
         """Gets every accepted request as received."""
         self._sink, self._spans, self._shed = sink, spans, shed
         progress = Progress(self.limits.processes_remembered)
-        self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress)
+        self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress, replaced)
         self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
         self._parsing_large = asyncio.Semaphore(1)
         self.router = APIRouter()

@@ -5,11 +5,15 @@ answers nothing, and it runs whenever the number of objects has grown by a quart
 here only young objects are collected as usual, and full collections together take at most a ten-thousandth of the time.
 
 Objects that exist at the start (imported modules, stored jobs) are never visited again.
+
+What was freed is returned to the system at the same intervals: glibc does so by itself only at the end of its heap, and
+after an incident the room is between what remains. 0.7 ms for 10 MiB of a monitor of 16,384 ranks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import sys
 import time
@@ -27,6 +31,8 @@ SHARE: Final = 1e-4
 """Share of the time that full collections may take."""
 SECONDS_PER_BLOCK: Final = 2e-7
 """Duration of a full collection for each allocated block of memory, until one was measured."""
+_malloc_trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""Of glibc; other C libraries have none."""
 
 
 class FullCollections:
@@ -48,7 +54,7 @@ class FullCollections:
 
 
 async def collect_rarely() -> None:
-    """Take over from Python's own schedule of full collections, until cancelled."""
+    """Take over from Python's own schedule of full collections, and return free memory, until cancelled."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -58,6 +64,8 @@ async def collect_rarely() -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             full.collect_if_due()
+            if _malloc_trim is not None:
+                await asyncio.to_thread(_malloc_trim, 0)
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

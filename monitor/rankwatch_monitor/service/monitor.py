@@ -20,10 +20,10 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import Directive, Evidence, ProcessEvent
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core import attempts, goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
-from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
+from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.incident import settings_push
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, settle
@@ -185,6 +185,11 @@ class Monitor:
             self._unattributed_shed = True
         elif (job := self.jobs.get(job_id)) is not None:
             job.shed_at = self.clock.now()
+
+    def replaced(self, identity: RankIdentity) -> bool:
+        """Whether a process belongs to an attempt that was replaced for good."""
+        job = self.jobs.get(identity.job_id)
+        return job is not None and attempts.replaced(job, identity.attempt)
 
     def ingest_spans(self, records: Sequence[SpanRecord]) -> None:
         """Store the newest sampled spans of known jobs."""

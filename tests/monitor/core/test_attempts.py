@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import JobState, ProcessEventKind
-from rankwatch.contract.messages import NodeRegistration
+from rankwatch.contract.enums import JobState, NodeRole, ProcessEventKind
+from rankwatch.contract.messages import NodeObservation, NodeRegistration
 from rankwatch_monitor.core import attempts
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
@@ -216,10 +216,33 @@ def test_late_reports_of_an_attempt_that_was_replaced_do_not_restore_it() -> Non
     assert scene.job.attempt == 2
 
 
-def test_a_real_attempt_frees_what_is_kept_of_the_one_before() -> None:
-    scene = Scene().run(10)
-    scene.restart()
-    kept = [scene.job.previous]
+def begin(scene: Scene, *ranks: int) -> None:
+    """The launchers of these ranks start the second attempt."""
+    for rank in ranks:
+        scene.event(ProcessEventKind.STARTED, scene.ranks[rank].node, attempt=2, rank=rank, pid=rank, world_size=4)
+
+
+def test_an_attempt_frees_the_one_before_once_all_launchers_have_gone_on() -> None:
+    scene = Scene(hosts=2).run(10)
+    begin(scene, 0, 1)
+    assert scene.run(2).job.previous is not None
+    begin(scene, 2)
+    assert scene.run(1).job.previous is None
+    assert scene.job.attempt == 2
+
+
+def test_a_parked_launcher_has_gone_on() -> None:
+    scene = Scene(hosts=2).run(10)
+    begin(scene, 0, 1)
+    assert scene.run(2).job.previous is not None
+    scene.submit(NodeObservation("node-1", 1, role=NodeRole.PARKED))
+    assert scene.job.previous is None
+
+
+def test_without_launchers_an_attempt_frees_the_one_before_after_a_while() -> None:
+    scene = Scene(launchers=False).run(10)
+    scene.launch(attempt=1)
+    kept = [scene.run(10).job.previous]
     kept.append(scene.run(310).job.previous)
     assert [each is None for each in kept] == [False, True]
     assert not scene.job.stale.claims

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rankwatch_monitor.ingest.lru import SECONDS, LruCache
+from rankwatch_monitor.ingest.lru import SECONDS, SWEPT, LruCache
 
 
 class Clock:
@@ -52,3 +52,38 @@ def test_a_full_house_that_speaks_in_turn_keeps_its_values_over_generations() ->
     for _ in range(3):
         clock.now += SECONDS + 1
         assert all(remembered(key) is values[key] for key in range(100))
+
+
+def test_keys_that_are_over_are_swept_out_and_others_stay() -> None:
+    clock = Clock()
+    remembered: LruCache[int, list[int]] = LruCache(lambda key: [key], 2000, clock)
+    before = [remembered(key) for key in range(1000)]
+    clock.now += SECONDS + 1
+    values = [remembered(key) for key in range(1000, 1500)]
+    live = [*before[:100], *values]
+    for _ in range(2 * SWEPT):
+        assert all(remembered(value[0]) is value for value in live)
+        remembered.sweep(lambda key, _: 100 <= key < 1000)
+    assert len(remembered) == len(live)
+
+
+def test_a_sweep_looks_at_a_part_of_the_keys_those_not_used_for_longest() -> None:
+    remembered: LruCache[int, list[int]] = LruCache(lambda key: [key], 1000, Clock())
+    for key in range(10 * SWEPT):
+        remembered(key)
+    looked: list[int] = []
+    assert not remembered.sweep(lambda key, _: looked.append(key) is not None)
+    assert looked == list(range(len(looked)))
+    assert 10 <= len(looked) <= 11
+
+
+def test_sweeping_evicts_the_silent_also_where_no_key_is_new() -> None:
+    clock = Clock()
+    remembered: LruCache[str, list[str]] = LruCache(lambda key: [key], 10, clock)
+    for key in ("silent", "active"):
+        remembered(key)
+    for _ in range(3):
+        clock.now += SECONDS + 1
+        remembered("active")
+        remembered.sweep(lambda *_: False)
+    assert len(remembered) == 1

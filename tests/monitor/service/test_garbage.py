@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import weakref
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from rankwatch_monitor.service import garbage
+
+BLOCK = 100_000
+"""Bytes; glibc takes larger blocks than 128 KiB from the system one by one."""
+
+
+def resident() -> int:
+    """Bytes of memory in use."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class Node:
@@ -76,6 +86,22 @@ def test_full_collections_are_looked_for_at_intervals(monkeypatch: pytest.Monkey
             await asyncio.wait_for(ten.wait(), 60)
 
     asyncio.run(watch())
+
+
+@pytest.mark.skipif(garbage._malloc_trim is None, reason="the C library is not glibc")
+def test_memory_that_was_freed_between_what_remains_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "CHECK_INTERVAL", 0.01)
+    blocks = [bytearray(b"x" * BLOCK) for _ in range(1000)]
+    kept, held = blocks[-1], resident()  # the last one keeps glibc from returning it by itself
+    del blocks
+
+    async def free() -> None:
+        async with in_charge(), asyncio.timeout(60):
+            while resident() > held - 500 * BLOCK:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(free())
+    assert len(kept) == BLOCK
 
 
 def test_a_full_collection_waits_until_its_share_of_the_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
-from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
+from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
@@ -72,6 +72,7 @@ def advance(job: Job, now: float) -> list[Effect]:
         incident = None
     if job.late_exits:
         incident = _take_late_exits(job, incident, now, effects)
+    attempts.release(job)
     if incident is None and (settled := _settled(job, verdicts, now)):
         incident = _open(job, settled, now, effects)
     if incident is None and not verdicts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -98,13 +99,14 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
     local_rank, pid = _whole(values.get(semconv.LOCAL_RANK, -1)), _whole(values.get(semconv.PROCESS_PID, 0))
     places = _places(values, limits)
     identity = RankIdentity(
-        job_id=job_id,
+        # Thousands of ranks share the names of their job and host: one copy of each is kept.
+        job_id=sys.intern(job_id),
         rank=numbers[semconv.RANK],
-        job_name=shown[semconv.SERVICE_NAME][: limits.name_length],
+        job_name=sys.intern(shown[semconv.SERVICE_NAME][: limits.name_length]),
         local_rank=-1 if local_rank is None else local_rank,
         world_size=numbers.get(semconv.WORLD_SIZE, 0),
         attempt=numbers.get(semconv.ATTEMPT, 0),
-        host=shown[semconv.HOST_NAME][: limits.name_length],
+        host=sys.intern(shown[semconv.HOST_NAME][: limits.name_length]),
         pid=pid or 0,
         instance=instance,
         started_at=_unix_seconds(_text(values, semconv.PROCESS_START_TIME)),

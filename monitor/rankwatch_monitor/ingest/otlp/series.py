@@ -8,6 +8,7 @@ OTLP; without times no repetition can be recognised.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
@@ -63,6 +64,10 @@ class SeriesTracker:
     def of(self, identity: RankIdentity) -> ProcessSeries:
         """The series of one process, as the methods below take them."""
         return self._processes(identity)
+
+    def sweep(self, over: Callable[[RankIdentity], bool]) -> bool:
+        """Forget some of the processes that are ``over``; return whether there were any."""
+        return self._processes.sweep(lambda identity, _: over(identity))
 
     def total_of_deltas(self, series: ProcessSeries, key: SeriesKey, time_ns: int, value: int) -> int | None:
         """The total of a delta counter after this point; None when the point is a repetition."""
