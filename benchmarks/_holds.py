@@ -2,8 +2,8 @@
 
 Each callback of the loop is timed by its thread's CPU time, so that other programs on the machine do not count, and by
 the clock; so is each turn of the loop (all callbacks between two polls for I/O), which is what a new connection waits
-for several times; each run of the garbage collector by the clock. SIGUSR2 writes what was measured since the last one
-to FILE.
+for several times; each run of the garbage collector by the clock, and how long complete requests waited in line.
+SIGUSR2 writes what was measured since the last one to FILE.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+
+import _table
+
+from rankwatch_monitor.ingest.work_queue import Waiting, WorkQueue
 
 LONG: Final = 0.02
 """Seconds of CPU time above which a callback is kept."""
@@ -36,6 +40,8 @@ _turn_began = 0.0, 0.0
 _collections: dict[int, list[float]] = {0: [], 1: [], 2: []}
 _collected = [0, 0, 0]
 _began = 0.0
+_waits: list[float] = []
+"""Seconds for which each complete request of a fast lane waited in line."""
 
 
 def _run_timed(run: Any) -> Any:
@@ -75,6 +81,14 @@ def _select_timed(select: Any) -> Any:
     return timed
 
 
+def _waited(run: Any) -> Any:
+    def timed(queue: WorkQueue, waiting: Waiting) -> None:
+        _waits.append(time.monotonic() - waiting.since)
+        run(queue, waiting)
+
+    return timed
+
+
 def _on_collection(phase: str, info: dict[str, int]) -> None:
     global _began
     if phase == "start":
@@ -98,11 +112,13 @@ def _write(target: Path) -> None:
             for each, spent in _collections.items()
         },
         "objects collected": list(_collected),
+        "requests waited in line, s": _table.spread(_waits or [0.0]),
     }
     target.with_suffix(".new").write_text(json.dumps(found))
     target.with_suffix(".new").rename(target)
     _holds.clear()
     _turns.clear()
+    _waits.clear()
     for spent in _collections.values():
         spent.clear()
     _collected[:] = 0, 0, 0
@@ -114,6 +130,7 @@ def main() -> None:
     sys.argv = ["rankwatch monitor", *sys.argv[2:]]
     asyncio.Handle._run = _run_timed(asyncio.Handle._run)  # type: ignore[attr-defined]
     selectors.EpollSelector.select = _select_timed(selectors.EpollSelector.select)  # type: ignore[method-assign]
+    WorkQueue._run = _waited(WorkQueue._run)  # type: ignore[method-assign]
     gc.callbacks.append(_on_collection)
     signal.signal(signal.SIGUSR2, lambda *_: _write(target))
     runpy.run_module("rankwatch_monitor", run_name="__main__", alter_sys=True)

@@ -18,8 +18,8 @@ CHILD = """
 import json, sys, time
 import rankwatch
 if sys.argv[1] == "auto":
-    from rankwatch.integrations import autorun
-    autorun.begin()
+    from rankwatch.integrations.autorun import attach
+    attach.begin()
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
