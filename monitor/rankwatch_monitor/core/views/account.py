@@ -85,8 +85,8 @@ def _limit(job: Job) -> Iterator[str]:
 
 
 def _finished(job: Job, now: float) -> Iterator[str]:
-    assert job.ended is not None
-    lived = max(0.0, job.ended.at - job.created_at)
+    ended_at = job.ended.at if job.ended else job.last_heard  # without a launcher its ranks just shut down
+    lived = max(0.0, ended_at - job.created_at)
     steps = "" if job.furthest_iteration is None else f"{count(job.furthest_iteration, 'step')} in "
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
     if (useful := goodput_note.useful(job)) is not None:

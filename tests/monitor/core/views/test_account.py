@@ -65,3 +65,13 @@ def test_a_run_that_finished_has_steps_time_cost_goodput_and_incidents() -> None
     survived = account(struck.job, struck.now)[-1]
     assert survived.startswith("1 incident survived at a cost of ")
     assert survived.endswith(" s, 1 restart")
+
+
+def test_ranks_that_shut_down_without_a_launcher_have_finished_too() -> None:
+    ranks = Ranks(4, work=(0.002, 0.012, 0.13)).run(3)
+    for rank in range(4):
+        apply(ranks.job, RankReport(ranks.identity(rank), ended=True), ranks.now)
+    [steps, *_, last] = account(ranks.job, ranks.now)
+    assert ranks.job.ended is None
+    assert " on 4 ranks (" in steps
+    assert last == "no incident, no restart"
