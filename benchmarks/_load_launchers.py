@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -137,7 +138,9 @@ class Node:
     def __init__(self, name: str, job: int, ranks: range, lines: Iterator[Line]) -> None:
         self.name, self.job, self.ranks = name, job, ranks
         self.listen, self.observe, self.send = lines
-        self.beat = self.beat_at = 0.0
+        self.beat = 0.0
+        self.beat_at = math.inf
+        """When it next states that it runs; not before it has registered."""
         self.speaking: asyncio.Task[None] | None = None
         """A word for its ranks that is under way."""
         self.attempt = 1
@@ -187,11 +190,9 @@ class Launchers:
 
     def start(self) -> None:
         """Let all of them begin, within a few seconds."""
-        now = time.monotonic()
         for node in self.nodes:
             after = random.uniform(0, JOIN_SECONDS)
             node.beat = LAUNCHER_HEARTBEAT_SECONDS if 0 in node.ranks else self._beat
-            node.beat_at = now + after + random.random() * node.beat
             self._task(self._live(node, after))
         self._task(self._show())
 
@@ -228,6 +229,7 @@ class Launchers:
         registration = NodeRegistration(node.name, f"{node.name}.cluster.internal", _PID, len(node.ranks))
         while (reply := await self._post(node, node.listen, "nodes", asdict(registration))).status != 200:
             await asyncio.sleep(BACKOFF)
+        node.beat_at = time.monotonic() + random.random() * node.beat
         last = int(json.loads(reply.body)["last_directive"])
         self._task(self._started(node))
         while True:
@@ -287,6 +289,7 @@ class Launchers:
             self._look_at = now + self._word if looks else self._look_at
             for node in self.nodes:
                 late = looks and not self._spares and self._past_limit(node.job, now)
+                late = late and node.beat_at < math.inf
                 if (late or now >= node.beat_at) and (node.speaking is None or node.speaking.done()):
                     node.beat_at = now + node.beat
                     printed = self._seen(node) if late else asdict(NodeObservation(node.name, node.attempt))
