@@ -14,7 +14,7 @@ from typing import Any
 
 from rankwatch import settings as rank_settings
 from rankwatch.contract import enums, semconv
-from rankwatch.contract.policy import ACTION_MEANINGS, Policy
+from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, Policy
 from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.app import create_app
@@ -113,7 +113,7 @@ def page() -> str:
             ("metric", "unit", "meaning"),
             ((f"`{m.name}`", f"`{m.unit}`", m.meaning) for m in wandb_rows.METRICS),
         ),
-        "## Actions\n",
+        f"## Actions\n\n{LOST_STEPS}\n",
         _table(("action", "what it does"), ((f"`{each}`", meaning) for each, meaning in ACTION_MEANINGS.items())),
         "## Words\n",
         *(

@@ -445,19 +445,25 @@ def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_i
     expect(page.locator(".kinds .tag")).to_have_text("if it stays slow: without host-1")
     expect(page.locator(".kinds :checked")).to_have_count(0)
     expect(page.get_by_text("Choose what to do first")).to_be_visible()
-    stop = page.get_by_role("radio", name="Stop now")
-    expect(stop).to_have_accessible_description(
-        "The ranks are ended at once without saving: the steps since the last checkpoint are lost."
+    kinds = page.get_by_role("group", name="What to do")
+    restarts = kinds.locator("div").nth(1)
+    expect(restarts.locator(".all-lost")).to_have_text(
+        re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps, ")
+    )
+    excluding = kinds.get_by_role("radio", name="Restart without some nodes", exact=True)
+    expect(excluding).to_have_accessible_description(re.compile(r"1 of 2 nodes remain, and no spare\.$"))
+    expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
+        "The ranks are ended at once, without saving. No checkpoint is known: all steps may be lost."
     )
     expect(page.locator("form").first.get_by_role("button")).to_have_count(0)
     page.get_by_role("radio", name="Restart without some nodes").check()
     boxes = page.get_by_role("group", name="Nodes")
     expect(boxes.get_by_role("checkbox", name="n1-17 (host-1)")).to_be_checked()
     expect(boxes.locator(":checked")).to_have_count(1)
-    cost = page.locator(".cost")
-    all_lost = re.compile("^No checkpoint is known: training from step 0 repeats all steps up to ")
-    expect(cost.locator(".all-lost")).to_have_text(all_lost)
-    expect(cost).to_contain_text("1 of 2 nodes remain, and no spare.")
+    expect(kinds.locator(".no-spare")).to_have_text("1 of 2 nodes remain, and no spare.")
+    boxes.get_by_role("checkbox", name="n1-17 (host-1)").uncheck()
+    expect(kinds.locator(".no-spare")).to_have_count(0)
+    boxes.get_by_role("checkbox", name="n1-17 (host-1)").check()
     page.get_by_label("Reason").fill("slow input")
     page.get_by_role("button", name="Restart without host-1 …").click()
     expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1;")
@@ -466,6 +472,19 @@ def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_i
     assert script.ordered == [
         {"action": "restart_excluding_node", "reason": "slow input", "ranks": [], "nodes": ["n1-17"]}
     ]
+
+
+def test_what_an_action_does_is_stated_with_the_values_in_force(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    restart = page.get_by_role("radio", name="Restart", exact=True)
+    expect(restart).to_have_accessible_description(re.compile(r"^Once the stacks are in, or after 5\ss without"))
+    page.get_by_text("2 expert settings").first.click()
+    page.get_by_label("capture_deadline").fill("12")
+    page.get_by_role("button", name="Apply 1 change").click()
+    expect(restart).to_have_accessible_description(re.compile(r"^Once the stacks are in, or after 12\ss without"))
+    expect(page.get_by_label("on_straggler")).to_have_accessible_description(
+        "what to do about a straggler. Log: only recorded and shown; the ranks are left as they are"
+    )
 
 
 def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_url: str, slow: Script) -> None:

@@ -19,7 +19,7 @@ from rankwatch.cli.formatting import count
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import ACTION_MEANINGS, SHARES, Policy, parse_value
+from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, SHARES, Policy, parse_value
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 ORDER: Final = "rankwatch order"
@@ -170,7 +170,7 @@ def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch order``."""
     made = Parser(
         prog=ORDER,
-        description="Orders an action on a job's ranks. Every action but capture asks for confirmation.",
+        description=f"Orders an action on a job's ranks. {LOST_STEPS} Every action but capture asks for confirmation.",
         epilog="Exit codes: 0 ordered; 1 the monitor is unreachable; 2 rejected, or not confirmed.",
     )
     made.add_argument("job", metavar="JOB", help="the job's id")

@@ -75,7 +75,9 @@ class Policy:
     confirmation_window: float = _setting(
         60.0, "s", "how long a rank past a learned limit must stay without progress before it is acted on"
     )
-    on_hang: Action = _setting(Action.RESTART, "", "what to do when a limit is passed")
+    on_hang: Action = _setting(
+        Action.RESTART, "", "what to do when a limit is passed; the stacks are recorded in each case"
+    )
     capture_deadline: float = _setting(5.0, "s", "how long to wait for stacks before acting without them")
     stop_deadline: float = _setting(60.0, "s", "how long ranks may take to reach an agreed stop step and save")
     max_restarts: int = _setting(
@@ -224,22 +226,22 @@ _NUMBERS: Mapping[str, tuple[float, float, str]] = {
 SHARES: Final = ("straggler_slowdown",)
 """Settings that are shares, which people read and write in percent: ``5%`` is 0.05."""
 ACTION_MEANINGS: Final[Mapping[Action, str]] = {
-    Action.LOG: "only recorded, a hang with its stacks; the ranks are left as they are",
-    Action.CAPTURE: "the stacks of all ranks are stored in an incident; training goes on",
+    Action.LOG: "only recorded and shown; the ranks are left as they are",
+    Action.CAPTURE: "the stacks of all ranks are stored in an incident; the ranks are left as they are",
     Action.RESTART: (
-        "once the stacks are in, at most capture_deadline later, the ranks are killed and start again from their last "
-        "checkpoint: the steps since are lost"
+        "once the stacks are in, or after capture_deadline without them, the ranks are killed and start again"
     ),
     Action.RESTART_EXCLUDING_NODE: (
         "like restart, without the nodes of the culprits or those named; a spare takes each place if one waits"
     ),
     Action.SAVE_AND_STOP: (
-        "the ranks agree on a step within seconds, save there and end: no step is lost if the script calls "
-        "should_stop(), else they are ended after stop_deadline"
+        "the ranks agree on a step within seconds, save there and end: no step is lost if they still make steps "
+        "and the script calls should_stop(), else they are ended after stop_deadline"
     ),
-    Action.STOP: "the ranks are ended at once without saving: the steps since the last checkpoint are lost",
+    Action.STOP: "the ranks are ended at once, without saving",
 }
-"""What each action does, when, and what it costs."""
+"""What each action does and when, alike for hangs, stragglers and orders. A setting's name stands for its value."""
+LOST_STEPS: Final = "Restarts and stop lose the steps since the last checkpoint."
 _NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "report_interval")
 
 

@@ -12,7 +12,7 @@ Otherwise the ranks are restarted where they are, and ``action_reason`` states w
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import nodes
@@ -63,6 +63,24 @@ def consequences(job: Job, names: Sequence[str]) -> str:
         return f"{text}; {takes.format(nodes.titles(job, spares))}"
     few = f"only the spare {nodes.titles(job, spares)} waits" if spares else "no spare waits"
     return f"{text}; {few}, so the launchers continue with fewer nodes where that is allowed, or wait for another one"
+
+
+class Remaining(NamedTuple):
+    """What a job has left without some of its nodes."""
+
+    nodes: int
+    """Active nodes that are neither excluded nor lost, of how many active ones."""
+    of: int
+    spares: int
+    """Launchers that wait to take a place."""
+
+
+def remaining(job: Job, host: str) -> Remaining:
+    """What the job has left without the nodes of a host."""
+    running = [node for node in job.nodes.values() if node.ended is None and node.registration.host != host]
+    live = [node.role for node in running if node.lost is None]
+    active = sum(node.role is NodeRole.ACTIVE for node in job.nodes.values() if node.ended is None)
+    return Remaining(live.count(NodeRole.ACTIVE), active, live.count(NodeRole.SPARE))
 
 
 def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:

@@ -13,6 +13,7 @@ from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Action, JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands, incident_view
@@ -214,10 +215,13 @@ class JobTodo(NamedTuple):
     """Page and section of the manual."""
     waits: bool = False
     """Nothing is to be done now: Rankwatch or the launchers act by themselves."""
+    remaining: exclusion.Remaining | None = None
+    """What the job has left without the host; None: the order cannot be given now."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "ranks": list(self.ranks)}
+        remaining = None if self.remaining is None else self.remaining._asdict()
+        return {**self._asdict(), "ranks": list(self.ranks), "remaining": remaining}
 
 
 def of_jobs(
@@ -239,7 +243,8 @@ def of_jobs(
             return _of_failed(job, host, now)
         if liveness.all_shut_down(job):
             return None
-        return _of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host)
+        found = _of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host)
+        return found._replace(remaining=exclusion.remaining(job, host)) if found is not None and found.ranks else found
 
     return [found for job in jobs if (found := of(job)) is not None]
 

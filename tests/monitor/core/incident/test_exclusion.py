@@ -9,6 +9,7 @@ from rankwatch.contract.enums import Action, DirectiveKind, NodeRole, ProcessEve
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
 from rankwatch_monitor.core.events import Order
 from rankwatch_monitor.core.incident import exclusion
+from rankwatch_monitor.core.job import NodeLoss
 
 RESTART = DirectiveKind.RESTART
 BY_POLICY = {"on_hang": "restart_excluding_node", "max_restarts": 50}
@@ -39,6 +40,15 @@ def test_an_order_restarts_without_the_node(meant: dict[str, tuple[str, ...]]) -
     assert scene.incident.to_json()["exclude"] == ["node-1"]
     scene.until(lambda: scene.closings)
     assert scene.incident.action is Action.RESTART_EXCLUDING_NODE
+
+
+def test_what_remains_without_a_host_is_neither_lost_nor_ended() -> None:
+    scene = spare(spare(Scene(8, 4).run(10)), "node-8", NodeRole.PARKED)
+    assert exclusion.remaining(scene.job, "host-1") == (3, 4, 1)
+    scene.job.nodes["node-2"].lost = NodeLoss(1, (4, 5), scene.now, "its machine is gone")
+    assert exclusion.remaining(scene.job, "host-1") == (2, 4, 1)
+    assert exclusion.remaining(scene.job, "host-2") == (3, 4, 1)
+    assert exclusion.remaining(scene.job, "host-9") == (3, 4, 0)
 
 
 def test_a_plain_restart_excludes_no_node() -> None:

@@ -352,6 +352,7 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
         "runbook": "runbook.html#rankwatchstraggler", "waits": False,
+        "remaining": {"nodes": 1, "of": 2, "spares": 0},
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
 
@@ -381,7 +382,7 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     offers = {each["job"]: (bool(each["ranks"]), each["recommended"]) for each in found["of_jobs"]}
     assert offers == {"undecided": (True, False), "restarted": (False, False)}, "one is being restarted already"
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
-    assert [each["ranks"] for each in shown("host-1", fixed)["of_jobs"]] == [[]]
+    assert [(each["ranks"], each["remaining"]) for each in shown("host-1", fixed)["of_jobs"]] == [([], None)]
 
 
 def test_the_restart_without_the_node_is_recommended_where_the_text_does_so() -> None:

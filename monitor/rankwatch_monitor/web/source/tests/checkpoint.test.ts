@@ -23,15 +23,21 @@ test("of an ended job the last save is dated by its end, with the steps that may
 });
 
 test("what a restart loses are the steps since the last checkpoint", () => {
-  assert.equal(plain(loss("A restart", { checkpoint: at(840), iteration: 885 }, 100)), "A restart loses up to 45 steps: the last checkpoint was saved 1 min ago, at step 840 or later.");
-  assert.match(loss("A restart", { checkpoint: loaded(840), iteration: 885 }, 100), /, at step 840\.$/);
-  assert.match(loss("A restart", { checkpoint: at(885), iteration: 885 }, 100), /loses no step:/);
-  assert.match(loss("A restart", { checkpoint: at(840), iteration: 10 }, 100), /loses the steps since then:/, "an earlier attempt saved it");
-  assert.match(loss("A restart", { checkpoint: at(null), iteration: null }, 100), /loses the steps since then: the last checkpoint was saved 1.min ago\.$/);
-  assert.equal(loss("A restart", { checkpoint: null, iteration: null }, 100), "No checkpoint is known: training may begin at step 0.");
-  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }, 100), "No checkpoint is known: training from step 0 repeats all steps up to 4,667.");
-  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 4667, goodput: 0.5, started_at: 100 }, 1900)), "No checkpoint is known: training from step 0 repeats all steps up to 4,667, 15 min of training.");
+  const lost = (...facts: Parameters<typeof loss>) => plain(loss(...facts));
+  assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838 }, 138), "A restart loses up to 39 steps (1 min 38 s) since the checkpoint at step 799.");
+  assert.equal(lost("A stop", { checkpoint: loaded(840), iteration: 885 }, 100), "A stop loses up to 45 steps (1 min) since the checkpoint at step 840.");
+  assert.match(loss("A restart", { checkpoint: at(885), iteration: 885 }, 100), /loses no step \(/);
+  assert.match(loss("A restart", { checkpoint: at(840), iteration: 10 }, 100), /loses the steps \(/, "an earlier attempt saved it");
+  assert.equal(lost("A restart", { checkpoint: at(null), iteration: null }, 100), "A restart loses the steps (1 min) since the last checkpoint.");
   assert.equal(loss("A restart", { iteration: 885 }, 100), "A restart loses the steps since the last checkpoint.", "an older monitor");
+});
+
+test("without a known checkpoint training may restart from the first step", () => {
+  const from = "No checkpoint is known: if there is none, training restarts from step 0";
+  assert.equal(loss("A restart", { checkpoint: null, iteration: null }, 100), `${from}.`);
+  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }, 100), `${from}: 4,667 steps.`);
+  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 4667, goodput: 0.5, started_at: 100 }, 1900)), `${from}: 4,667 steps, 15 min of training.`);
+  assert.equal(loss("A stop", { checkpoint: null, iteration: 4667 }, 100), "No checkpoint is known: all steps may be lost.");
 });
 
 test("a job that is launched again goes on after its last checkpoint", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
-import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, kinds, leftOut, nodesOf, rankList, remaining, shown } from "../src/logic/policy";
+import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, leftOut, leftWords, nodesOf, rankList, remaining, shown, withValues } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -45,15 +45,15 @@ test("a share is shown and read in percent, also as a part", () => {
 
 test("the consequence of an order is stated", () => {
   const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3, iteration: 885, checkpoint: { step: 840, at: 40 } };
-  assert.match(consequence("restart", job, "", 100), /all 512 ranks are ended and restarted as attempt 3\. It loses up to 45 steps: .* 1.min ago, .*1 of 3 restarts/);
+  assert.match(consequence("restart", job, "", 100), /all 512 ranks are ended and restarted as attempt 3\. The restart loses up to 45 steps \(1.min\) since the checkpoint at step 840\. .*1 of 3 restarts/);
   assert.match(consequence("restart_excluding_node", job, "node-7", 100), /without node-7/);
-  assert.match(consequence("capture", job, "", 100), /Training goes on/);
-  assert.match(consequence("stop", job, "", 100), /without saving/);
+  assert.match(consequence("capture", job, "", 100), /The ranks are left as they are/);
+  assert.match(consequence("stop", job, "", 100), /without saving\. A stop loses up to 45 steps/);
 });
 
 test("every action stands in one kind, those that end the job in the last", () => {
-  assert.deepEqual(kinds({ checkpoint: null }).flatMap(({ names }) => names), ACTIONS.map(([name]) => name));
-  assert.deepEqual(kinds({ checkpoint: null }).flatMap(({ names, ends }) => names.map((name) => isFinal(name) === (ends ?? false))), ACTIONS.map(() => true));
+  assert.deepEqual(KINDS.flatMap(({ names }) => names), ACTIONS.map(([name]) => name));
+  assert.deepEqual(KINDS.flatMap(({ names, ends }) => names.map((name) => isFinal(name) === (ends ?? false))), ACTIONS.map(() => true));
 });
 
 test("ranks are read as people write them", () => {
@@ -72,7 +72,7 @@ test("settings are grouped, and one that the page does not know comes last", () 
 });
 
 test("nodes to be left out stand by name where launchers know them, with what remains", () => {
-  const launcher = (host: number, role: "active" | "spare" = "active") => ({ node: `n${host}`, host: `host-${host}`, ranks: role === "spare" ? [] : [2 * host, 2 * host + 1], role });
+  const launcher = (host: number, role: "active" | "spare" = "active") => ({ node: `n${host}`, host: `host-${host}`, ranks: role === "spare" ? [] : [2 * host, 2 * host + 1], role, lost: null, ended: null });
   const launchers = [launcher(0), launcher(1), launcher(2)];
   assert.deepEqual(nodesOf([0, 1, 2], launchers), ["n0", "n1"]);
   assert.equal(nodesOf([0, 9], launchers), null);
@@ -81,7 +81,20 @@ test("nodes to be left out stand by name where launchers know them, with what re
   assert.equal(leftOut([], "5, 8-9", launchers), "the nodes of ranks 5, 8-9");
   assert.equal(leftOut(["n1", "elsewhere"], "", launchers), "host-1, elsewhere");
   assert.equal(leftOut([], "", launchers), "");
-  assert.equal(remaining(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare.");
-  assert.equal(remaining(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare.");
-  assert.equal(remaining([], "99", launchers), "");
+  const left = (...order: Parameters<typeof remaining>) => leftWords(remaining(...order)!);
+  assert.equal(left(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare.");
+  assert.equal(left(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare.");
+  assert.equal(remaining([], "99", launchers), null);
+});
+
+test("what is lost or has ended does not remain", () => {
+  const launcher = (node: string, role: "active" | "spare", facts: { lost?: string; ended?: string } = {}) => ({ node, host: node, ranks: [], role, lost: null, ended: null, ...facts });
+  const launchers = [launcher("a", "active"), launcher("b", "active"), launcher("c", "active", { lost: "its machine" }), launcher("d", "spare", { ended: "it left" }), launcher("e", "spare", { lost: "silent" })];
+  assert.deepEqual(remaining(["a"], "", launchers), { nodes: 1, of: 3, spares: 0 });
+  assert.deepEqual(remaining(["c"], "", launchers), { nodes: 2, of: 3, spares: 0 });
+});
+
+test("an action's text has the job's values for the settings that it names", () => {
+  const settings = [setting("number", { name: "stop_deadline", unit: "s" })];
+  assert.equal(withValues("if the script calls should_stop(), else they are ended after stop_deadline", settings, { stop_deadline: 90 }), "if the script calls should_stop(), else they are ended after 90\u2009s");
 });

@@ -713,6 +713,8 @@ export interface NodeDetail {
     runbook?: string;
     /** Nothing is to be done now. */
     waits?: boolean;
+    /** What the job has left without the node: active nodes that are not lost, of how many, and spares. */
+    remaining?: { nodes: number; of: number; spares: number } | null;
   }[];
 }
 

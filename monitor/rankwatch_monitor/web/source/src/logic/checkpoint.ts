@@ -5,17 +5,17 @@ import { ago, capital, clock, count, elapsed, plural, roughly, wholeDuration } f
 
 type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "goodput" | "started_at">>;
 
-/** What an action costs in steps. `checkpoint` is undefined with older monitors. */
-export function loss(what: string, { checkpoint, iteration, goodput, started_at: started }: Known, now: number): string {
+/** What an action costs in steps, as a sentence. `checkpoint` is undefined with older monitors. */
+export function loss(what: "A restart" | "The restart" | "A stop", { checkpoint, iteration, goodput, started_at: started }: Known, now: number): string {
   if (checkpoint === null) {
-    if (iteration === null) return "No checkpoint is known: training may begin at step 0.";
+    if (what === "A stop") return "No checkpoint is known: all steps may be lost.";
     const took = goodput && started ? `, ${roughly(goodput * elapsed(started, now))} of training` : "";
-    return `No checkpoint is known: training from step 0 repeats all steps up to ${count(iteration)}${took}.`;
+    return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${took}`}.`;
   }
   if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
-  const { step } = checkpoint;
-  const steps = step === null || iteration === null || iteration < step ? "the steps since then" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
-  return `${what} loses ${steps}: the last checkpoint was saved ${saved(checkpoint, now)}.`;
+  const { step, at } = checkpoint;
+  const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
+  return `${what} loses ${steps} (${wholeDuration(elapsed(at, now))}) since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
 }
 
 type Checkpoint = NonNullable<JobSummary["checkpoint"]>;

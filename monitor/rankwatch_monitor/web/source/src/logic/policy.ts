@@ -91,12 +91,12 @@ export type ActionName = "capture" | "restart" | "restart_excluding_node" | "sav
 export function consequence(action: ActionName, job: Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts" | "checkpoint" | "iteration">, left: string, now: number): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = loss("It", job, now);
+  const lost = loss(action === "stop" ? "A stop" : "The restart", job, now);
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {
     case "capture":
-      return `The stacks of ${ranks} are captured and stored in an incident. Training goes on.`;
+      return `The stacks of ${ranks} are captured and stored in an incident. The ranks are left as they are.`;
     case "restart":
       return `${again}. ${lost} ${budget}`;
     case "restart_excluding_node":
@@ -117,9 +117,9 @@ export const ACTIONS: readonly (readonly [ActionName, string])[] = [
 ];
 
 /** Actions by what becomes of the training; the last ones end the job. */
-export const kinds = ({ checkpoint }: Pick<JobSummary, "checkpoint">): readonly { title: string; names: readonly ActionName[]; ends?: true }[] => [
-  { title: "Training goes on", names: ["capture"] },
-  { title: `The ranks are restarted${checkpoint === null ? "; no checkpoint is known, so perhaps from step 0" : " from the last checkpoint"}`, names: ["restart", "restart_excluding_node"] },
+export const KINDS: readonly { title: string; names: readonly ActionName[]; ends?: true }[] = [
+  { title: "The ranks are left as they are", names: ["capture"] },
+  { title: "The ranks are restarted", names: ["restart", "restart_excluding_node"] },
   { title: "The job ends", names: ["save_and_stop", "stop"], ends: true },
 ];
 
@@ -147,14 +147,32 @@ export function nodesOf(ranks: readonly number[], launchers: readonly Place[]): 
   return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
 }
 
-/** "3 of 4 nodes remain, and no spare": what is left without the nodes of an order; empty: not known. */
-export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role">[]): string {
-  const active = launchers.filter(({ role }) => role === "active");
-  const out = new Set([...nodes, ...(nodesOf(rankList(ranks) ?? [], active) ?? [])]);
-  if (out.size === 0) return "";
-  const spares = launchers.filter(({ role }) => role === "spare").length;
-  return `${count(active.length - out.size)} of ${plural(active.length, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}.`;
+/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares. */
+export interface Left {
+  nodes: number;
+  of: number;
+  spares: number;
 }
+
+/** What is left without the nodes of an order; null: not known. */
+export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended">[]): Left | null {
+  const running = launchers.filter(({ ended }) => ended === null);
+  const active = running.filter(({ role }) => role === "active");
+  const out = new Set([...nodes, ...(nodesOf(rankList(ranks) ?? [], active) ?? [])]);
+  const live = running.filter(({ node, lost }) => lost === null && !out.has(node));
+  const number = (of: Launcher["role"]) => live.filter(({ role }) => role === of).length;
+  return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare") };
+}
+
+/** "3 of 4 nodes remain, and no spare." */
+export const leftWords = ({ nodes, of, spares }: Left): string => `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}.`;
+
+/** A text with the values in force in place of the settings that it names. */
+export const withValues = (text: string, settings: readonly Setting[], policy: Record<string, SettingValue>): string =>
+  text.replace(/[a-z]+_[a-z_]+/g, (name) => {
+    const setting = settings.find((each) => each.name === name);
+    return setting === undefined ? name : shown(setting, policy[name] ?? null);
+  });
 
 /** "0, 8-11" as numbers, else null. */
 export function rankList(text: string): number[] | null {

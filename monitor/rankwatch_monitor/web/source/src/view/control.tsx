@@ -5,13 +5,14 @@ import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
-import { ACTIONS, type ActionName, consequence, isFinal, kinds, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
+import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { capital } from "../logic/text";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
 import { Loss } from "./loss";
 import { PolicyEditor } from "./policy";
+import { Remaining } from "./remaining";
 import { prepared } from "./selection";
 
 interface Props {
@@ -108,17 +109,22 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
         <form onSubmit={confirm}>
           <fieldset class="kinds" disabled={confirming}>
             <legend>What to do</legend>
-            {kinds(job).map((kind) => (
+            {KINDS.map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
                 <p>{kind.title}</p>
+                {kind.names.includes("restart") && <Loss what="A restart" job={job} />}
                 {kind.names.map((name) => (
                   <span key={name} class="choice">
                     <label>
-                      <input type="radio" name="action" aria-describedby={meanings[name] && `what-${name}`} checked={action === name} onChange={() => setAction(name)} />
+                      <input type="radio" name="action" aria-describedby={`what-${name}`} checked={action === name} onChange={() => setAction(name)} />
                       {titleOf(name)}
-                      {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
                     </label>
-                    {meanings[name] && <small id={`what-${name}`}>{capital(meanings[name])}.</small>}
+                    <span id={`what-${name}`}>
+                      {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
+                      {meanings[name] && <small>{capital(meanings[name])}.</small>}
+                      {name === "restart_excluding_node" && <Remaining left={remaining(nodes, ranks, launchers)} />}
+                      {name === "stop" && <Loss what="A stop" job={job} />}
+                    </span>
                   </span>
                 ))}
               </div>
@@ -151,7 +157,6 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
             />
           </label>
           {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed before it is sent.</p> : <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>)}
-          {!confirming && (excluding || action === "restart" || action === "stop") && <p class="cost"><Loss what="It" job={job} /> {excluding && remaining(nodes, ranks, launchers)}</p>}
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>

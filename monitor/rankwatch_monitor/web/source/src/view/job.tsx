@@ -85,7 +85,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
-  const stragglers = performance !== null && !led && <Stragglers job={job} performance={performance} headline={headline} led={slow !== null} />;
+  const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} led={slow !== null} />;
   // Without incidents it is a bar, which a column has room for.
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   return (
@@ -96,14 +96,14 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {slow !== null && <SlowBanner job={job} performance={slow} title={state} brief={brief} />}
+      {slow !== null && <SlowBanner job={job} launchers={launchers.value} performance={slow} title={state} brief={brief} />}
       {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
       {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <p class="note account">{capital(account.value.join("; "))}.</p>}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
       {incident && (!brief || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} launchers={launchers.value} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (

@@ -4,4 +4,4 @@ import type { JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { loss } from "../logic/checkpoint";
 
-export const Loss = ({ what, job }: { what: string; job: JobSummary }) => <small class={job.checkpoint === null ? "all-lost" : undefined}>{loss(what, job, asOf.value)}</small>;
+export const Loss = ({ what, job }: { what: Parameters<typeof loss>[0]; job: JobSummary }) => <small class={job.checkpoint === null ? "all-lost" : undefined}>{loss(what, job, asOf.value)}</small>;

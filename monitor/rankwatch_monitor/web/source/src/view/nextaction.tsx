@@ -1,23 +1,26 @@
 // What to do now about an incident or an ended or lost job: a sentence, the order to confirm, and the section of the runbook.
 
 import type { ComponentChildren } from "preact";
-import type { Incident, JobSummary, NextAction, Place, SlowAction, Step } from "../api/types";
+import type { Incident, JobSummary, Launcher, NextAction, Place, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
 import { resumesAfter } from "../logic/checkpoint";
 import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
 import { offered, orderOf, orderWords, type Prepared, stepsOfJob } from "../logic/nextaction";
+import { remaining } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
 import type { Windows } from "../live/slow_poll";
 import { Run } from "./copy";
 import { type Fact, Facts } from "./facts";
 import { Loss } from "./loss";
+import { Remaining } from "./remaining";
 import { prepared } from "./selection";
 import { ShareJob } from "./share";
 
 interface Props {
   job: JobSummary;
   incident: Incident;
+  launchers: readonly Launcher[];
   windows: Windows;
   /** Seconds that the first attempt took to its first step; null: not known. */
   startup: number | null;
@@ -25,7 +28,7 @@ interface Props {
   logs: Place | null;
 }
 
-export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
+export function WhatToDo({ job, incident, launchers, windows, startup, logs }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
@@ -36,16 +39,12 @@ export function WhatToDo({ job, incident, windows, startup, logs }: Props) {
   const beside = (quiet === null ? (command ? [again] : underWay ? [again, look] : [look, again]) : quiet.notes ?? []).filter(Boolean).join(" ");
   const waits = quiet === null && reportsDue(job, incident, startup) !== null;
   const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
-  const open = (order: Prepared) => {
-    prepared.value = order;
-    location.hash = jobAddress(job.id, "control");
-  };
   const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
     <ToDo steps={[{ text: words(job, incident, next, windows, startup, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
-      {offers.map(({ order, words }, i) => <button key={order.action} type="button" class={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0) ? "go" : undefined} onClick={() => open(order)}>{words} …</button>)}
+      {offers.map(({ order, words }, i) => <Offer key={order.action} job={job} order={order} words={words} launchers={launchers} go={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0)} />)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
     </ToDo>
@@ -77,18 +76,37 @@ export function NextStep({ job, facts, shared }: { job: JobSummary; facts: Fact[
 }
 
 /** What to do about a slow job: where to look, what to run there, and the order to restart without that node. */
-export function WhatToDoSlow({ job, next, reason }: { job: JobSummary; next: SlowAction; reason: string }) {
+export function WhatToDoSlow({ job, launchers, next, reason }: { job: JobSummary; launchers: readonly Launcher[]; next: SlowAction; reason: string }) {
   const order = orderOf(next, reason);
+  return (
+    <ToDo steps={[next]} note={order !== null && <Loss what="A restart" job={job} />}>
+      {order !== null && <Offer job={job} order={order} words={orderWords(order.action, [next.host].filter(Boolean))} launchers={launchers} />}
+      <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
+      <a href={`/manual/${next.runbook}`}>Runbook</a>
+    </ToDo>
+  );
+}
+
+interface Offered {
+  job: JobSummary;
+  order: Prepared;
+  words: string;
+  launchers: readonly Launcher[];
+  /** It is what is to be done now. */
+  go?: boolean;
+}
+
+/** The button of an order, which is confirmed on its tab, and the nodes that it leaves. */
+function Offer({ job, order, words, launchers, go = false }: Offered) {
   const open = () => {
     prepared.value = order;
     location.hash = jobAddress(job.id, "control");
   };
   return (
-    <ToDo steps={[next]} note={order !== null && <Loss what="A restart" job={job} />}>
-      {order !== null && <button type="button" onClick={open}>{orderWords(order.action, [next.host].filter(Boolean))} …</button>}
-      <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
-      <a href={`/manual/${next.runbook}`}>Runbook</a>
-    </ToDo>
+    <span class="offer">
+      <button type="button" class={go ? "go" : undefined} onClick={open}>{words} …</button>
+      {order.action === "restart_excluding_node" && <Remaining left={remaining([], order.ranks.join(","), launchers)} />}
+    </span>
   );
 }
 

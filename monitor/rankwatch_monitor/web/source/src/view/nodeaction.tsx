@@ -9,6 +9,7 @@ import { jobAddress } from "../logic/route";
 import { plural } from "../logic/text";
 import { Run } from "./copy";
 import { narrow } from "./preferences";
+import { Remaining } from "./remaining";
 import { prepared } from "./selection";
 
 type OfJob = NonNullable<NodeDetail["of_jobs"]>[number];
@@ -62,6 +63,7 @@ function JobAction({ of, host, verdict }: { of: OfJob; host: string; verdict: st
     <li class="of-job">
       <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {dueBy(of, asOf.value)}</p>
       {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
+      {of.ranks.length > 0 && <Remaining left={of.remaining} />}
       {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
     </li>
   );

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
 import type { JobSummary, PolicySchema, Setting, SettingValue } from "../api/types";
-import { asText, asValue, changed, grouped, shown, unitOf } from "../logic/policy";
+import { asText, asValue, changed, grouped, shown, unitOf, withValues } from "../logic/policy";
 import { capital, plural, words } from "../logic/text";
 import { narrow } from "./preferences";
 import { refusal } from "./control_token";
@@ -22,6 +22,7 @@ interface Props {
 export function PolicyEditor({ job, meanings, explain, onChange }: Props) {
   const path = `/jobs/${encodeURIComponent(job.id)}/policy`;
   const [settings, setSettings] = useState<Setting[] | null>(null);
+  const [actions, setActions] = useState<Record<string, string>>({});
   const [policy, setPolicy] = useState<Policy>({});
   const [edited, edit] = useState<Record<string, string>>({});
   const [problem, setProblem] = useState<string | null>(null);
@@ -31,11 +32,12 @@ export function PolicyEditor({ job, meanings, explain, onChange }: Props) {
   useEffect(() => {
     const ended = new AbortController();
     Promise.all([get<PolicySchema>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
-      ([schema, found]) => (setSettings(schema.settings), setPolicy(found), explain(schema.actions ?? {})),
+      ([schema, found]) => (setSettings(schema.settings), setPolicy(found), setActions(schema.actions ?? {})),
       (failure) => failure instanceof Problem && setProblem(failure.message),
     );
     return () => ended.abort();
   }, [path]);
+  useEffect(() => explain(Object.fromEntries(Object.entries(actions).map(([name, meaning]) => [name, withValues(meaning, settings ?? [], policy)]))), [actions, policy]);
   if (settings === null) return problem === null ? <p class="note">Loading the policy.</p> : <p class="refused" role="alert">{problem}</p>;
 
   const changes = changed(settings, policy, edited);

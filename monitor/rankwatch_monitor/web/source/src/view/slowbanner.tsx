@@ -1,6 +1,6 @@
 // A slow rank as the first thing on the page of its job, above the tabs: in what, who waits, and what is done about it.
 
-import type { JobSummary, Performance } from "../api/types";
+import type { JobSummary, Launcher, Performance } from "../api/types";
 import { asOf } from "../api/connection";
 import { slowFacts } from "../logic/stragglers";
 import { Band } from "./band";
@@ -8,11 +8,11 @@ import { Facts } from "./facts";
 import { WhatToDoSlow } from "./nextaction";
 
 /** `title`: the monitor's own sentence. */
-export function SlowBanner({ job, performance, title, brief }: { job: JobSummary; performance: Performance; title: string; brief: boolean }) {
+export function SlowBanner({ job, launchers, performance, title, brief }: { job: JobSummary; launchers: readonly Launcher[]; performance: Performance; title: string; brief: boolean }) {
   return (
     <Band kind="slow" label="Slow rank" title={title} brief={brief}>
       <div class="beside">
-        {performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={job.headline || job.reason} />}
+        {performance.next_action && <WhatToDoSlow job={job} launchers={launchers} next={performance.next_action} reason={job.headline || job.reason} />}
         <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
       </div>
     </Band>

@@ -2,7 +2,7 @@
 // not repeated.
 
 import { useState } from "preact/hooks";
-import type { JobSummary, Performance, Straggler } from "../api/types";
+import type { JobSummary, Launcher, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { times } from "../logic/kernels";
 import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks } from "../logic/stragglers";
@@ -16,7 +16,7 @@ const FEW = 8;
 const WORST = 5;
 
 /** `headline`: the text at the top of the page, which is not repeated; `led`: what to do stands there too. */
-export function Stragglers({ job, performance, headline, led }: { job: JobSummary; performance: Performance; headline: string; led: boolean }) {
+export function Stragglers({ job, launchers, performance, headline, led }: { job: JobSummary; launchers: readonly Launcher[]; performance: Performance; headline: string; led: boolean }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
@@ -32,7 +32,7 @@ export function Stragglers({ job, performance, headline, led }: { job: JobSummar
           {facts && <small>{facts}{finding.since !== null && ` · since ${clock(finding.since, asOf.value)}, for ${roughly(asOf.value - finding.since)}`}</small>}
         </p>
       )}
-      {!led && performance.next_action && <WhatToDoSlow job={job} next={performance.next_action} reason={headline} />}
+      {!led && performance.next_action && <WhatToDoSlow job={job} launchers={launchers} next={performance.next_action} reason={headline} />}
       {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} acted={led} />}
       {ended.length > 0 && (
         <details>

@@ -1,7 +1,7 @@
 // One incident: the reason, key facts, and the duration of each phase.
 
 import type { Signal } from "@preact/signals";
-import type { Incident, IncidentDetail, JobSummary } from "../api/types";
+import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
 import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
@@ -30,12 +30,13 @@ interface Props {
   titled: boolean;
   /** False: its facts stand above, beside what to do about the job. */
   detailed: boolean;
+  launchers: readonly Launcher[];
   windows: Windows;
   /** Seconds that the first attempt took to its first step; null: not known. */
   startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, windows, startup }: Props) {
+export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers, windows, startup }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -57,7 +58,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
       {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
       <div class="beside">
-        <WhatToDo job={job} incident={incident} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
+        <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
         {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
       </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
