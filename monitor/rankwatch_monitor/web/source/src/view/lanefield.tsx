@@ -195,6 +195,7 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
 function axis(context: CanvasRenderingContext2D, placed: Lanes, across: number, quiet: string): void {
   for (const { x, width, seconds } of placed.columns) {
     const each = round((APART * seconds) / width);
+    let taken = 0;
     for (let i = 0; i * each <= seconds; i++) {
       const at = Math.round(x + (i * each * width) / seconds);
       if (at < 0 || at > across) continue;
@@ -202,7 +203,12 @@ function axis(context: CanvasRenderingContext2D, placed: Lanes, across: number, 
       context.fillRect(at, 0, 1, placed.height + 3);
       context.fillStyle = quiet;
       const label = i === 0 ? "0" : fine(i * each);
-      if (at + context.measureText(label).width <= Math.min(across, x + width + INSET)) context.fillText(label, at, placed.height + 3 + TEXT / 2);
+      // One at the end stands before its rule.
+      const wide = context.measureText(label).width;
+      const left = Math.min(at, Math.min(across, x + width + INSET) - wide);
+      if (left < taken) continue;
+      context.fillText(label, left, placed.height + 3 + TEXT / 2);
+      taken = left + wide + INSET;
     }
   }
 }
