@@ -209,7 +209,9 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
         score = since.get_by_role("row", name=re.compile("^GPU score")).get_by_role("cell").last
         expect(score).to_have_text(re.compile(r"^1\.4\d× \(better\)$"))
         expect(page.locator(".both")).to_contain_text(
-            re.compile(r"GPU score, robust of slowed is 1\.4\d× that of throttled \(better\): 0\.\d\d against 0\.\d\d\.")
+            re.compile(
+                r"GPU score, robust of slowed is 1\.4\d× that of throttled \(better\): 0\.\d\d against 0\.\d\d\."
+            )
         )
         for table in page.locator(".ratios .scroll").all():
             assert table.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "no column is cut"

@@ -177,7 +177,7 @@ def test_waiting_is_drawn_and_written_where_it_was_measured(page: Page, monitor_
             "Rank",
             "Node",
             "Works",
-            "In collectives + more than the last rank to arrive",
+            "In collectives + of it waiting",
             "data",
             "forward",
             "backward",
@@ -210,11 +210,13 @@ def test_a_sentence_states_who_waits_for_whom_and_steps_without_it_are_marked(
     expect(sentence).to_contain_text(re.compile("^In this step .*how long ranks wait for others was not measured"))
 
 
-def test_on_a_phone_the_columns_of_the_finding_fit_and_a_rank_has_its_node(page: Page, monitor_url: str, slow: Script) -> None:
+def test_on_a_phone_the_columns_of_the_finding_fit_and_a_rank_has_its_node(
+    page: Page, monitor_url: str, slow: Script
+) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     table = page.get_by_role("region", name="Time per step by section")
-    waits = "In collectives + more than the last rank to arrive"
+    waits = "In collectives + of it waiting"
     expect(table.get_by_role("columnheader")).to_have_text(
         ["Rank", "Works", waits, "data", "forward", "backward", "optimizer"]
     )
@@ -224,7 +226,7 @@ def test_on_a_phone_the_columns_of_the_finding_fit_and_a_rank_has_its_node(page:
     box = box_of(longest)
     assert box["x"] + box["width"] <= 390
     expect(page.locator(".readout")).to_have_text("Tap a section for its time; + and − zoom.")
-    expect(page.locator(".choose > small")).to_have_text("rank 5, 7 of the same node")
+    expect(page.locator(".choose > small")).to_have_text("rank 5, 6 of the same node, 1 of another node")
 
 
 def test_its_twin_waiting_that_was_not_measured_is_not_drawn(page: Page, monitor_url: str, slow: Script) -> None:

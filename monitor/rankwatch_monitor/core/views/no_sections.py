@@ -36,8 +36,8 @@ def no_sections(job: Job, others: int) -> list[str]:
     return [
         f"No timings of sections (spans) have arrived, though ranks have reported {step} steps: none are sent, or a "
         "collector drops them.",
-        f"If RANKWATCH_SPAN_STRIDE is 0 for the ranks (the default is {SPAN_STRIDE}), launch again after "
-        "`unset RANKWATCH_SPAN_STRIDE`.",
-        "If a collector stands between ranks and monitor, let it pass on traces (POST /v1/traces) as it does metrics: "
-        "`traces: {receivers: [otlp], exporters: [otlphttp]}` in its pipelines.",
+        f"If RANKWATCH_SPAN_STRIDE is 0 for the ranks, launch again without it (the default is {SPAN_STRIDE}): "
+        "`unset RANKWATCH_SPAN_STRIDE`",
+        "If a collector stands between ranks and monitor, let it pass on traces (POST /v1/traces), with a pipeline "
+        "beside that of metrics: `traces: {receivers: [otlp], exporters: [otlphttp]}`",
     ]

@@ -73,7 +73,7 @@ test("without measured waiting sums are those of all steps, and a section that a
 test("sections that only contain others are not drawn", () => {
   const ranks = [{ rank: 0, host: "a", steps: [{ iteration: 10, began: 1, seconds: 0.3, waits: [[0.25, 0.05]] as [number, number][], spans: [[1, 0, 0, 0.3], [0, 1, 0, 0.1], [2, 1, 0.1, 0.15]] as [number, number, number, number][] }] }];
   const { spans, laneHeight, waits } = lanes({ ...TIMELINE, ranks }, 300);
-  assert.deepEqual(spans.map(({ y, height }) => [y, height]), [[0, ROW], [0, ROW]]);
+  assert.deepEqual(spans.map(({ section, y }) => [section, y]), [[0, 0], [2, 0]]);
   assert.deepEqual([laneHeight, waits[0]!.y], [ROW, 0], "waiting outside of the nested sections stands beside them");
 });
 

@@ -29,7 +29,6 @@ export interface Placed {
   x: number;
   y: number;
   width: number;
-  height: number;
   /** Since the step began. */
   start: number;
   seconds: number;
@@ -119,7 +118,6 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
           x: column.x + start * scale,
           y: top + down(depth),
           width: Math.max(NARROWEST, seconds * scale),
-          height: ROW,
           waits: inside.length > 0,
           clear: inside.length === 0 || seconds <= 0 ? 1 : Math.max(0, (inside[0]![0] - start) / seconds),
         });
@@ -224,7 +222,7 @@ function stepOf(lane: RankLane, iteration: number) {
 export function spanAt(placed: Lanes, x: number, y: number): number | null {
   for (let i = placed.spans.length - 1; i >= 0; i--) {
     const span = placed.spans[i]!;
-    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + span.height) return i;
+    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + ROW) return i;
   }
   return null;
 }
@@ -360,7 +358,7 @@ export function choiceWords(wanted: readonly number[], chosen: readonly number[]
   const others = chosen.filter((rank) => !wanted.includes(rank));
   const near = others.filter((rank) => hosts.has(hostOf(rank) ?? "")).length;
   const [whose, rest] = [hosts.size === 1 ? "the same node" : "the same nodes", others.length - near];
-  return [`${wanted.length === 1 ? "rank" : "ranks"} ${runs(wanted)}`, near > 0 && `${near} of ${whose}`, rest > 0 && `${rest} of other nodes`].filter(Boolean).join(", ");
+  return [`${wanted.length === 1 ? "rank" : "ranks"} ${runs(wanted)}`, near > 0 && `${near} of ${whose}`, rest > 0 && `${rest} of ${rest === 1 ? "another node" : "other nodes"}`].filter(Boolean).join(", ");
 }
 
 /** Seconds of a step that are not in collectives; null: not measured. */

@@ -18,8 +18,8 @@ import { announcement } from "./shell";
 const EVERY_MS = 10_000;
 /** Units of a sparkline, which is as wide as its place. */
 const [WIDTH, HEIGHT] = [400, 44];
-/** Characters of a variant on a phone. */
-const SHORT = 24;
+/** Characters of a family and of a variant that a phone has room for. */
+const [FAMILY, VARIANT] = [20, 24];
 
 /** `slow`: the costliest slow rank of the job; null: there is none. `throttled`: what throttles its GPU. */
 export function Kernels({ id, over, slow, throttled }: { id: string; over: boolean; slow: Straggler | null; throttled: Throttle | null | undefined }) {
@@ -132,14 +132,13 @@ function Row({ job, kernel, table, changed, apart, one }: Listed & { kernel: Ker
       <td class="number"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
       {table.compute != null && <td class="number">{callsWords(callsOf(kernel, table))}</td>}
       {apart && <td class={uneven ? "uneven" : undefined}>
-        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
+        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : !uneven ? <small>no rank stands out</small> : (
           <>
-            {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
-            <NodeLink host={kernel.slowest_host} />
-            <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median${longer}`}</small>
+            <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> <NodeLink host={kernel.slowest_host} />
+            <small>{fine(kernel.slowest)}, {times(ratioOfSlowest(kernel))} the median{longer}</small>
+            {kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}
           </>
         )}
-        {!one && uneven && kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}
       </td>}
       <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
       {changed && (
@@ -177,8 +176,8 @@ function ShortTable({ job, table, changed, apart, one }: Listed & { one: Kernel 
               <tr class={since === null ? undefined : "slower"}>
                 <th scope="row">
                   <button type="button" aria-expanded={open} onClick={() => show(open ? undefined : name)}>
-                    <span class="code family">{open ? "▾" : "▸"} {family}</span>
-                    <small class="code">{cutMiddle(variant, SHORT)}</small>
+                    <span class="code family">{open ? "▾" : "▸"} {cutMiddle(family, FAMILY)}</span>
+                    <small class="code">{cutMiddle(variant, VARIANT)}</small>
                   </button>
                 </th>
                 {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}

@@ -163,15 +163,14 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   const seen = placed.spans.filter((span) => span.x < across && span.x + span.width > 0);
   for (const span of seen) {
     context.fillStyle = tones[span.section]!;
-    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, span.height - 1);
+    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
   }
   const waiting = placed.waits.filter((wait) => wait.x < across && wait.x + wait.width > 0);
   for (const { x, y, width, transfer } of waiting) {
     context.fillStyle = colour(transfer ? PARTS.communication : PARTS.waiting);
     context.fillRect(x, y, Math.max(1, width), ROW - 1);
   }
-  for (const { section, x, y, width, height, waits, clear } of seen) {
-    if (height < ROW) continue;
+  for (const { section, x, y, width, waits, clear } of seen) {
     const left = Math.max(0, x);
     const [free, whole] = [Math.min(across, x + clear * width) - left, Math.min(across, x + width) - left];
     const covered = waits && free < ENOUGH;
@@ -181,14 +180,14 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     const { x, width } = placed.columns[step]!;
     const end = Math.min(across, x + width);
     const room = context.measureText(NOT_MEASURED).width + 2 * INSET;
-    const last = placed.spans.findLast((span) => span.lane === lane && span.step === step && span.height === ROW)!;
+    const last = placed.spans.findLast((span) => span.lane === lane && span.step === step)!;
     if (end - Math.max(0, x) > 2 * room) write(context, NOT_MEASURED, end - room, last.y + ROW / 2, room + 1, inks[last.section]!, tones[last.section]);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;
   context.strokeStyle = colour("text");
   context.lineWidth = 2;
-  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), here.height - 3);
+  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
 }
 
 /** The time since each step began, as rules behind the lanes with labels below them. */

@@ -117,7 +117,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           <Key timeline={timeline} placed={placed} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
-            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>{narrow.value ? "Tap a section for its time; + and − zoom." : "Point at a section, or use the arrow keys. Drag, Ctrl with the wheel, + and − zoom; Shift with the wheel or the arrows moves; 0 shows whole steps."}</small>}
+            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>{narrow.value ? "Tap a section for its time; + and − zoom." : "Point at a section, or use the arrow keys. Drag, + and − zoom; Shift with the arrows moves; 0 shows whole steps."}</small>}
           </p>
           <Sums timeline={timeline} blamed={blamed} />
           <p class="note">
@@ -221,7 +221,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               {!narrow.value && <th scope="col">Node</th>}
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ more than the last rank to arrive</small></th>}
+              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ of it waiting</small></th>}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
             </tr>
           </thead>
