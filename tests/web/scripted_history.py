@@ -93,7 +93,7 @@ def no_spans(ranks: str) -> dict[str, Any]:
         "sampled": [],
         "profiled": [],
         "no_waits": "",
-        "no_sections": ["Ranks report steps, but the sections of none.", "Is RANKWATCH_SPAN_STRIDE set to 0?"],
+        "no_sections": ["Ranks report steps, but the sections of none.", "Launch again after `unset IT`."],
         "sections": [],
         "ranks_known": 0,
         "ranks": lanes,

@@ -334,7 +334,7 @@ def test_incidents_near_each_other_stand_singly_with_the_numbers_of_a_list(
     page.wait_for_url("**/#/jobs/j/incidents/x2**")
 
 
-def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_the_first(
+def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_above_the_figures_of_the_first(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.add("j", ["running"] * 8, started_at=time.time() - 3600)
@@ -344,17 +344,6 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_below_t
     expect(charts).to_have_count(5)
     for chart in charts.all():
         expect(chart).to_have_attribute("aria-label", re.compile(r" Change at \d\d:\d\d:\d\d\.$"))
-    chart, explained = (box_of(page.locator(each).first) for each in (".charts .chart", ".charts .explanation"))
-    assert chart["y"] < explained["y"]
-
-
-def test_a_phone_shows_the_finding_between_the_first_chart_and_its_figures(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    script.add("j", ["running"] * 8, started_at=time.time() - 3600)
-    script.slow_since["j"] = 1200
-    page.set_viewport_size({"width": 390, "height": 844})
-    opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     steps = page.get_by_role("region", name="Step time")
     expect(steps.locator(".plotted + .explanation + .key")).to_be_visible()
 
@@ -381,6 +370,23 @@ def test_the_number_of_an_incident_at_the_end_of_the_axis_is_whole(page: Page, m
     number = page.get_by_role("list", name=INCIDENTS).get_by_role("link").last
     expect(number).to_have_text("1")
     wait_for(lambda: number.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "the number is whole")
+    within = """(each) => {
+        const lane = each.closest("ul");
+        const share = parseFloat(getComputedStyle(each).getPropertyValue("--wide"));
+        const end = each.getBoundingClientRect().left + lane.clientWidth * share / 100;
+        return share > 0 && end <= lane.getBoundingClientRect().right + 1;
+    }"""
+    wait_for(lambda: number.evaluate(within), "its band ends with the axis")
+
+
+def test_incidents_that_take_little_of_the_axis_are_zoomed_to(page: Page, monitor_url: str, days: Script) -> None:
+    del days.incidents["j"][1:]
+    opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    closer = page.get_by_role("button", name="Zoom to incidents")
+    closer.click()
+    expect(closer).to_have_count(0)
+    expect(page.get_by_role("list", name=INCIDENTS).get_by_role("link")).not_to_have_count(0)
+    page.wait_for_url(re.compile(r"range=\d+-\d+"))
 
 
 @pytest.mark.parametrize(
@@ -478,7 +484,7 @@ def test_words_that_an_incident_has_no_room_for_stand_behind_its_band(
       range.selectNodeContents(element);
       const left = element.getBoundingClientRect().left;
       const share = parseFloat(getComputedStyle(element).getPropertyValue("--wide"));
-      const band = left + element.clientWidth * share / 100;
+      const band = left + element.closest("ul").clientWidth * share / 100;
       return band > 50 && range.getBoundingClientRect().left >= band;
     }"""
     wait_for(lambda: incident.evaluate(behind), "the words stand behind the band")

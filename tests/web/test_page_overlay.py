@@ -153,7 +153,7 @@ def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monito
     over = ("^Before the change: steps 0 to 3,7", r"^Since the change: steps 3,7.. to 4,9.*, 1,\d+ steps of each$")
     expect(tables.get_by_role("caption")).to_have_text([*map(re.compile, over)])
     expect(tables.get_by_role("columnheader")).to_have_text(["Mean", "new", "old", "new ÷ old"] * 2)
-    speed = ["1.27\u202fsteps/s", "2.38\u202fsteps/s", re.compile(r"^0\.5[34]×4[67]\u202f% slower$")]
+    speed = ["1.27\u202fsteps/s", "2.38\u202fsteps/s", re.compile(r"^0\.5[34]× \(slower\)$")]
     same = ["2.38\u202fsteps/s", "2.38\u202fsteps/s", "1.00×"]
     expect(row("Speed")).to_have_text(speed)
     folded = tables.get_by_role("button", name=re.compile(r"\d more figures alike within 2"))
@@ -162,12 +162,11 @@ def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monito
     expect(row("Speed")).to_have_text([*same, *speed])
     sentence = page.locator(".charts > .finding")
     expect(sentence).to_contain_text(re.compile(r"^A step of new takes 1\.\d\d× as long as one of old"))
-    expect(page.locator(".charts > p")).to_contain_text(
+    expect(page.locator(".both p")).to_contain_text(
         [
-            "new: steps",
-            sentence.inner_text(),
             re.compile(r"^A step of new takes 1\.88× as long since step 3,7\d\d \(420.ms → 790.ms\): section"),
-            re.compile(r"^Before: A step of new takes as long as one of old"),
+            re.compile(r"^Since the change: steps 3,7\d\d to 4,9\d\d\. "),
+            re.compile(r"^Before the change: steps 0 to 3,7\d\d\. Equal step time \(420.ms\)\."),
         ]
     )
     toolbar = page.get_by_role("toolbar", name="Part of both that is shown")
@@ -188,20 +187,31 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
     page.set_viewport_size({"width": 390, "height": 844})
     with serving_scenes(*jobs, now=jobs[0].created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/slowed?tab=charts&with=throttled")
+        heading = page.locator(".charts > .finding")
+        expect(heading).to_contain_text(
+            re.compile(
+                r"^Equal step time \(22\d.ms\), different cause: "
+                r"slowed waits for data \(62 against 2.ms\), throttled for compute \(1[89]\d against 1[23]\d.ms\)\.$"
+            )
+        )
         since = page.get_by_role("region", name="Means of both").get_by_role("group").last
+        expect(since).to_be_hidden()
+        page.get_by_text("Causes and means of both").click()
         cells = {
             part: since.get_by_role("row", name=re.compile(f"^slowest rank's {part}")).get_by_role("cell")
             for part in ("data", "compute")
         }
-        longer = re.compile(r"^\d+×\d+× as long$|^\d\.\d\d×\d+\u202f% longer$")
-        expect(cells["data"]).to_have_text(["62\u202fms", "2\u202fms", longer])
+        expect(cells["data"]).to_have_text(["62\u202fms", "2\u202fms", "31× (longer)"])
         expect(cells["compute"]).to_have_text(
-            [re.compile("^1[23].\u202fms$"), re.compile("^1[89].\u202fms$"), re.compile("shorter$")]
+            [re.compile("^1[23].\u202fms$"), re.compile("^1[89].\u202fms$"), re.compile(r"× \(shorter\)$")]
         )
         expect(since.get_by_role("row", name=re.compile("^slowest rank's host"))).to_have_count(0)
         score = since.get_by_role("row", name=re.compile("^GPU score")).get_by_role("cell").last
-        expect(page.locator(".charts > .finding")).to_contain_text(
-            f"slowed is {score.locator('small').inner_text()} (".replace("\u2009", "\u202f")
+        expect(score).to_have_text(re.compile(r"^1\.4\d× \(better\)$"))
+        expect(page.locator(".both")).to_contain_text(
+            re.compile(
+                r"GPU score, robust of slowed is 1\.4\d× that of throttled \(better\): 0\.\d\d against 0\.\d\d\."
+            )
         )
         for table in page.locator(".ratios .scroll").all():
             assert table.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "no column is cut"

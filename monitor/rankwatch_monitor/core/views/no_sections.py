@@ -7,7 +7,12 @@ from rankwatch_monitor.core.job import Job
 
 
 def no_sections(job: Job, others: int) -> list[str]:
-    """The reason, then what to do; ``others``: ranks of which sections are kept, while those asked for have none."""
+    """The reason, then what to do, with what can be copied in backticks.
+
+    Args:
+        job: of which no sections are kept.
+        others: ranks of which sections are kept, while those asked for have none.
+    """
     if others:
         have = "1 other has" if others == 1 else f"{others} others have"
         return [f"These ranks have sent no sections; {have}. Choose other ranks above."]
@@ -31,6 +36,8 @@ def no_sections(job: Job, others: int) -> list[str]:
     return [
         f"No timings of sections (spans) have arrived, though ranks have reported {step} steps: none are sent, or a "
         "collector drops them.",
-        f"If RANKWATCH_SPAN_STRIDE is 0 for the ranks, unset it and launch again: the default is {SPAN_STRIDE}.",
-        "If a collector stands between ranks and monitor, let it pass on traces (POST /v1/traces), too.",
+        f"If RANKWATCH_SPAN_STRIDE is 0 for the ranks, launch again without it (the default is {SPAN_STRIDE}): "
+        "`unset RANKWATCH_SPAN_STRIDE`",
+        "If a collector stands between ranks and monitor, let it pass on traces (POST /v1/traces), with a pipeline "
+        "beside that of metrics: `traces: {receivers: [otlp], exporters: [otlphttp]}`",
     ]

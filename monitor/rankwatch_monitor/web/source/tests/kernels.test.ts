@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { alikeWords, callsOf, callsWords, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -39,6 +39,20 @@ test("a line that would lie on that of the median is left out", () => {
   const { slowest, others } = spark(kernel, POINTS, 100, 30);
   assert.deepEqual([slowest, others], [[], []]);
   assert.equal(spark({ ...kernel, slowest_trend: [0.00202, 0.00203, 0.0021, 0.0021] }, POINTS, 100, 30).slowest.length, 1);
+});
+
+test("labels of two lines keep a distance, and one line has its label at its end", () => {
+  const kernel = { ...KERNEL, trend: [0.002, 0.002, 0.002, 0.002], median: 0.002, slowest: 0.0023, slowest_trend: [0.002, 0.002, 0.0023, 0.0023], slowest_ranks: [0, 0, 1, 1] };
+  const { ends } = spark(kernel, POINTS, 100, 30);
+  assert.ok(44 * (ends.median - ends.slowest) >= 14, "pixels of a trend that is 44 high");
+  const alone = spark({ ...kernel, slowest: 0.00201, slowest_trend: kernel.trend }, POINTS, 100, 30);
+  assert.equal(alone.ends.median, 1 - 0.002 / (1.25 * 0.00201));
+});
+
+test("names of one family are cut in their middle, so that they differ", () => {
+  const [one, two] = ["f32f32_f32f32_f32_nt_n_tilesize32x32x8_execu~4ed1d424", "f32f32_f32f32_f32_nt_n_tilesize64x64x8_execu~bd11f0a7"].map((each) => cutMiddle(each, 24));
+  assert.deepEqual([one, two], ["f32f32_f32f…cu~4ed1d424", "f32f32_f32f…cu~bd11f0a7"]);
+  assert.equal(cutMiddle("FusedAdamMathFunctor", 24), "FusedAdamMathFunctor");
 });
 
 test("names of real kernels: what they are first, then what tells them apart, then the launch", () => {

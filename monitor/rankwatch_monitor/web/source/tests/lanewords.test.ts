@@ -56,6 +56,7 @@ test("what the figures are of, and the job's own beside them", () => {
   assert.equal(basis(shown, 32, []), "Measured on 2 of 32 ranks.");
   assert.equal(basis(shown, 32, [{ rank: 9, lateness: 0.05 }] as Straggler[]), "Measured on 2 of 32 ranks.", "that rank is not shown");
   assert.equal(basis(shown, 2, slow), "Measured in sampled steps; over whole windows the others wait 48 ms of each step for rank 3.");
+  assert.equal(basis(shown, 32, [{ rank: 3, lateness: 0.042 }] as Straggler[]), "Measured on 2 of 32 ranks in sampled steps; on all ranks and over whole windows it is the same within 5 %.", "one figure for one wait");
   assert.equal(basis(shown, 2, []), "");
   assert.equal(basis(of(lane(3, 0.06, 0.1, null)), 32, slow), "", "nothing was measured");
 });

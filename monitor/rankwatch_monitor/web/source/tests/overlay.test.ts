@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration, percent, speedText } from "../src/logic/text";
-import { alike, asShown, cells, changeMarks, changeWords, comparedWords, curves, differenceWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { alike, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -93,31 +93,31 @@ test("a part stays on the axis", () => {
   assert.equal(inside([-20, 120], [0, 100]), null);
 });
 
+const compared = (name: string, one: number, two: number, format: (value: number | null) => string = duration) => ({ name, title: name.replace(PART, ""), format, both: [one, two] as const });
+const sentences = (rows: ReturnType<typeof compared>[]) => comparedWords(rows, ["new", "old"]).map((each) => each.replaceAll(/[\u2009\u202f]/g, " "));
+
 test("a comparison in words: the step, and what differs most", () => {
-  const row = (name: string, one: number, two: number) => ({ name, title: name, format: (value: number | null) => `${value}`, both: [one, two] as const });
-  const names = ["new", "old"] as const;
-  assert.equal(comparedWords([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes 1.50× as long as one of old (3 against 2), over steps 1 to 9. loss differs most: new is 2.00× as high (2 against 1).");
-  assert.equal(comparedWords([row("step", 2, 2), row("loss", 1, 1.01)], names, "steps 1 to 9").replace("\u2009", " "), "A step of new takes as long as one of old (2), over steps 1 to 9. No other figure differs by more than 2 %.");
-  assert.equal(comparedWords([row("loss", 1, 1)], names, "steps 1 to 9"), "");
+  const row = (name: string, one: number, two: number) => compared(name, one, two, (value) => `${value}`);
+  assert.deepEqual(sentences([row("step", 3, 2), row("loss", 2, 1), row("goodput", 0.9, 1)]), ["A step of new takes 1.50× as long as one of old (3 against 2).", "loss of new is 2.00× that of old (higher): 2 against 1."]);
+  assert.deepEqual(sentences([row("step", 2, 2), row("loss", 1, 1.01)]), ["Equal step time (2).", "No other figure differs by more than 2 %."]);
+  assert.deepEqual(sentences([row("loss", 1, 1)]), []);
 });
 
 test("a small difference of the step has a direction and the part in which it is", () => {
-  const row = (name: string, one: number, two: number) => ({ name, title: name.replace(PART, ""), format: duration, both: [one, two] as const });
-  const words = (rows: ReturnType<typeof row>[]) => comparedWords(rows, ["new", "old"], "steps 1 to 9").replaceAll("\u2009", " ");
-  const parts = [row("part data", 0.005, 0.002), row("part compute", 0.13, 0.1296)];
-  assert.match(words([row("step", 0.197, 0.193), ...parts]), /^A step of new takes 1\.02× as long as one of old \(197 ms against 193 ms\), mostly in data \(\+3 ms\), over steps 1 to 9\. No other/);
-  assert.match(words([row("step", 0.189, 0.193), row("part data", 0.002, 0.005)]), /takes 0\.98× as long as one of old \(189 ms against 193 ms\), mostly in data \(−3 ms\), over/);
-  assert.match(words([row("step", 0.193, 0.193), ...parts]), /^A step of new takes as long as one of old \(193 ms\), over steps/);
-  assert.match(words([row("step", 0.197, 0.193)]), /\(197 ms against 193 ms\), over steps/);
+  const parts = [compared("part data", 0.005, 0.002), compared("part compute", 0.13, 0.1296)];
+  const first = (rows: ReturnType<typeof compared>[]) => sentences(rows)[0];
+  assert.equal(first([compared("step", 0.197, 0.193), ...parts]), "A step of new takes 1.02× as long as one of old (197 against 193 ms), mostly in data (+3 ms).");
+  assert.equal(first([compared("step", 0.189, 0.193), compared("part data", 0.002, 0.005)]), "A step of new takes 0.98× as long as one of old (189 against 193 ms), mostly in data (−3 ms).");
+  assert.equal(first([compared("step", 0.193, 0.193), ...parts]), "Equal step time (193 ms).");
+  assert.equal(first([compared("step", 1.2, 0.6)]), "A step of new takes 2.00× as long as one of old (1.2 s against 600 ms).");
 });
 
-test("what the slowest ranks spend differently stands before a figure that follows from it", () => {
-  const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });
-  const rows = [row("step", 0.224, 0.224), row(`${SLOWEST}data`, 0.062, 0.002), row(`${SLOWEST}compute`, 0.129, 0.189), row(`${SLOWEST}host`, 0.01, 0.011), row("score", 1.4, 1)];
-  const words = (some: typeof rows) => comparedWords(some, ["new", "old"], "steps 1 to 9").replaceAll(/[\u2009\u202f]/g, " ");
-  const apart = "A step of new takes as long as one of old (224 ms), over steps 1 to 9. In each of its steps the slowest rank of new spends 62 ms in data (against 2 ms) and 129 ms in compute (against 189 ms).";
-  assert.equal(words(rows), `${apart} score differs too: new is 40 % higher (1.4 s against 1.0 s).`);
-  assert.equal(words(rows.slice(0, 4)), apart);
+test("equally long steps of different causes: what each waits for, then a figure that follows from it", () => {
+  const rows = [compared("step", 0.224, 0.224), compared(`${SLOWEST}data`, 0.062, 0.002), compared(`${SLOWEST}compute`, 0.13, 0.19), compared(`${SLOWEST}host`, 0.01, 0.011)];
+  const first = "Equal step time (224 ms), different cause: new waits for data (62 against 2 ms), old for compute (190 against 130 ms).";
+  assert.deepEqual(sentences(rows), [first]);
+  assert.deepEqual(sentences([...rows, compared("score", 1.4, 1)]), [first, "score of new is 1.40× that of old (higher): 1.4 against 1.0 s."]);
+  assert.deepEqual(sentences([compared("step", 0.3, 0.2), compared(`${SLOWEST}data`, 0.002, 0.05)]), ["A step of new takes 1.50× as long as one of old (300 against 200 ms).", "Of the slowest ranks: old waits for data (50 against 2 ms)."]);
 });
 
 test("goodput is compared after the waiting for slow ranks, once there was any", () => {
@@ -196,9 +196,8 @@ test("a change has its factor, its place, its figures and its cause", () => {
 
 test("a ratio names what is divided by what, what that means, and how much it is of", () => {
   assert.equal(dividedBy(["attempt 4", "attempt 1"]), "attempt 4 ÷ attempt 1");
-  const of = (name: string, multiple: number | null) => differenceWords(name, multiple).replaceAll("\u2009", " ").replaceAll("\u202f", " ");
-  assert.deepEqual([of("step", 1.12), of("speed", 0.88), of("speed", 1.5), of("log loss", 0.9), of(`${PART}data`, 0.5)], ["12 % longer", "12 % slower", "50 % faster", "10 % lower", "50 % shorter"]);
-  assert.deepEqual([of("step", 1.004), of("goodput", null), of("step", 2.5)], ["", "", "2.50× as long"]);
+  const words = ([["step", 1.12], ["speed", 0.88], ["log loss", 0.9], [`${PART}data`, 0.5], ["goodput", 0.9], ["score gpu", 1.43], ["step", 1.004], ["goodput", null]] as const).map(([name, multiple]) => directionWords(name, multiple));
+  assert.deepEqual(words, [" (longer)", " (slower)", " (lower)", " (shorter)", " (worse)", " (better)", "", ""]);
   assert.equal(lengthWords([59, 2659], "step"), "2,601 steps of each");
   assert.match(lengthWords([0, 900], "time"), /^15.min of each$/);
 });
@@ -219,7 +218,7 @@ test("a ratio is that of the figures as they are shown, whatever they are rounde
 
 test("sentence and table have one direction: the open job against the other one", () => {
   const score = { name: "score gpu_robust", title: "GPU score, robust", format: (value: number | null) => (value ?? 0).toFixed(2), both: [0.6851, 0.9949] as const };
-  assert.match(comparedWords([score], ["throttled", "slowed"], "steps 1 to 9").replaceAll("\u2009", " ").replaceAll("\u202f", " "), /^GPU score, robust differs most: throttled is 30 % lower \(0\.69 against 0\.99\)\.$/);
+  assert.deepEqual(comparedWords([score], ["throttled", "slowed"]), ["GPU score, robust of throttled is 0.70× that of slowed (worse): 0.69 against 0.99."]);
 });
 
 test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {

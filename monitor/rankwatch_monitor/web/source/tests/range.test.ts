@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { attemptMarks, between, bounds, panned, parseRange, placed, PRESETS, rangeText, shownRange, USUAL, zoomed } from "../src/logic/range";
+import type { Incident } from "../src/api/types";
+import { attemptMarks, between, bounds, incidentRange, panned, parseRange, placed, PRESETS, rangeText, shownRange, USUAL, zoomed } from "../src/logic/range";
 import { parse, addressOf } from "../src/logic/route";
 
 test("every range survives the address", () => {
@@ -56,4 +57,14 @@ test("what is too close on the axis to be told apart is one", () => {
   const found = placed([item(50, 60), item(10, 12), item(10.5, 30), item(200, 300)], [0, 100]);
   assert.deepEqual(found.map(({ items, left, width, room }) => [items, left, width, room]), [[[10, 10.5], 10, 20, 40], [[50], 50, 10, 50]]);
   assert.equal(placed([item(-50, 20)], [0, 100])[0]!.left, 0, "it began before the axis");
+});
+
+test("incidents that take less than a third of the axis are zoomed to, others and none are not", () => {
+  const each = ([from, to]: [number, number]) => ({ item: {} as Incident, from, to });
+  const two = [each([600, 620]), each([680, 700])];
+  assert.deepEqual(incidentRange(two, [0, 1000]), { from: 575, to: 725 });
+  assert.deepEqual(incidentRange(two, [650, 1000]), { from: 675, to: 705 }, "of those shown");
+  assert.equal(incidentRange(two, [575, 725]), null);
+  assert.equal(incidentRange([each([100, 101])], [95, 105]), null, "no axis is shorter");
+  assert.deepEqual([incidentRange([], [0, 1000]), incidentRange(two, [701, 1000])], [null, null]);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankStep, SectionTimeline } from "../src/api/types";
-import { absence, beside, divided, inSections, lanes, leastWaited, led, onlyMeasured, pannedView, ROW, RULE, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
+import { absence, beside, choiceWords, divided, inSections, lanes, leastWaited, led, onlyMeasured, pannedView, ROW, selectedView, showing, spanAt, sums, total, type View, viewed, waited, WHOLE, withPeers, written, zoomedView } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
@@ -70,11 +70,11 @@ test("without measured waiting sums are those of all steps, and a section that a
   assert.ok(longer.flat().every((more) => more === null));
 });
 
-test("sections that only contain others are a rule above them", () => {
+test("sections that only contain others are not drawn", () => {
   const ranks = [{ rank: 0, host: "a", steps: [{ iteration: 10, began: 1, seconds: 0.3, waits: [[0.25, 0.05]] as [number, number][], spans: [[1, 0, 0, 0.3], [0, 1, 0, 0.1], [2, 1, 0.1, 0.15]] as [number, number, number, number][] }] }];
   const { spans, laneHeight, waits } = lanes({ ...TIMELINE, ranks }, 300);
-  assert.deepEqual(spans.map(({ y, height }) => [y, height]), [[0, RULE], [RULE, ROW], [RULE, ROW]]);
-  assert.deepEqual([laneHeight, waits[0]!.y], [RULE + ROW, RULE], "waiting outside of the nested sections stands beside them");
+  assert.deepEqual(spans.map(({ section, y }) => [section, y]), [[0, 0], [2, 0]]);
+  assert.deepEqual([laneHeight, waits[0]!.y], [ROW, 0], "waiting outside of the nested sections stands beside them");
 });
 
 test("steps with measured waiting are shown where there are any, unless others are asked for", () => {
@@ -96,6 +96,13 @@ test("a slow rank is compared with some of its node and one each of other nodes"
   assert.deepEqual(withPeers([5], 6, 8, () => undefined), [5, 0, 1, 2, 3, 4]);
   assert.deepEqual(withPeers([7, 40], 16, 10, hostOf), [7, 0, 1, 2, 3, 4, 5, 6, 8, 9]);
   assert.deepEqual(withPeers([], 4, 2, hostOf), [0, 1]);
+});
+
+test("which ranks were chosen is stated", () => {
+  const hostOf = (rank: number) => `host-${rank >> 3}`;
+  const words = (wanted: number[], size: number) => choiceWords(wanted, withPeers(wanted, size, 8, hostOf), hostOf);
+  assert.deepEqual([words([21], 32), words([3], 8), words([5, 21], 32)], ["rank 21, 4 of the same node, 3 of other nodes", "rank 3, 7 of the same node", "ranks 5, 21, 4 of the same nodes, 2 of other nodes"]);
+  assert.deepEqual([words([], 32), choiceWords([5], [5, 6], () => undefined)], ["", ""]);
 });
 
 test("waits lie on the innermost section that was open, on the first row outside of all", () => {

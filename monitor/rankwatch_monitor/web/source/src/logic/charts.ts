@@ -64,6 +64,8 @@ export function stacked(lines: readonly Line[]): (number | null)[][] {
 
 /** An axis of shares reaches over a tenth at least, so that small changes remain small. */
 export const SHORTEST_SHARE = 0.1;
+/** One of scores over more: they vary by 1 % by chance, and 0.1 less is slow. */
+export const SHORTEST_SCORE = 0.3;
 
 /** A quarter of a length or less: 1, 2 or 5 times a power of ten. */
 function rounding(length: number): number {

@@ -10,7 +10,7 @@ export interface Spark {
   slowest: string[];
   /** While it was another rank. */
   others: string[];
-  /** Heights of the newest values, from 0 at the top to 1. */
+  /** Heights of the newest values' labels, from 0 at the top to 1. */
   ends: { median: number; slowest: number };
   /** Where the median became slower, and where the slowest rank did; null: they did not. */
   changed: number | null;
@@ -34,14 +34,24 @@ export function spark(kernel: Kernel, points: readonly number[], width: number, 
   const own = (i: number) => ranks[i] === kernel.slowest_rank;
   const other = (i: number) => !own(i);
   const line = (wanted: (i: number) => boolean) => (uneven.some((value, i) => value !== null && wanted(i) && value > (1 + APART) * (trend[i] ?? value)) ? steps(uneven, place, wanted) : []);
+  const slowestLines = line(own);
   return {
     median: steps(trend, place, () => true),
-    slowest: line(own),
+    slowest: slowestLines,
     others: line(other),
-    ends: { median: 1 - kernel.median / top, slowest: 1 - kernel.slowest / top },
+    ends: labelled(1 - kernel.slowest / top, 1 - kernel.median / top, slowestLines.length > 0),
     changed: moment(slower_since),
     uneven: moment(uneven_since),
   };
+}
+
+/** Labels nearer to each other than this share of the height would touch. */
+const LABELS_APART = 0.34;
+
+/** Places of the labels of two lines, moved apart where they would touch. */
+function labelled(slowest: number, median: number, two: boolean): Spark["ends"] {
+  const by = two ? Math.max(0, LABELS_APART - (median - slowest)) / 2 : 0;
+  return { slowest: slowest - by, median: median + by };
 }
 
 /** A value holds until the next report, at which the line steps: one line for each stretch of wanted points without a gap. */
@@ -141,6 +151,12 @@ export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
 
 /** How much longer the slowest rank takes, as a share of the kernel time. */
 const excess = (kernel: Kernel) => (ratioOfSlowest(kernel) - 1) * kernel.share;
+
+/** A text cut in its middle: names of one family differ at their ends. */
+export function cutMiddle(text: string, most: number): string {
+  const half = Math.floor((most - 1) / 2);
+  return text.length <= most ? text : `${text.slice(0, half)}…${text.slice(-half)}`;
+}
 
 /** "Rank 3's all_gather kernel takes 1.80 times the median of all ranks". */
 export function slowRankWords({ rank, worst, ratio }: SlowRank): string {

@@ -2,7 +2,7 @@
 
 import type { RankStep, SectionTimeline, Straggler } from "../api/types";
 import { measuredSteps, median, ownSeconds, waited, worked } from "./timeline";
-import { count, duration, listed, ofStep, plural, runs } from "./text";
+import { count, duration, listed, ofStep, plural, runs, wholePercent } from "./text";
 
 /** Waiting below this share of a step is not worth a sentence. */
 const NOTABLE = 0.05;
@@ -16,11 +16,16 @@ export function laneWords(timeline: SectionTimeline, blamed: readonly number[]):
   return absentWords(timeline) ?? waitWords(timeline, blamed) ?? sectionWords(timeline);
 }
 
+/** Waiting in sampled steps and in whole windows is the same within this share. */
+const SAME = 0.05;
+
 /** What the figures of that sentence are of, and the job's own figure beside them, which is of more ranks and steps; empty: they are of all ranks. */
-export function basisWords({ ranks }: SectionTimeline, size: number, slow: readonly Straggler[]): string {
+export function basisWords(timeline: SectionTimeline, size: number, slow: readonly Straggler[]): string {
+  const { ranks } = timeline;
   if (ranks.every((lane) => measuredSteps(lane).length === 0)) return "";
   const known = slow.find(({ rank, lateness }) => lateness !== null && ranks.some((lane) => lane.rank === rank));
-  const whole = known && `over whole windows the others wait ${ofStep(known.lateness)} of each step for rank ${known.rank}`;
+  const same = known && Math.abs((measuredWaits(timeline)?.waits ?? 0) - known.lateness!) <= SAME * known.lateness!;
+  const whole = known && (same ? `over whole windows it is the same within ${wholePercent(SAME)}` : `over whole windows the others wait ${ofStep(known.lateness)} of each step for rank ${known.rank}`);
   if (ranks.length >= size) return whole ? `Measured in sampled steps; ${whole}.` : "";
   return `Measured on ${count(ranks.length)} of ${count(size)} ranks${whole ? ` in sampled steps; on all ranks and ${whole}` : ""}.`;
 }
@@ -54,8 +59,8 @@ interface Measured {
   sections: Map<number, number>;
 }
 
-/** Who waits for whom, from the steps in which that was measured on two ranks at least. */
-function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string | null {
+/** The rank that waits least, and how long the others wait for it; null: waiting was not measured on two ranks. */
+function measuredWaits(timeline: SectionTimeline) {
   const found = timeline.ranks.flatMap((lane) => {
     const steps = measuredSteps(lane);
     const mean = (of: (step: RankStep) => number) => steps.reduce((sum, step) => sum + of(step), 0) / steps.length;
@@ -65,8 +70,15 @@ function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string
   if (found.length < 2) return null;
   const longest = found.reduce((a, b) => (b.wait < a.wait ? b : a));
   const others = found.filter((each) => each !== longest);
+  return { found, longest, others, waits: median(others.map((each) => each.wait)) - longest.wait };
+}
+
+/** Who waits for whom. */
+function waitWords(timeline: SectionTimeline, blamed: readonly number[]): string | null {
+  const measured = measuredWaits(timeline);
+  if (measured === null) return null;
+  const { found, longest, others, waits } = measured;
   const works = median(others.map((each) => each.work));
-  const waits = median(others.map((each) => each.wait)) - longest.wait;
   const most = Math.max(...found.map((each) => each.wait)) - longest.wait;
   if (waits < NOTABLE * (longest.work + longest.wait)) {
     const all = found.map((each) => each.work);

@@ -3,7 +3,7 @@
 import type { HistorySample, Trends, Why } from "../api/types";
 import { type Mark, PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, plural, shortened, wholeDuration, wholePercent } from "./text";
+import { listed, ofStep, plural, shortened, wholeDuration } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -152,17 +152,22 @@ export function times(multiple: number | null): string {
 /** A figure of one run against the same of another one. */
 export const dividedBy = ([one, other]: readonly [string, string]): string => `${one} ÷ ${other}`;
 
-/** What a larger figure is, a smaller one, and a multiple of it. */
-function directions(name: string): readonly [more: string, less: string, multiple: string] {
-  if (name === "step" || isPart(name)) return ["longer", "shorter", "as long"];
-  return name === "speed" ? ["faster", "slower", "as fast"] : ["higher", "lower", "as high"];
+/** What a larger figure is, and a smaller one. */
+function directions(name: string): readonly [more: string, less: string] {
+  if (name === "step" || isPart(name)) return ["longer", "shorter"];
+  if (name === "speed") return ["faster", "slower"];
+  return name === "goodput" || name.startsWith("score ") ? ["better", "worse"] : ["higher", "lower"];
 }
 
-/** "12 % slower", of the first run against the second; empty: they are the same, or there is no ratio. */
-export function differenceWords(name: string, multiple: number | null): string {
-  if (multiple === null || Math.abs(multiple - 1) < 0.005) return "";
-  const [more, less, manifold] = directions(name);
-  return multiple >= 2 ? `${times(multiple)} ${manifold}` : `${wholePercent(Math.abs(multiple - 1))} ${multiple > 1 ? more : less}`;
+/** " (slower)", of the first run against the second; empty: they are the same, or there is no ratio. */
+export function directionWords(name: string, multiple: number | null): string {
+  return multiple === null || Math.abs(multiple - 1) < 0.005 ? "" : ` (${directions(name)[multiple > 1 ? 0 : 1]})`;
+}
+
+/** "62 against 2 ms"; both units, where they differ. */
+function against(one: string, other: string): string {
+  const [value, unit] = one.split("\u2009");
+  return `${unit !== undefined && other.split("\u2009").slice(1).join() === unit ? value : one} against ${other}`;
 }
 
 /** How much of the axis a mean is over: "2,005 steps of each", "15 min of each". */
@@ -283,26 +288,32 @@ export function slowestDiffers({ both: [one, two] }: Compared, rows: readonly Co
   return step !== undefined && Math.abs(one - two) > SAME * Math.min(...step.both);
 }
 
-/** Which of the two takes longer for a step, in which of its parts, and in which other figure they differ most. */
-export function comparedWords(rows: readonly Compared[], [own, other]: readonly [string, string], span: string): string {
+/** Which of the two takes longer for a step and for what, then in which other figure they differ most: sentences, the first by itself. */
+export function comparedWords(rows: readonly Compared[], names: readonly [string, string]): string[] {
   const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;
   const step = rows.find(({ name }) => name === "step");
-  const first = step === undefined ? "" : `${stepWords(step, rows, own, other)}, over ${span}.`;
   const [most] = rows
     .filter((row) => row.name !== "step" && row.name !== "speed" && !isPart(row.name) && multiple(row) > 0 && !alike(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const slowest = rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)).map(({ name, both: [one, two], format }) => `${format(one)} in ${name.slice(SLOWEST.length)} (against ${format(two)})`);
-  const apart = slowest.length === 0 ? "" : `In each of its steps the slowest rank of ${own} spends ${listed(slowest)}.`;
-  const figure = most && `${own} is ${differenceWords(most.name, multiple(most))} (${most.format(most.both[0])} against ${most.format(most.both[1])})`;
-  const second = figure !== undefined ? `${most!.title} differs ${apart === "" ? "most" : "too"}: ${figure}.` : step === undefined || apart !== "" ? "" : "No other figure differs by more than 2\u2009%.";
-  return [first, apart, second].filter(Boolean).join(" ");
+  const causes = causeWords(rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)), names);
+  const figure = most && `${most.title} of ${names[0]} is ${times(multiple(most))} that of ${names[1]}${directionWords(most.name, multiple(most))}: ${against(most.format(most.both[0]), most.format(most.both[1]))}.`;
+  const rest = figure ?? (step && causes === "" ? "No other figure differs by more than 2\u2009%." : "");
+  const [first, second] = step === undefined ? ["", ""] : stepWords(step, rows, names, causes);
+  return [first, second, rest].filter(Boolean);
 }
 
-/** "A step of new takes 1.02× as long as one of old (197 ms against 193 ms), mostly in data (+3 ms)". */
-function stepWords(step: Compared, rows: readonly Compared[], own: string, other: string): string {
-  const { both: [one, two], format } = step;
-  const figures = `(${format(one)} against ${format(two)})`;
-  if (format(one) === format(two)) return `A step of ${own} takes as long as one of ${other} (${format(one)})`;
+/** What the slowest ranks of each spend more on: "new waits for data (62 against 2 ms), old for compute (190 against 130 ms)". */
+function causeWords(rows: readonly Compared[], names: readonly [string, string]): string {
+  const more = ([0, 1] as const).flatMap((i) => {
+    const found = rows.filter(({ both }) => both[i] > both[1 - i]!).map(({ name, both, format }) => `${name.slice(SLOWEST.length)} (${against(format(both[i]), format(both[1 - i]!))})`);
+    return found.length === 0 ? [] : [[names[i], listed(found)]];
+  });
+  return more.map(([name, parts], i) => `${name} ${i === 0 ? "waits " : ""}for ${parts}`).join(", ");
+}
+
+/** "Equal step time (224 ms), different cause: …", or "A step of new takes 1.02× as long as one of old (197 against 193 ms), mostly in data (+3 ms)", and the causes. */
+function stepWords({ both: [one, two], format }: Compared, rows: readonly Compared[], [own, other]: readonly [string, string], causes: string): [string, string] {
+  if (format(one) === format(two)) return [`Equal step time (${format(one)})${causes && `, different cause: ${causes}`}.`, ""];
   const more = one - two;
   const parts = rows
     .filter(({ name }) => name.startsWith(PART))
@@ -311,5 +322,6 @@ function stepWords(step: Compared, rows: readonly Compared[], own: string, other
     .sort((a, b) => Math.abs(b.more) - Math.abs(a.more))
     .slice(0, NAMED)
     .map((part) => `${part.title} (${part.more > 0 ? "+" : "−"}${format(Math.abs(part.more))})`);
-  return `A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} ${figures}${parts.length > 0 ? `, mostly in ${listed(parts)}` : ""}`;
+  const mostly = parts.length > 0 ? `, mostly in ${listed(parts)}` : "";
+  return [`A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} (${against(format(one), format(two))})${mostly}.`, causes && `Of the slowest ranks: ${causes}.`];
 }

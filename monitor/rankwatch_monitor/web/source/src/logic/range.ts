@@ -58,7 +58,7 @@ export function bounds(range: Range, started: number | null, end: number): [numb
 }
 
 /** Whole seconds from one moment to another, at least the shortest axis around their middle. */
-export function between(from: number, to: number): Range {
+export function between(from: number, to: number): { from: number; to: number } {
   const [first, last] = from < to ? [from, to] : [to, from];
   const middle = (first + last) / 2;
   const half = Math.max((last - first) / 2, SHORTEST / 2);
@@ -74,6 +74,32 @@ export function panned([from, to]: readonly [number, number], share: number): Ra
 /** The axis with another length; the moment `at` stays where it is. */
 export function zoomed([from, to]: readonly [number, number], factor: number, at: number = (from + to) / 2): Range {
   return between(at - (at - from) * factor, at + (to - at) * factor);
+}
+
+/** An incident from its last progress to the first new step. */
+export interface Stood {
+  item: Incident;
+  from: number;
+  to: number;
+}
+
+/** When ranks stood still for incidents, in their order. */
+export function stood(incidents: readonly Incident[], now: number): Stood[] {
+  return incidents.map((item) => ({
+    item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? now,
+  })).sort((a, b) => a.from - b.from);
+}
+
+/** From before the first incident to after the last of those shown, with this share of that time around them. */
+const AROUND = 0.25;
+
+/** The time around the incidents shown, where they take less than a third of the axis; null: they take more, or there are none. */
+export function incidentRange(each: readonly Stood[], [from, to]: readonly [number, number]): Range | null {
+  const seen = each.filter((one) => one.to >= from && one.from <= to);
+  if (seen.length === 0) return null;
+  const [first, last] = [Math.max(from, seen[0]!.from), Math.min(to, Math.max(...seen.map((one) => one.to)))];
+  const closer = between(first - AROUND * (last - first), last + AROUND * (last - first));
+  return 2 * (closer.to - closer.from) < to - from ? closer : null;
 }
 
 export interface AttemptMark {

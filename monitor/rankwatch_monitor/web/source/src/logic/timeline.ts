@@ -6,8 +6,6 @@ import { runs } from "./text";
 
 /** CSS pixels. */
 export const ROW = 17;
-/** Height of the first row where it has only sections that contain others, such as the step: a rule above them. */
-export const RULE = 5;
 const LANE_GAP = 9;
 const STEP_GAP = 14;
 const NARROWEST = 1.5;
@@ -31,7 +29,6 @@ export interface Placed {
   x: number;
   y: number;
   width: number;
-  height: number;
   /** Since the step began. */
   start: number;
   seconds: number;
@@ -99,9 +96,10 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
   });
   const steps = timeline.ranks.flatMap((lane) => lane.steps);
   const rows = 1 + Math.max(0, ...steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
-  const first = rows > 1 && steps.every(({ spans }) => spans.every((span) => span[1] > 0 || within(span, spans).length > 0)) ? RULE : ROW;
-  const down = (depth: number) => (depth === 0 ? 0 : first + (Math.min(DEEPEST, depth) - 1) * ROW);
-  const laneHeight = first + (rows - 1) * ROW;
+  // Sections that only contain others, such as the step, are not drawn where these are.
+  const first = rows > 1 && steps.every(({ spans }) => spans.every((span) => span[1] > 0 || within(span, spans).length > 0)) ? 1 : 0;
+  const down = (depth: number) => Math.max(0, Math.min(DEEPEST, depth) - first) * ROW;
+  const laneHeight = (rows - first) * ROW;
   const placed: Lanes = { columns, spans: [], waits: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [], unmeasured: [] };
   timeline.ranks.forEach((rank, lane) => {
     const top = lane * (laneHeight + LANE_GAP);
@@ -113,21 +111,20 @@ export function lanes(timeline: SectionTimeline, width: number): Lanes {
       const stretches = inSections(waits ?? [], spans ?? []);
       const parted = divided(waits ?? [], leastWaited(timeline, column.iteration));
       for (const [section, depth, start, seconds] of spans ?? []) {
+        if (depth < first) continue;
         const inside = stretches.filter(([from, to, deep]) => deep === depth && from < start + seconds - ROUNDING && to > start + ROUNDING);
         placed.spans.push({
           lane, step, section, depth, start, seconds,
           x: column.x + start * scale,
           y: top + down(depth),
           width: Math.max(NARROWEST, seconds * scale),
-          height: depth === 0 ? first : ROW,
           waits: inside.length > 0,
           clear: inside.length === 0 || seconds <= 0 ? 1 : Math.max(0, (inside[0]![0] - start) / seconds),
         });
       }
       for (const transfer of [false, true]) {
         for (const [from, to, depth] of inSections(parted[Number(transfer)]!, spans ?? [])) {
-          // Outside of what a step consists of there is room on the row below the rule.
-          placed.waits.push({ lane, x: column.x + from * scale, y: top + down(first === RULE ? Math.max(1, depth) : depth), width: (to - from) * scale, transfer });
+          placed.waits.push({ lane, x: column.x + from * scale, y: top + down(depth), width: (to - from) * scale, transfer });
         }
       }
     });
@@ -225,7 +222,7 @@ function stepOf(lane: RankLane, iteration: number) {
 export function spanAt(placed: Lanes, x: number, y: number): number | null {
   for (let i = placed.spans.length - 1; i >= 0; i--) {
     const span = placed.spans[i]!;
-    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + span.height) return i;
+    if (x >= span.x - 1 && x < span.x + span.width + 1 && y >= span.y && y < span.y + ROW) return i;
   }
   return null;
 }
@@ -352,6 +349,16 @@ export function withPeers(wanted: readonly number[], size: number, most: number,
   for (const rank of others) found.add(rank);
   fill(most, () => true);
   return [...found];
+}
+
+/** What `withPeers` chose: "rank 21, 4 of its node, 3 of other nodes"; empty: of no rank, or on no known node. */
+export function choiceWords(wanted: readonly number[], chosen: readonly number[], hostOf: (rank: number) => string | undefined): string {
+  const hosts = new Set(wanted.flatMap((rank) => hostOf(rank) ?? []));
+  if (hosts.size === 0) return "";
+  const others = chosen.filter((rank) => !wanted.includes(rank));
+  const near = others.filter((rank) => hosts.has(hostOf(rank) ?? "")).length;
+  const [whose, rest] = [hosts.size === 1 ? "the same node" : "the same nodes", others.length - near];
+  return [`${wanted.length === 1 ? "rank" : "ranks"} ${runs(wanted)}`, near > 0 && `${near} of ${whose}`, rest > 0 && `${rest} of ${rest === 1 ? "another node" : "other nodes"}`].filter(Boolean).join(", ");
 }
 
 /** Seconds of a step that are not in collectives; null: not measured. */

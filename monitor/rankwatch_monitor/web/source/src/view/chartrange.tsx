@@ -3,16 +3,17 @@
 import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { type AttemptMark, between, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, USUAL, zoomed } from "../logic/range";
+import { type AttemptMark, between, incidentRange, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, stood, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
 import { labelOf, listWords } from "../logic/incidents";
 import { clock, plural, wholeDuration, zoned } from "../logic/text";
 import { narrow } from "./preferences";
 import { range } from "./selection";
 
-export function RangeBar({ from, to, started }: { from: number; to: number; started: number | null }) {
+export function RangeBar({ incidents, from, to, started }: { incidents: readonly Incident[]; from: number; to: number; started: number | null }) {
   const preset = PRESETS.some(([, , each]) => sameRange(each, range.value));
   const shown = shownRange(range.value, started, to);
+  const closer = incidentRange(stood(incidents, asOf.value), [from, to]);
   const go = (chosen: Range) => () => (range.value = chosen);
   return (
     <div class="ranges" role="toolbar" aria-label="Time shown by all charts">
@@ -26,6 +27,7 @@ export function RangeBar({ from, to, started }: { from: number; to: number; star
         <Step name="Later" onClick={go(panned([from, to], 0.5))}>›</Step>
         <Step name="Zoom in" onClick={go(zoomed([from, to], 0.5))}>+</Step>
         <Step name="Zoom out" onClick={go(zoomed([from, to], 2))}>−</Step>
+        {closer && <button type="button" onClick={go(closer)}>Zoom to incidents</button>}
         {!preset && <button type="button" onClick={go(USUAL)}>Reset</button>}
       </span>
       <output>
@@ -51,12 +53,9 @@ interface Lane {
 }
 
 export function EventLane({ job, incidents, attempts, from, to }: Lane) {
-  const lasted = incidents.map((item) => ({
-    item, from: item.timeline.since ?? item.timeline.detected ?? item.opened_at, to: item.timeline.first_step ?? item.closed_at ?? asOf.value,
-  })).sort((a, b) => a.from - b.from);
   /** Shares of the axis, in percent, that the words and the number of a mark need. */
   const [words, number] = narrow.value ? [24, 6] : [7, 1.6];
-  const found = placed(lasted, [from, to], number);
+  const found = placed(stood(incidents, asOf.value), [from, to], number);
   /** Where there is no room for words, incidents have the numbers of a list. */
   const numbered = found.filter(({ room, items }) => room < words && items.length === 1).slice(0, MOST_NUMBERED);
   const begun = placed(attempts.filter((each) => attempts.length > 1 && each.from >= from).map((item) => ({ item, from: item.from, to: item.from })), [from, to]);
@@ -82,7 +81,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
           {found.map((each) => {
             const first = each.items[0]!;
             const place = numbered.indexOf(each) + 1;
-            const style = { ...at(each), "--wide": `${(100 * each.width) / Math.max(each.room, 0.01)}%` };
+            const style = { ...at(each), "--wide": `${each.width}cqw` };
             return (
               <li key={first.id} class={place > 0 ? "short" : undefined} style={style}>
                 {each.items.length === 1 ? (

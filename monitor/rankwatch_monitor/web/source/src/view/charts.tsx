@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
@@ -17,7 +17,6 @@ import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
 import { Plot, type Plotted } from "./plot";
-import { narrow } from "./preferences";
 import { Reference } from "./reference";
 import { overlay, range, reference } from "./selection";
 
@@ -70,14 +69,14 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   return (
     <>
-      <RangeBar from={from} to={to} started={job.started_at} />
+      <RangeBar incidents={incidents} from={from} to={to} started={job.started_at} />
       <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
       <section aria-labelledby="step-time">
         <h2 id="step-time">
           Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small>
         </h2>
-        {charted && <Plot name="Step time" {...steps} finding={narrow.value && finding} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
-        {!(charted && narrow.value) && finding}
+        {charted && <Plot name="Step time" {...steps} finding={finding} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
+        {!charted && finding}
         {samples.value === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
       </section>
       {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
@@ -86,7 +85,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <h2 id="speed-time">
             Speed <small>steps per second; 0 while none completes</small>
           </h2>
-          <Plot name="Speed" time={speed!.time} format={speedText} label={perSecond} height={LOW} lines={[{ name: "speed", tone: "rank-running", values: speed!.values, fill: "chart-fill" }]} {...axis} />
+          <Plot name="Speed" time={speed!.time} format={speedText} label={perSecond} height={LOW} lines={[{ name: "speed", tone: "part-compute", values: speed!.values, fill: "chart-fill" }]} {...axis} />
         </section>
       )}
       {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
@@ -159,7 +158,7 @@ function ScoreChart({ points, change, axis }: { points: Trends; change: number |
         GPU score <small>speed of the kernels; 1: as fast as <Reference known={points.scores} name={name} /></small>
       </h2>
       <Plot
-        name={`GPU score, ${title}`} time={time} format={score} height={LOW} fit least={SHORTEST_SHARE} label={figure} {...axis}
+        name={`GPU score, ${title}`} time={time} format={score} height={LOW} fit least={SHORTEST_SCORE} label={figure} {...axis}
         lines={[
           { name: "best rank", tone: "series-1", values: along(max) },
           { name: "median", tone: "text", values: along(median) },
@@ -175,10 +174,10 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
   if (job.ended_at === null && job.started_at !== null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
   const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
   return moves ? (
-    <p class="note">
+    <p class="note"><small>
       Ranks {goesOn(job) ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
       <span class="code">rankwatch.window.*</span>: check that a collector passes them. <a href="/manual/other-emitters.html">Other emitters</a> send none.
-    </p>
+    </small></p>
   ) : (
     <p class="note">
       No rank has reported step times {when}. They come from training loops that enter <span class="code">rankwatch.step()</span> for each step:{" "}

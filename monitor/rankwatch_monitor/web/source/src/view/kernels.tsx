@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { alikeWords, callsOf, callsWords, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -18,8 +18,8 @@ import { announcement } from "./shell";
 const EVERY_MS = 10_000;
 /** Units of a sparkline, which is as wide as its place. */
 const [WIDTH, HEIGHT] = [400, 44];
-/** Labels at the ends of two lines that are closer than this share of the height would overlap. */
-const APART = 0.24;
+/** Characters of a family and of a variant that a phone has room for. */
+const [FAMILY, VARIANT] = [20, 24];
 
 /** `slow`: the costliest slow rank of the job; null: there is none. `throttled`: what throttles its GPU. */
 export function Kernels({ id, over, slow, throttled }: { id: string; over: boolean; slow: Straggler | null; throttled: Throttle | null | undefined }) {
@@ -32,6 +32,7 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
   const lines = table.kernels.map((kernel) => spark(kernel, table.points, WIDTH, HEIGHT));
   const until = table.points.at(-1) ?? null;
   const perStep = table.compute != null;
+  const apart = table.kernels.some(isUneven);
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
@@ -51,26 +52,26 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
             <li class="when">{clock(table.since, asOf.value)} to {clock(until, asOf.value)}</li>
           </ul>
           <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
-            {narrow.value ? <ShortTable job={id} table={table} changed={changed} one={one} /> : <table>
+            {narrow.value ? <ShortTable job={id} table={table} changed={changed} apart={apart} one={one} /> : <table>
               <thead>
                 <tr>
                   <th scope="col">Kernel</th>
                   <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
                   <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
                   {perStep && <th scope="col" class="number">Calls <small>in a step</small></th>}
-                  <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median{perStep && "; more in a step"}</small></th>
+                  {apart && <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median{perStep && "; more in a step"}</small></th>}
                   <th scope="col">{clock(table.since, asOf.value)} to {clock(until, asOf.value)} <small>from 0, one call</small></th>
                   {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
                 </tr>
               </thead>
               <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} one={one !== null} />)}
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} apart={apart} one={one !== null} />)}
               </tbody>
             </table>}
           </div>
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
-            Collectives are left out, since they wait for other ranks. The trends have a point for each report of kernels, one in {wholeDuration(table.spacing)} at most.
+            Collectives are left out, since they wait for other ranks. The trends have a point for each report of kernels, at most one every {wholeDuration(table.spacing)}.
             {" "}They are kept in the monitor's memory since {clock(table.since, asOf.value)} and begin anew when it restarts.
           </p>
         </>
@@ -105,8 +106,16 @@ function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; 
   );
 }
 
+interface Listed {
+  job: string;
+  table: Table;
+  changed: boolean;
+  /** A rank stands out in one of the kernels. */
+  apart: boolean;
+}
+
 /** `one`: one rank is the slowest in all kernels, and stands above. */
-function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel; table: Table; changed: boolean; one: boolean }) {
+function Row({ job, kernel, table, changed, apart, one }: Listed & { kernel: Kernel; one: boolean }) {
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
@@ -122,16 +131,15 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
       </td>
       <td class="number"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
       {table.compute != null && <td class="number">{callsWords(callsOf(kernel, table))}</td>}
-      <td class={uneven ? "uneven" : undefined}>
-        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : kernel.ranks > 1 && !uneven ? <small>no rank stands out</small> : (
+      {apart && <td class={uneven ? "uneven" : undefined}>
+        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : !uneven ? <small>no rank stands out</small> : (
           <>
-            {kernel.ranks > 1 ? <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> : kernel.slowest_rank}{" "}
-            <NodeLink host={kernel.slowest_host} />
-            <small>{fine(kernel.slowest)}{uneven && `, ${times(ratioOfSlowest(kernel))} the median${longer}`}</small>
+            <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> <NodeLink host={kernel.slowest_host} />
+            <small>{fine(kernel.slowest)}, {times(ratioOfSlowest(kernel))} the median{longer}</small>
+            {kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}
           </>
         )}
-        {!one && uneven && kernel.uneven_since != null && <small>{seenFrom(kernel.uneven_since, asOf.value)}</small>}
-      </td>
+      </td>}
       <td class="trend"><Sparkline kernel={kernel} points={table.points} /></td>
       {changed && (
         <td class="number longer-than-usual">
@@ -144,7 +152,7 @@ function Row({ job, kernel, table, changed, one }: { job: string; kernel: Kernel
 }
 
 /** For a phone: a kernel in a line, the others of its figures on demand. `one`: the rank that is the slowest in all. */
-function ShortTable({ job, table, changed, one }: { job: string; table: Table; changed: boolean; one: Kernel | null }) {
+function ShortTable({ job, table, changed, apart, one }: Listed & { one: Kernel | null }) {
   const kernels = slowerFirst(table.kernels);
   const [shown, show] = useState<string | undefined>(kernels[0]?.name);
   return (
@@ -153,7 +161,7 @@ function ShortTable({ job, table, changed, one }: { job: string; table: Table; c
         <tr>
           <th scope="col">Kernel</th>
           {changed && <th scope="col" class="number">Now / usual</th>}
-          <th scope="col" class="number">{one ? `Rank ${one.slowest_rank}` : "Slowest"} / median</th>
+          {apart && <th scope="col" class="number">{one ? `Rank ${one.slowest_rank}` : "Slowest"} / median</th>}
           <th scope="col" class="number">{table.step == null ? "Kernel time" : "Of a step"}</th>
         </tr>
       </thead>
@@ -168,17 +176,17 @@ function ShortTable({ job, table, changed, one }: { job: string; table: Table; c
               <tr class={since === null ? undefined : "slower"}>
                 <th scope="row">
                   <button type="button" aria-expanded={open} onClick={() => show(open ? undefined : name)}>
-                    <span class="code family">{open ? "▾" : "▸"} {family}</span>
-                    <small class="code">{variant}</small>
+                    <span class="code family">{open ? "▾" : "▸"} {cutMiddle(family, FAMILY)}</span>
+                    <small class="code">{cutMiddle(variant, VARIANT)}</small>
                   </button>
                 </th>
                 {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}
-                <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 ? times(ratioOfSlowest(kernel)) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>
+                {apart && <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 ? times(ratioOfSlowest(kernel)) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>}
                 <td class="number">{percent(shareOfStep(kernel, table) ?? kernel.share)}</td>
               </tr>
               {open && (
                 <tr class="more">
-                  <td colSpan={changed ? 4 : 3}>
+                  <td colSpan={2 + Number(apart) + Number(changed)}>
                     One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
                     {kernel.ranks > 1 && <span>, <a href={rankAddress(job, rank)}>rank {rank}</a> {fine(kernel.slowest)}</span>}
                     {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
@@ -214,7 +222,6 @@ function Name({ name }: { name: string }) {
 function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number[] }) {
   const { median, slowest, others, ends, changed, uneven } = spark(kernel, points, WIDTH, HEIGHT);
   const words = trendWords(kernel, asOf.value);
-  const two = kernel.ranks > 1 && Math.abs(ends.median - ends.slowest) >= APART;
   const rule = (name: string, x: number | null) => x !== null && <path class={name} d={`M${x.toFixed(1)} 0V${HEIGHT}`} />;
   return (
     <div class="sparkline">
@@ -228,7 +235,7 @@ function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number
         {median.map((line) => <polyline key={line} class="of-median" points={line} />)}
       </svg>
       <span aria-hidden="true" class="ends">
-        {two && <b class="of-slowest" style={{ top: `${100 * ends.slowest}%` }}>{fine(kernel.slowest)}</b>}
+        {slowest.length > 0 && <b class="of-slowest" style={{ top: `${100 * ends.slowest}%` }}>{fine(kernel.slowest)}</b>}
         <b class="of-median" style={{ top: `${100 * ends.median}%` }}>{fine(kernel.median)}</b>
       </span>
     </div>

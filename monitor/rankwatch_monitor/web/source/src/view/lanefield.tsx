@@ -163,15 +163,14 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   const seen = placed.spans.filter((span) => span.x < across && span.x + span.width > 0);
   for (const span of seen) {
     context.fillStyle = tones[span.section]!;
-    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, span.height - 1);
+    context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
   }
   const waiting = placed.waits.filter((wait) => wait.x < across && wait.x + wait.width > 0);
   for (const { x, y, width, transfer } of waiting) {
     context.fillStyle = colour(transfer ? PARTS.communication : PARTS.waiting);
     context.fillRect(x, y, Math.max(1, width), ROW - 1);
   }
-  for (const { section, x, y, width, height, waits, clear } of seen) {
-    if (height < ROW) continue;
+  for (const { section, x, y, width, waits, clear } of seen) {
     const left = Math.max(0, x);
     const [free, whole] = [Math.min(across, x + clear * width) - left, Math.min(across, x + width) - left];
     const covered = waits && free < ENOUGH;
@@ -181,20 +180,21 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     const { x, width } = placed.columns[step]!;
     const end = Math.min(across, x + width);
     const room = context.measureText(NOT_MEASURED).width + 2 * INSET;
-    const last = placed.spans.findLast((span) => span.lane === lane && span.step === step && span.height === ROW)!;
+    const last = placed.spans.findLast((span) => span.lane === lane && span.step === step)!;
     if (end - Math.max(0, x) > 2 * room) write(context, NOT_MEASURED, end - room, last.y + ROW / 2, room + 1, inks[last.section]!, tones[last.section]);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;
   context.strokeStyle = colour("text");
   context.lineWidth = 2;
-  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), here.height - 3);
+  context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
 }
 
 /** The time since each step began, as rules behind the lanes with labels below them. */
 function axis(context: CanvasRenderingContext2D, placed: Lanes, across: number, quiet: string): void {
   for (const { x, width, seconds } of placed.columns) {
     const each = round((APART * seconds) / width);
+    let taken = 0;
     for (let i = 0; i * each <= seconds; i++) {
       const at = Math.round(x + (i * each * width) / seconds);
       if (at < 0 || at > across) continue;
@@ -202,7 +202,12 @@ function axis(context: CanvasRenderingContext2D, placed: Lanes, across: number, 
       context.fillRect(at, 0, 1, placed.height + 3);
       context.fillStyle = quiet;
       const label = i === 0 ? "0" : fine(i * each);
-      if (at + context.measureText(label).width <= Math.min(across, x + width + INSET)) context.fillText(label, at, placed.height + 3 + TEXT / 2);
+      // One at the end stands before its rule.
+      const wide = context.measureText(label).width;
+      const left = Math.min(at, Math.min(across, x + width + INSET) - wide);
+      if (left < taken) continue;
+      context.fillText(label, left, placed.height + 3 + TEXT / 2);
+      taken = left + wide + INSET;
     }
   }
 }

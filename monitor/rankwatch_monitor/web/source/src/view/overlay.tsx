@@ -4,14 +4,15 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
-import { type Line, SHORTEST_SHARE } from "../logic/charts";
-import { alike, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differenceWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
+import { type Line, SHORTEST_SCORE, SHORTEST_SHARE } from "../logic/charts";
+import { alike, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
 import { count, duration, figure, percent, perSecond, plural, speedText, wholeDuration } from "../logic/text";
 import { Step } from "./chartrange";
 import { Plot } from "./plot";
+import { narrow } from "./preferences";
 import { Reference } from "./reference";
 import { overlay, reference } from "./selection";
 
@@ -43,7 +44,7 @@ const FIGURES: Record<string, Figure> = {
   step: { title: "Step time", small: "median over the ranks", format: duration },
   speed: { title: "Speed", small: "steps per second", format: speedText, label: perSecond },
   goodput: { title: "Goodput", small: "of the whole run up to there, after waiting for slow ranks", format: percent, top: 1, fit: true, least: SHORTEST_SHARE },
-  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "of the worst rank; 1: as fast as", format: score, fit: true, least: SHORTEST_SHARE }])),
+  ...Object.fromEntries(SCORES.map(([name, title]) => [`score ${name}`, { title: `GPU score, ${title}`, small: "of the worst rank; 1: as fast as", format: score, fit: true, least: SHORTEST_SCORE }])),
 };
 
 const attemptName = (attempt: number | null) => (attempt === null ? "whole run" : `attempt ${attempt}`);
@@ -266,12 +267,12 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
   const worth = (row: Compared, all: readonly Compared[]) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, all);
   const tables = means.map((each) => each.filter((row) => worth(row, each)));
   if (tables.every((each) => each.length === 0)) return null;
-  const words = within.map((each, i) => comparedWords(means[i]!, names, span(each))).reverse();
+  const [first, ...words] = within.map((_, i) => comparedWords(means[i]!, names)).reverse();
   const when = (i: number) => (within.length === 1 ? "Over" : i === 0 ? "Before the change:" : "Since the change:");
-  return (
+  const sentences = [first!.slice(1), ...words].map((each, i) => [`${when(within.length - 1 - i)} ${span(within.at(-1 - i)!)}.`, ...each].join(" "));
+  const rest = (
     <>
-      <p class="finding">{words[0]}</p>
-      {[...changed, ...words.slice(1).map((each) => `Before: ${each}`)].map((each) => <p key={each}>{each}</p>)}
+      <div class="both">{[...changed, ...sentences].map((each) => <p key={each}>{each}</p>)}</div>
       <div class="ratios" role="region" aria-label="Means of both">
         {within.map((each, i) => (
           <div key={each[0]} class="scroll" role="group" aria-label={`Over ${span(each)}`} tabIndex={0}>
@@ -290,6 +291,12 @@ function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
           </div>
         ))}
       </div>
+    </>
+  );
+  return (
+    <>
+      {first![0] && <p class="finding">{first![0]}</p>}
+      {narrow.value ? <details><summary>Causes and means of both</summary>{rest}</details> : rest}
     </>
   );
 }
@@ -322,7 +329,7 @@ function Means({ name, title, format, both: [one, two] }: Compared) {
       <th scope="row" class={isPart(name) ? "part" : undefined}>{title}{name === "goodput" && <small> of the whole run up to there, after waiting for slow ranks</small>}</th>
       <td class="number">{format(one)}</td>
       <td class="number">{format(two)}</td>
-      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{differenceWords(name, multiple)}</small></td>
+      <td class={multiple !== null && Math.abs(multiple - 1) >= NOTABLE ? "number force" : "number"}>{times(multiple)}<small>{directionWords(name, multiple)}</small></td>
     </tr>
   );
 }

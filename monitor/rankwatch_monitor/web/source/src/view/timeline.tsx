@@ -6,12 +6,13 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { absence, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
+import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { basisWords, laneWords } from "../logic/lanewords";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
+import { Copy } from "./copy";
 import { LaneField } from "./lanefield";
 import { narrow } from "./preferences";
 import { selected } from "./selection";
@@ -25,7 +26,7 @@ const STEPS = [1, 2, 3, 5, 10];
 
 export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const proposed = proposal(watch, incident);
+  const [proposed, choice] = proposal(watch, incident);
   const ranks = chosen ?? proposed;
   const [last, setLast] = useState(() => (narrow.value ? 1 : 3)); // as many as have room
   /** The last step shown; null: follow the newest. */
@@ -75,7 +76,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
         </label>
         <button type="submit">Show</button>
-        {chosen !== null && <button type="button" class="quiet" onClick={() => (restart(), setChosen(null))}>Suggested ranks</button>}
+        {chosen !== null ? <button type="button" class="quiet" onClick={() => (restart(), setChosen(null))}>Suggested ranks</button> : choice && <small>{choice}</small>}
         {sampled.length > 0 && (
           <>
             <label>
@@ -113,10 +114,10 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
             {laneWords(timeline, first)}{" "}
             <small>{basisWords(timeline, watch.job.value?.world_size ?? 0, watch.performance.value?.stragglers ?? [])}</small>
           </p>
-          <Key timeline={timeline} />
+          <Key timeline={timeline} placed={placed} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
-            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys. Drag, Ctrl with the wheel, + and − zoom; Shift with the wheel or the arrows moves; 0 shows whole steps.</small>}
+            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>{narrow.value ? "Tap a section for its time; + and − zoom." : "Point at a section, or use the arrow keys. Drag, + and − zoom; Shift with the arrows moves; 0 shows whole steps."}</small>}
           </p>
           <Sums timeline={timeline} blamed={blamed} />
           <p class="note">
@@ -137,22 +138,21 @@ function blamedRanks(watch: JobWatch, incident: Incident | null): Map<number, st
   return new Map([...slow.map(({ rank }) => [rank, "slow"] as const), ...culprits.map(({ rank }) => [rank, incident!.kind === "hang" ? "hung" : "culprit"] as const)].reverse());
 }
 
-/** The selected rank, culprits, stragglers, and other ranks for comparison. */
-function proposal(watch: JobWatch, incident: Incident | null): string {
+/** The selected rank, culprits, stragglers, and other ranks for comparison; and that choice in words. */
+function proposal(watch: JobWatch, incident: Incident | null): [ranks: string, words: string] {
   const size = watch.job.value?.world_size ?? 0;
-  const wanted = [
-    ...(selected.peek() === null ? [] : [selected.peek()!]),
-    ...blamedRanks(watch, incident).keys(),
-  ];
+  const wanted = [...new Set([...(selected.peek() === null ? [] : [selected.peek()!]), ...blamedRanks(watch, incident).keys()])];
   const { byRank } = watch.reports.value;
-  return written(withPeers(wanted, size, SHOWN_RANKS, (rank) => byRank[rank]?.host));
+  const hostOf = (rank: number) => byRank[rank]?.host;
+  const ranks = withPeers(wanted, size, SHOWN_RANKS, hostOf);
+  return [written(ranks), choiceWords(wanted, ranks, hostOf)];
 }
 
 function Absent({ job, reasons: [why, ...checks] }: { job: string; reasons: readonly string[] }) {
   return (
     <div class="absent">
       <p>{why}</p>
-      {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each}</li>)}</ul>}
+      {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each.split("`").map((part, i) => (i % 2 === 0 ? part : <><code>{part}</code> <Copy text={part} label="Copy" name={`Copy ${part}`} /></>))}</li>)}</ul>}
       <p class="links">
         {checks.length > 0 && <><a href="/manual/adopt.html">How steps and sections get into a script</a>{" "}</>}
         <a href={jobAddress(job, "charts")}>Step time and speed in the charts</a>
@@ -165,9 +165,9 @@ function Part({ of, children }: { of: string; children: ComponentChildren }) {
   return <li><i class="area" aria-hidden="true" style={{ color: `var(--${of})` }} />{children}</li>;
 }
 
-function Key({ timeline }: { timeline: SectionTimeline }) {
+function Key({ timeline, placed }: { timeline: SectionTimeline; placed: Lanes | null }) {
   const measured = timeline.ranks.filter((lane) => measuredSteps(lane).length > 0).length;
-  const used = new Set(timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([section]) => section))));
+  const used = new Set(placed?.spans.map(({ section }) => section));
   return (
     <ul class="key">
       {[...used].sort((a, b) => a - b).slice(0, 16).map((section) => (
@@ -175,7 +175,7 @@ function Key({ timeline }: { timeline: SectionTimeline }) {
       ))}
       {measured === 0 && <li><small>Waiting for others is not drawn in these steps: {timeline.no_waits}.</small></li>}
       {measured > 0 && <Part of={PARTS.waiting}>{measured === 1 ? "in collectives: waiting for others, and the transfer" : "waiting for others in collectives"}</Part>}
-      {measured > 1 && <Part of={PARTS.communication}>transfer: time in collectives of the rank that waits least</Part>}
+      {measured > 1 && <Part of={PARTS.communication}>transfer (what even the last rank to arrive spends in collectives)</Part>}
     </ul>
   );
 }
@@ -197,7 +197,7 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
       <span>step {count(column.iteration)}</span>
       <span><span class="code">{timeline.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
       <span>{percent(span.seconds / step.seconds)} of its step</span>
-      {inside !== null && <span>{inside < 0.0005 ? "none" : duration(inside)} of it in collectives{more > 0.0005 && `, in the whole step ${duration(more)} longer than the rank that waits least`}</span>}
+      {inside !== null && <span>{inside < 0.0005 ? "none" : duration(inside)} of it in collectives{more > 0.0005 && `, in the whole step ${duration(more)} longer than the last rank to arrive`}</span>}
       {inside === null && <span>waiting not measured</span>}
       {here > span.seconds * 1.01 && <span>{duration(here)} in all its entries</span>}
       {others.length > 1 && <span>median of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
@@ -219,18 +219,25 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
           <thead>
             <tr>
               <th scope="col" class="number">Rank</th>
-              <th scope="col" class="lane-host">Node</th>
+              {!narrow.value && <th scope="col">Node</th>}
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
+              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ of it waiting</small></th>}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
-              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ more than the rank that waits least</small></th>}
             </tr>
           </thead>
           <tbody>
-            {timeline.ranks.map((lane, i) => (
-              <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
-                <th scope="row" class="number">{lane.rank}</th>
-                <td class="lane-host">{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</td>
+            {timeline.ranks.map((lane, i) => {
+              const node = <>{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</>;
+              return <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
+                <th scope="row" class="number">{lane.rank}{narrow.value && <small>{node}</small>}</th>
+                {!narrow.value && <td>{node}</td>}
                 {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+                {Number.isFinite(least) && (
+                  <td class="number">
+                    {duration(waits[i])}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                  </td>
+                )}
                 {seconds[i]!.map((each, j) => {
                   const more = longer[i]![j]!;
                   return (
@@ -240,14 +247,8 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                     </td>
                   );
                 })}
-                {Number.isFinite(least) && (
-                  <td class="number">
-                    {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
-                  </td>
-                )}
-              </tr>
-            ))}
+              </tr>;
+            })}
           </tbody>
         </table>
       </div>
