@@ -26,7 +26,7 @@ import pytest
 from support.forked import ForkedPopen
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from test_docs_blocks import ROOT, SHELL, Block, blocks, commands
 
 pytestmark = pytest.mark.timeout(240)
@@ -206,8 +206,7 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
             launcher.start(1)
             for overdue in (None, 12.5):
                 more = {} if overdue is None else {"overdue": overdue}
-                sent = api.post("/v1/metrics", content=body(*reports_of_all(job, 4, **more)), headers=PROTOBUF)
-                assert sent.status_code == 200
+                api.report(*reports_of_all(job, 4, **more))
             capture = launcher.next_directive("capture")
             launcher.send_stacks(capture, {0: WAITING, 1: WAITING, 2: AT_WORK, 3: WAITING})
             launcher.acknowledge(capture)

@@ -13,7 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from abuse.decoder_target import START, Edge
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, add_window, body, rank_report
+from support.otlp import add_window, body, rank_report
 from support.waiting import wait_for
 
 HOUR = 3600.0
@@ -76,7 +76,7 @@ def test_the_hosts_clock_jumps_while_ranks_of_other_clocks_train(jumping: tuple[
             nonlocal step
             step += 1
             sent = body(*at_work("jump", step, hung, clock))
-            assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+            assert api.export(sent).status_code == 200
 
         for offset in ("+5h", "-9h", "+400d", "-400d", "+0s"):
             reported.write_text(offset)
@@ -112,18 +112,16 @@ def test_a_monitor_that_starts_on_another_clock_takes_up_its_jobs(tmp_path: Path
             Api(monitor.url) as api,
         ):
             for step in range(10 * round_ + 1, 10 * round_ + 9):
-                assert (
-                    api.post("/v1/metrics", content=body(*at_work("moved", step)), headers=PROTOBUF).status_code == 200
-                )
+                api.report(*at_work("moved", step))
                 api.change_policy("moved", section_timeouts={"step": LIMIT}, silence_timeout=5.0)
                 api.judge_now("moved")
             assert api.job("moved")["iteration"] == 10 * round_ + 8
             assert len(api.incidents("moved")) == round_, offset
             sent = body(*at_work("moved", 10 * round_ + 9, hung=1))
-            assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+            assert api.export(sent).status_code == 200
             wait_for(lambda: len(api.incidents("moved")) == round_ + 1, "a hang is found on this clock too")  # noqa: B023
             sent = body(*at_work("moved", 10 * round_ + 10))
-            assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+            assert api.export(sent).status_code == 200
             wait_for(lambda: api.incidents("moved")[0]["closed_at"], "it goes on")
             # Rows are written in their order.
             monitor.process.terminate()

@@ -18,7 +18,7 @@ import pytest
 from rankwatch_monitor.http import deadlines
 from support.launcher import PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, rank_report, reports_of_all
+from support.otlp import rank_report, reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
@@ -104,14 +104,8 @@ def served(monitor: RunningMonitor, polls: bool = True) -> Iterator[PlayedLaunch
 
 
 def send(api: Api, job: str, overdue: float = 0.0) -> None:
-    """Report of all ranks; as they do, once more where the monitor is busy with the crowd and reports it."""
-
-    def taken() -> bool:
-        answer = api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, overdue=overdue)), headers=PROTOBUF)
-        assert answer.status_code == 200 or (answer.status_code == 503 and "retry-after" in answer.headers), answer.text
-        return answer.status_code == 200
-
-    wait_for(taken, "the reports are taken", 30)
+    """Report of all ranks."""
+    api.report(*reports_of_all(job, WORLD, overdue=overdue))
 
 
 def given_back(monitor: RunningMonitor, before: int) -> None:
@@ -166,7 +160,7 @@ def test_a_client_that_never_reads_is_dropped(monitor: RunningMonitor) -> None:
     with Api(monitor.url) as api:
         ranks = [rank_report("large", rank, 4000, iteration=7, host="h" * 200) for rank in range(4000)]
         for at in range(0, 4000, 500):
-            assert api.post("/v1/metrics", content=body(*ranks[at : at + 500]), headers=PROTOBUF).status_code == 200
+            api.report(*ranks[at : at + 500])
     before = descriptors(monitor)
     with Crowd(monitor) as crowd, served(monitor, polls=False):
         for _ in range(8):

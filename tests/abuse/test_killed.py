@@ -14,7 +14,7 @@ import pytest
 
 from support.launcher import AT_WORK, PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
@@ -67,8 +67,7 @@ def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> No
 
 def busy(api: Api, launcher: PlayedLauncher, reported: Reported) -> None:
     while True:
-        sent = body(*reports_of_all(JOB, WORLD, attempt=reported.attempt, overdue=5.0))
-        assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+        api.report(*reports_of_all(JOB, WORLD, attempt=reported.attempt, overdue=5.0))
         for directive in launcher.directives(0.5):
             reported.take(directive)
             if directive["kind"] == "capture":
@@ -77,8 +76,7 @@ def busy(api: Api, launcher: PlayedLauncher, reported: Reported) -> None:
                 launcher.acknowledge(directive)
                 reported.attempt += 1
                 launcher.start(reported.attempt, WORLD)
-                resumed = body(*reports_of_all(JOB, WORLD, attempt=reported.attempt, resumed_at=3))
-                assert api.post("/v1/metrics", content=resumed, headers=PROTOBUF).status_code == 200
+                api.report(*reports_of_all(JOB, WORLD, attempt=reported.attempt, resumed_at=3))
         api.change_policy(JOB, stop_deadline=5 + time.monotonic() % 1)
 
 

@@ -18,7 +18,7 @@ from rankwatch_monitor.http.launchers import EVALUATIONS, LauncherMessages, Proc
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 from support.waiting import wait_for
 
 CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
@@ -151,7 +151,7 @@ def hanging(api: Api, owner: Api, job: str) -> str:
     report = rank_report(job, 0, 1, attempt=1, iteration=1, open_sections={"step": 500.0})
     started = {"node": "first", "kind": "started", "attempt": 1, "rank": 0, "pid": 1, "world_size": 1}
     assert post(api, f"/jobs/{job}/process-events", {"events": [started]}) == 204
-    assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+    api.report(report)
     wait_for(lambda: owner.incidents(job), "the hang is found", 60)
     return str(owner.incidents(job)[0]["id"])
 

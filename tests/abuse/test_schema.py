@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from support.launcher import AT_WORK, PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, add_kernels, add_window, body, rank_report, reports_of_all
+from support.otlp import add_kernels, add_window, rank_report, reports_of_all
 
 LEFT_OUT: Final = r"/events$|^/metrics$"
 """Streams have no end, and promtool judges what stands in the metrics."""
@@ -32,11 +32,11 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
         reports = reports_of_all("hanging", WORLD, overdue=5.0)
         add_window(reports[0], 64, sections={"step": {"median": 0.5, "tail": 0.7, "max": 1.0, "mean": 0.6}})
         add_kernels(reports[0], {"gemm": {"min": 0.1, "median": 0.2, "tail": 0.3, "max": 0.4, "mean": 0.2}})
-        api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).raise_for_status()
+        api.report(*reports)
         capture = launcher.next_directive("capture")
         launcher.send_stacks(capture, {0: AT_WORK})
         for job, ended in (("watched", False), ("over", True)):
-            api.post("/v1/metrics", content=body(rank_report(job, 0, 1, iteration=3, ended=ended)), headers=PROTOBUF)
+            api.report(rank_report(job, 0, 1, iteration=3, ended=ended))
         yield running
 
 

@@ -18,7 +18,7 @@ from hypothesis.errors import FlakyStrategyDefinition
 from abuse.test_schema import LEFT_OUT, toward_what_is_there
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 
 TOKENS: Final = {"ingest": "sends", "read": "looks", "control": "acts"}
 RECORDED: Final = (("PATCH", "/policy"), ("POST", "/actions"), ("POST", "/tokens"), ("DELETE", "/tokens/{name}"))
@@ -34,8 +34,7 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
         launcher = PlayedLauncher(api, "hanging", ranks=range(3))
         launcher.register(policy={"section_timeouts": {"step": 1.0}, "capture_deadline": 3600})
         launcher.start(1, 3)
-        reports = body(*reports_of_all("hanging", 3, overdue=5.0))
-        api.post("/v1/metrics", content=reports, headers=PROTOBUF).raise_for_status()
+        api.report(*reports_of_all("hanging", 3, overdue=5.0))
         launcher.next_directive("capture")
         yield running
 

@@ -89,10 +89,10 @@ def test_a_bound_token_reports_on_its_own_job_alone(
         for step in (1, 2, 3):
             own, other = rank_report(OWN, 0, 2, iteration=step), rank_report(OTHER, 0, 1, iteration=step)
             for smuggled in (body(other), body(own, other), body(other, own)):
-                answer = sender.post("/v1/metrics", content=smuggled, headers=PROTOBUF | header)
+                answer = sender.export(smuggled, headers=PROTOBUF | header)
                 assert answer.status_code == 403, answer.text
-            assert sender.post("/v1/metrics", content=body(own), headers=PROTOBUF | header).status_code == 200
-        assert sender.post("/v1/metrics", content=body(own), headers=PROTOBUF | {JOB_HEADER: OTHER}).status_code == 403
+            assert sender.export(body(own), headers=PROTOBUF | header).status_code == 200
+        assert sender.export(body(own), headers=PROTOBUF | {JOB_HEADER: OTHER}).status_code == 403
     assert root.job(OTHER)["world_size"] == 0
     assert [rank["iteration"] for rank in root.ranks(OWN)][:1] == [3]
 
@@ -102,8 +102,8 @@ def test_a_refused_report_leaves_no_trace_that_hides_the_true_one(
 ) -> None:
     sent = body(rank_report("team-b-2", 0, 1, iteration=9))
     with Api(monitor.url, make("thief", "ingest", OWN)) as thief:
-        assert thief.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 403
-    assert root.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+        assert thief.export(sent).status_code == 403
+    assert root.export(sent).status_code == 200
     assert [rank["iteration"] for rank in root.ranks("team-b-2")] == [9]
 
 
@@ -113,8 +113,8 @@ def test_a_bound_token_sends_spans_of_its_own_job_alone(monitor: RunningMonitor,
         return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource)]).SerializeToString()
 
     with Api(monitor.url, make("spans-a", "ingest", OWN)) as sender:
-        assert sender.post("/v1/traces", content=spans(OWN), headers=PROTOBUF).status_code == 200
-        assert sender.post("/v1/traces", content=spans(OTHER), headers=PROTOBUF).status_code == 403
+        assert sender.export(spans(OWN), "/v1/traces").status_code == 200
+        assert sender.export(spans(OTHER), "/v1/traces").status_code == 403
 
 
 def test_a_bound_control_token_makes_no_tokens(monitor: RunningMonitor, make: Make, root: Api) -> None:
@@ -194,7 +194,7 @@ def test_every_order_and_policy_change_is_in_the_audit_log(monitor: RunningMonit
     launcher = PlayedLauncher(root, job)
     launcher.register()
     launcher.start(1)
-    assert root.post("/v1/metrics", content=body(*reports_of_all(job, 4)), headers=PROTOBUF).status_code == 200
+    root.report(*reports_of_all(job, 4))
     with Api(monitor.url, make("ops", "control", "team-a-*")) as ops:
         ops.change_policy(job, max_restarts=7)
         assert ops.post(f"/api/v1/jobs/{job}/actions", json={"action": "capture", "reason": "look"}).status_code == 202
@@ -214,8 +214,7 @@ def test_the_commands(monitor: RunningMonitor, root: Api, capsys: pytest.Capture
     secret = printed.out.strip()
     assert "shown once" in printed.err
     with Api(monitor.url, secret) as sender:
-        answer = sender.post("/v1/metrics", content=body(rank_report(OWN, 0, 2, iteration=4)), headers=PROTOBUF)
-        assert answer.status_code == 200
+        sender.report(rank_report(OWN, 0, 2, iteration=4))
     assert token(["create", "from-cli", "--scope", "read", *own]) == 2
     assert "there is a token 'from-cli'" in capsys.readouterr().err
     assert token(["list", *own]) == 0

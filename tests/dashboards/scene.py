@@ -20,7 +20,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api
-from support.otlp import PROTOBUF, add_kernels, add_window, body, rank_report
+from support.otlp import PROTOBUF, add_kernels, add_window, rank_report
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def tool(name: str) -> str:
 
 
 def sent(api: Api, *reports: ResourceMetrics) -> None:
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 def window(api: Api, iteration: int, attempt: int, dropped: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +124,7 @@ def hang(api: Api) -> str:
         rank_report(JOB, rank, 3, iteration=7 - (rank == 1), open_sections={"step": 40.0}, host=f"node-{rank}")
         for rank in range(3)
     ]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
     api.change_policy(JOB, section_timeouts={"step": 30.0}, silence_timeout=None)
     (incident,) = wait_for(lambda: api.incidents(JOB), "the hang is found")
     return str(incident["reason"])
@@ -179,7 +179,7 @@ def test_a_hung_rank_reaches_a_pager_with_its_name_and_the_reason(tmp_path: Path
 
         # The ranks go on: the pager learns of the end as well.
         going = [rank_report(JOB, rank, 3, iteration=8, open_sections={"step": 0.1}) for rank in range(3)]
-        assert api.post("/v1/metrics", content=body(*going), headers=PROTOBUF).status_code == 200
+        api.report(*going)
         later = [reported.get(timeout=60)]
         while later[-1][0] != "/page" or later[-1][1]["status"] != "resolved":
             later.append(reported.get(timeout=60))

@@ -10,7 +10,7 @@ import pytest
 
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 
 _numbers = count(1)
 
@@ -46,7 +46,7 @@ def state(api: Api, job: str) -> State:
     """
     PlayedLauncher(api, job, "node-a", (0, 1)).register()
     reports = [rank_report(job, rank, 2, iteration=3, beats=1, heartbeat_age=0.0) for rank in range(2)]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
     passing = {"iterations_per_second", "last_seen_age", "heartbeat_age", "report_age"}
 
     def without_ages(of: Any) -> Any:

@@ -14,9 +14,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.forked import MONITOR, ForkedPopen
+from support.otlp import PROTOBUF, body
 from support.waiting import wait_for
 
 START_SECONDS = 90.0
@@ -73,6 +75,22 @@ class Api(httpx.Client):
         answer = self.patch(f"/api/v1/jobs/{quote(job, safe='')}/policy", json=changes)
         assert answer.status_code == 200, answer.text
         return answer.json()  # type: ignore[no-any-return]
+
+    def export(
+        self, content: bytes, path: str = "/v1/metrics", headers: Mapping[str, str] = PROTOBUF
+    ) -> httpx.Response:
+        """The answer to encoded OTLP. As a rank does, repeat a request for which the monitor is overloaded."""
+
+        def answered() -> httpx.Response | None:
+            answer = self.post(path, content=content, headers=headers)
+            return None if answer.status_code == 503 and "retry-after" in answer.headers else answer
+
+        return wait_for(answered, "the monitor has time for telemetry")  # type: ignore[return-value]
+
+    def report(self, *reports: ResourceMetrics) -> None:
+        """Send reports that are taken."""
+        answer = self.export(body(*reports))
+        assert answer.status_code == 200, answer.text
 
     def judge_now(self, job: str) -> None:
         """Have a job judged before this returns, so that what is not found afterwards was not there."""

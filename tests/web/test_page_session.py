@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import body, rank_report
+from support.otlp import rank_report
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
 @pytest.fixture
 def job(guarded: RunningMonitor) -> str:
     with Api(guarded.url, "sesame") as api:
-        headers = {"Content-Type": "application/x-protobuf"}
-        answer = api.post("/v1/metrics", content=body(rank_report("guarded", 0)), headers=headers)
-        assert answer.status_code == 200, answer.text
+        api.report(rank_report("guarded", 0))
     return "guarded"
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import body, rank_report
+from support.otlp import rank_report
 from web.scripted_monitor import Script, serving
 
 pytestmark = pytest.mark.skipif(
@@ -102,8 +102,7 @@ def test_the_list_of_jobs_is_unknown_too(page: Page, script: Script) -> None:
 def monitor(tmp_path: Path) -> Iterator[RunningMonitor]:
     """A real one, with one job of one rank."""
     with running_monitor(tmp_path) as monitor, Api(monitor.url) as api:
-        headers = {"Content-Type": "application/x-protobuf"}
-        assert api.post("/v1/metrics", content=body(rank_report("j", 0)), headers=headers).status_code == 200
+        api.report(rank_report("j", 0))
         yield monitor
 
 

@@ -45,11 +45,10 @@ def attributes(settings: Settings, extra: Mapping[str, AttributeValue]) -> dict[
 
 def process_start() -> datetime:
     """When this process was started: to the clock tick where there is /proc, else now."""
-    now = time.time()
     try:
         # The command's name, in brackets, may hold spaces and brackets itself. The start time is field 22, in ticks.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         age = 0.0
-    return datetime.fromtimestamp(now - max(0.0, age), UTC)
+    return datetime.fromtimestamp(time.time() - max(0.0, age), UTC)

@@ -106,8 +106,9 @@ class Raw:
         with Line(self.served) as line:
             return line.send(request).receive()
 
-    def wait(self, line: Line, after: int = 0, wait: float = 30) -> Line:
-        """Ask, and wait: the monitor reads the question together with the word before it, which it answers."""
-        received = line.send(Raw(self.served, self.job, node=self.node).observe(), self.ask(after, wait)).receive()
+    def wait(self, line: Line, after: int = 0, wait: float = 30, questions: int = 1) -> Line:
+        """Ask, and wait: the monitor reads the questions together with the word before them, which it answers."""
+        word = Raw(self.served, self.job, node=self.node).observe()
+        received = line.send(word, self.ask(after, wait) * questions).receive()
         assert (received.status, received.short) == (204, True)
         return line

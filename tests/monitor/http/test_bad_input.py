@@ -11,7 +11,7 @@ import pytest
 
 from support.monitor_fixtures import State
 from support.monitor_process import Api
-from support.otlp import JSON, PROTOBUF, body, rank_report
+from support.otlp import JSON, rank_report
 
 MIB = 1024 * 1024
 GZIP = {"Content-Encoding": "gzip"}
@@ -228,7 +228,7 @@ def test_a_bad_call_is_counted(api: Api, job: str, name: str) -> None:
 
 
 def test_an_order_for_a_job_that_is_only_watched_states_how_to_be_acted_on(api: Api, job: str) -> None:
-    api.post("/v1/metrics", content=body(rank_report(job, 0, 1, iteration=3)), headers=PROTOBUF)
+    api.report(rank_report(job, 0, 1, iteration=3))
     answer = api.post(f"/api/v1/jobs/{job}/actions", json={"action": "restart"})
     assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")
     assert "rankwatch run" in answer.json()["detail"]

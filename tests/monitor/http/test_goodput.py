@@ -11,7 +11,7 @@ import pytest
 
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 from support.waiting import wait_for
 
 WORLD = 3
@@ -24,7 +24,7 @@ def send(api: Api, job: str, iteration: int, seconds: float = 0.1) -> None:
         )
         for rank in range(WORLD)
     ]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 @pytest.fixture

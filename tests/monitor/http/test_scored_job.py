@@ -10,7 +10,7 @@ import pytest
 
 from rankwatch_monitor.publish.prometheus import names as names
 from support.monitor_process import Api, RunningMonitor, environment
-from support.otlp import PROTOBUF, add_kernels, add_window, body, rank_report
+from support.otlp import add_kernels, add_window, rank_report
 from support.waiting import wait_for
 
 WORLD, SLOW = 8, 5
@@ -30,7 +30,7 @@ def send(api: Api, job: str, iteration: int) -> None:
         gemm = 0.002 if rank == SLOW else 0.001
         add_kernels(report, {"gemm": {"min": gemm, "median": gemm, "tail": gemm, "max": gemm, "mean": gemm}})
         reports.append(report)
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_kernels_are_read_with_their_trend_and_a_schema(api: Api, slow: str)
 
 
 def test_a_job_without_kernel_timings_states_why(api: Api, job: str) -> None:
-    assert api.post("/v1/metrics", content=body(rank_report(job, 0)), headers=PROTOBUF).status_code == 200
+    api.report(rank_report(job, 0))
     shown = api.read(f"/jobs/{job}/kernels")
     assert (shown["kernels"], shown["at"], shown["since"]) == ([], None, None)
     assert "No rank has reported kernel timings yet" in shown["reason"]  # type: ignore[operator]

@@ -14,7 +14,7 @@ import pytest
 
 from rankwatch.contract.enums import RankState
 from support.monitor_process import Api
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 
 WORLD = 3
 
@@ -26,7 +26,7 @@ def send(api: Api, job: str, iteration: int, seconds: float = 0.1) -> None:
         )
         for rank in range(WORLD)
     ]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 Event = tuple[str, dict[str, Any]]
@@ -135,7 +135,7 @@ def test_a_stream_is_compressed_event_by_event_unless_the_client_cannot_read_tha
 
 def test_a_large_answer_is_compressed(api: Api, job: str) -> None:
     reports = [rank_report(job, rank, 200, iteration=1) for rank in range(200)]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
     answer = api.get(f"/api/v1/jobs/{job}/ranks")
     assert (answer.headers["content-encoding"], len(answer.json()["ranks"])) == ("gzip", 200)
     assert answer.num_bytes_downloaded < len(answer.content) / 10

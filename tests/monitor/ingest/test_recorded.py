@@ -15,7 +15,7 @@ from rankwatch_monitor.core.events import (
 from rankwatch_monitor.replay.cli import replay
 from rankwatch_monitor.replay.recording import Recording
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, add_kernels, add_window, body, gauge, rank_report
+from support.otlp import add_kernels, add_window, body, gauge, rank_report
 
 STEP = {"median": 0.5, "tail": 0.75, "max": 1.0, "mean": 0.625}
 GEMM = {"min": 0.001, "median": 0.002, "tail": 0.003, "max": 0.004, "mean": 0.0025, "stddev": 0.0005}
@@ -37,7 +37,7 @@ def test_windows_kernels_and_devices_survive(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl.zst"
     with running_monitor(tmp_path, "--record", str(path)) as monitor, Api(monitor.url) as api:
         for rank in (0, 1, 1):  # the last one twice, as after an answer that was lost
-            answer = api.post("/v1/metrics", content=sent(rank), headers=PROTOBUF)
+            answer = api.export(sent(rank))
             assert (answer.status_code, answer.content) == (200, b""), "all was taken"
         monitor.process.terminate()
         assert monitor.process.wait(20) == 0

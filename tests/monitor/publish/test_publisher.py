@@ -105,7 +105,8 @@ def test_the_last_word_is_reported_at_the_end() -> None:
     job.performance.stragglers.append(straggler(3))
     publishing.close([job], now)
     assert [snapshot.open_stragglers for snapshot in kept.taken] == [0, 1]
-    assert kept.timeout == pytest.approx(CLOSING, abs=1.0)
+    assert kept.timeout is not None
+    assert 0.0 < kept.timeout <= CLOSING
 
 
 def test_one_that_fails_is_counted_warned_of_once_and_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,7 +114,7 @@ def test_one_that_fails_is_counted_warned_of_once_and_does_no_harm(caplog: pytes
     publishing = Publishing([Failing(), kept])
     watch(publishing, job, 1000)
     assert publishing.errors == len(kept.taken) == 4
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records if record.funcName == "_failed"] == [
         "Failing failed for job job; its evaluation continues",
     ]
     assert "no way" in caplog.text

@@ -15,7 +15,7 @@ from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, Straggler
 from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.pipeline_trace import Trace, write
 from support.waiting import wait_for
 
@@ -26,7 +26,7 @@ SAME = ("id", "kind", "culprits", "affected", "section", "limit", "action", "att
 
 def send(api: Api, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
     reports = reports_of_all("job", WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 def hang_and_restart(api: Api) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ LIMIT = 2.0
 
 
 def send(api: Api, *reports: ResourceMetrics) -> None:
-    answer = api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF)
+    answer = api.export(body(*reports))
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/x-protobuf"
     reported = ExportMetricsServiceResponse.FromString(answer.content)
@@ -133,7 +133,7 @@ def test_every_promised_encoding_is_understood(
     api: Api, job: str, encoding: str, compress: Callable[[bytes], bytes]
 ) -> None:
     content = compress(body(rank_report(job, 0, 1, iteration=3)))
-    answer = api.post("/v1/metrics", content=content, headers=PROTOBUF | {"Content-Encoding": encoding})
+    answer = api.export(content, headers=PROTOBUF | {"Content-Encoding": encoding})
     assert answer.status_code == 200, answer.text
     assert api.ranks(job)[0]["iteration"] == 3
 
@@ -142,7 +142,7 @@ def test_every_promised_encoding_is_understood(
 def test_json_is_understood_and_answered_in_json(api: Api, job: str, compressed: bool) -> None:
     text = MessageToJson(message([rank_report(job, 0, 1, iteration=3, open_sections={"step": 1.0})])).encode()
     headers = JSON | ({"Content-Encoding": "gzip"} if compressed else {})
-    answer = api.post("/v1/metrics", content=gzip.compress(text) if compressed else text, headers=headers)
+    answer = api.export(gzip.compress(text) if compressed else text, headers=headers)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json() == {}
     (rank,) = api.ranks(job)
@@ -162,7 +162,7 @@ def test_the_other_spelling_of_the_attributes_is_understood(api: Api, job: str) 
 def test_every_job_id_that_is_taken_can_be_asked_for(api: Api, name: str) -> None:
     """An id is either refused in words or can be used; a job that is listed and cannot be opened is neither."""
     report = rank_report(name, 0, 1, iteration=3, resource={"service.instance.id": "one"})
-    answer = api.post("/v1/metrics", content=body(report), headers=PROTOBUF)
+    answer = api.export(body(report))
     reported = ExportMetricsServiceResponse.FromString(answer.content)
     if reported.HasField("partial_success"):
         assert reported.partial_success.rejected_data_points > 0

@@ -42,7 +42,7 @@ def steps(backend: HttpReceiver) -> list[int]:
 
 def send(api: Api, step: int) -> None:
     content = body(rank_report("job", 0, 1, iteration=step, idle=0.0))
-    assert api.post("/v1/metrics", content=content, headers=PROTOBUF).status_code == 200
+    assert api.export(content).status_code == 200
 
 
 def test_accepted_requests_arrive_in_order_after_an_outage(tmp_path: Path, backend: HttpReceiver) -> None:
@@ -71,9 +71,9 @@ def test_bytes_stay_as_they_were_and_headers_are_added(tmp_path: Path, backend: 
         ) as monitor,
         Api(monitor.url) as api,
     ):
-        answer = api.post("/v1/metrics", content=packed, headers=PROTOBUF | {"Content-Encoding": "gzip"})
+        answer = api.export(packed, headers=PROTOBUF | {"Content-Encoding": "gzip"})
         assert answer.status_code == 200
-        assert api.post("/v1/metrics", content=b"\xff", headers=PROTOBUF).status_code == 400
+        assert api.export(b"\xff").status_code == 400
         for each, key in ((backend, None), (second, "k")):
             wait_for(lambda each=each: 5 in steps(each), "it arrives")
             posted = next(p for p in each.taken if iteration(p) == 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, rank_report, reports_of_all
+from support.otlp import rank_report, reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
@@ -17,7 +17,7 @@ SILENCE = 10.0
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
     reports = reports_of_all(job, WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 def launched(api: Api, job: str) -> PlayedLauncher:
@@ -123,7 +123,7 @@ def test_its_own_absence_is_no_silence_of_the_ranks(tmp_path: Path) -> None:
 
         def all_but_rank_2() -> list[dict]:
             reports = [rank_report("quiet", rank, WORLD, attempt=1, iteration=9, idle=0.0) for rank in range(2)]
-            api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF)
+            api.report(*reports)
             return api.incidents("quiet")
 
         (incident,) = wait_for(all_but_rank_2, "the silent rank is found")

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from support.monitor_process import Api
-from support.otlp import PROTOBUF, attributes, body, rank_report
+from support.otlp import attributes, body, rank_report
 from support.waiting import wait_for
 
 RANK = """
@@ -38,7 +38,7 @@ def logging_report(job: str, rank: int, step: int | None = None, **values: float
 
 def test_values_of_otlp_stand_in_the_trends_and_in_prometheus(api: Api, job: str) -> None:
     reports = [logging_report(job, 0, step=17, loss=2.5), logging_report(job, 3, loss=9.0, mfu=0.41)]
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
     trends = wait_for(lambda: (found := api.read(f"/jobs/{job}/trends"))["logged"] and found, "a point with them")
     assert (trends["logged"], trends["iteration"]) == ({"loss": [2.5], "mfu": [0.41]}, [17])
     assert f'rankwatch_job_logged_value{{job="{job}",name="loss"}} 2.5' in api.get("/metrics").text
@@ -49,7 +49,7 @@ def test_values_that_were_not_finite_stand_in_the_trends(api: Api, job: str) -> 
     report = rank_report(job, 0, beats=1)
     points = report.scope_metrics[0].metrics.add(name="rankwatch.training.scalar.non_finite", unit="1").sum.data_points
     points.add(as_int=3).attributes.extend(attributes({"rankwatch.scalar": "loss"}))
-    assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+    api.report(report)
     trends = wait_for(lambda: (found := api.read(f"/jobs/{job}/trends"))["non_finite"] and found, "a point with them")
     assert (trends["non_finite"]["loss"][0], trends["logged"]["loss"][0]) == (3.0, None)
     assert f'rankwatch_job_logged_non_finite_total{{job="{job}",name="loss"}} 3.0' in api.get("/metrics").text
@@ -59,13 +59,13 @@ def test_the_same_scope_again_has_its_new_values(api: Api, job: str) -> None:
     """Reports of one shape are read by their layout, which must not cover these."""
     for i in range(50):
         report = logging_report(job, 0, loss=float(i))
-        assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+        api.report(report)
     assert f'rankwatch_job_logged_value{{job="{job}",name="loss"}} 49.0' in api.get("/metrics").text
 
 
 @pytest.mark.parametrize("values", [{"loss": float("nan")}, {"loss": float("inf")}, {"": 1.0}, {"a\nb": 1.0}])
 def test_invalid_points_are_rejected_by_name(api: Api, job: str, values: dict[str, float]) -> None:
-    answer = api.post("/v1/metrics", content=body(logging_report(job, 0, **values)), headers=PROTOBUF)
+    answer = api.export(body(logging_report(job, 0, **values)))
     assert answer.status_code == 200
     assert "rankwatch.training.scalar" in answer.text
     assert f'rankwatch_job_logged_value{{job="{job}"' not in api.get("/metrics").text
@@ -75,7 +75,7 @@ def test_names_of_a_job_are_bounded(api: Api, job: str) -> None:
     for start in (0, 20, 40):
         values = {f"name{start + i}": 1.0 for i in range(20)}
         report = logging_report(job, 0, **values)
-        assert api.post("/v1/metrics", content=body(report), headers=PROTOBUF).status_code == 200
+        api.report(report)
     assert api.get("/metrics").text.count(f'rankwatch_job_logged_value{{job="{job}"') == 32
 
 

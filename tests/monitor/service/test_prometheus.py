@@ -13,10 +13,10 @@ import pytest
 
 from rankwatch_monitor.publish.prometheus import names as names
 from support.monitor_process import Api, RunningMonitor
-from support.otlp import PROTOBUF, body, gauge, rank_report
+from support.otlp import PROTOBUF, gauge, rank_report
 from support.waiting import wait_for
 
-INTERVAL = "250ms"
+INTERVAL = "2s"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def hung(api: Api, job: str) -> str:
         ]
         gauge(reports[0], "rankwatch.telemetry.dropped", 4, rankwatch__reason="queue full")
         gauge(reports[0], "rankwatch.training.scalar", 2.5, rankwatch__scalar="loss")
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        api.report(*reports)
         api.change_policy(job, section_timeouts={"step": 2.0})
     api.post("/v1/metrics", content=b"rubbish", headers=PROTOBUF)
     return job

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 from support.waiting import wait_for
 
 BINARY = shutil.which("victoria-metrics")
@@ -57,7 +57,7 @@ def test_what_ranks_state_and_what_is_reported_of_them_arrives(tmp_path: Path, v
     settings = {"NO_PROXY": "127.0.0.1"}
     with running_monitor(tmp_path, *flags, settings=settings) as monitor, Api(monitor.url) as api:
         reports = [rank_report("gpt", rank, 2, iteration=41 + rank, idle=0.0) for rank in range(2)]
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        api.report(*reports)
         steps = wait_for(lambda: latest(victoria, '{__name__="rankwatch.iteration"}'), "the ranks' steps are there", 30)
         assert sorted(float(series["value"][1]) for series in steps) == [41.0, 42.0]
         states = wait_for(

@@ -19,7 +19,7 @@ from rankwatch_monitor.publish.wandb.run import run_id
 from rankwatch_monitor.settings import read
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import PROTOBUF, body, gauge, rank_report, reports_of_all
+from support.otlp import gauge, rank_report, reports_of_all
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 from support.wandb_files import WrittenRun, written_runs
@@ -48,7 +48,7 @@ def offline(folder: Path) -> tuple[str, ...]:
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
     reports = reports_of_all(job, WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 def ended(monitor: RunningMonitor, seconds: float = 60.0) -> None:
@@ -148,8 +148,7 @@ def test_scores_and_a_straggler_from_what_ranks_send(tmp_path: Path, mark: str) 
             def found() -> bool:
                 nonlocal number
                 number += 1
-                sent = api.post("/v1/metrics", content=body(*windows("job", number, slow=2)), headers=PROTOBUF)
-                assert sent.status_code == 200
+                api.report(*windows("job", number, slow=2))
                 assert not api.rejected()
                 return any(run.alerts for run in written_runs(tmp_path))
 

@@ -15,7 +15,7 @@ import pytest
 from support.http_receiver import Answers, HttpReceiver, Posted, http_receiver
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 Running = AbstractContextManager[RunningMonitor]
@@ -34,7 +34,7 @@ def receiver() -> Iterator[HttpReceiver]:
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
     reports = reports_of_all(job, WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    api.report(*reports)
 
 
 def watched(api: Api, job: str) -> None:

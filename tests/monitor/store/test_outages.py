@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.postgres import running_postgres
 from support.waiting import wait_for
 
@@ -20,8 +20,7 @@ WORLD, LIMIT = 3, 2.0
 
 
 def send(api: Api, job: str, overdue: float = 0.0) -> None:
-    content = body(*reports_of_all(job, WORLD, overdue=overdue))
-    assert api.post("/v1/metrics", content=content, headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, WORLD, overdue=overdue))
 
 
 def begins(api: Api, job: str) -> None:

@@ -16,7 +16,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.pseudo_terminal import seated
 
 
@@ -26,7 +26,7 @@ def launcher(api: Api, job: str) -> PlayedLauncher:
     played = PlayedLauncher(api, job)
     played.register()
     played.start(1)
-    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 4)), headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, 4))
     return played
 
 
@@ -94,7 +94,7 @@ def test_a_rejection_is_printed_with_the_monitors_reason(
 def test_a_job_that_is_only_watched_cannot_be_ordered_about(
     monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 2)), headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, 2))
     assert order([job, "restart", "--yes", "--monitor", monitor.url]) == 2
     assert capsys.readouterr().err.startswith(f"rankwatch order: job '{job}' has no launcher")
 
@@ -150,7 +150,7 @@ def test_changes_that_make_no_sense(
 def test_a_read_token_cannot_change_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_monitor(tmp_path, "--token", "all", "--read-token", "looks") as guarded:
         with Api(guarded.url, "all") as api:
-            assert api.post("/v1/metrics", content=body(*reports_of_all("job", 2)), headers=PROTOBUF).status_code == 200
+            api.report(*reports_of_all("job", 2))
         at = ["--monitor", guarded.url]
         assert policy(["job", *at, "--token", "looks"]) == 0
         capsys.readouterr()

@@ -18,8 +18,9 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.pseudo_terminal import seated
+from support.waiting import wait_for
 
 KNOWN = (
     Command(
@@ -201,10 +202,14 @@ def test_ids_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 1)), headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, 1))
     monkeypatch.setenv("RANKWATCH_MONITOR", monitor.url)
-    assert completion(["--jobs"]) == 0
-    assert job in capsys.readouterr().out.splitlines()
+
+    def ids() -> list[str]:
+        assert completion(["--jobs"]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    wait_for(lambda: job in ids(), "the monitor answers within the second that Tab waits")
     monkeypatch.setenv("RANKWATCH_MONITOR", "http://127.0.0.1:9")
     assert completion(["--jobs"]) == 0
     assert capsys.readouterr() == ("", "")

@@ -17,7 +17,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 NARROW = Terminal(80)
@@ -29,7 +29,7 @@ def hung(api: Api, job: str) -> str:
     PlayedLauncher(api, job).register(policy={"section_timeouts": {"step": 10}})
     for more in ({}, {"overdue": 12.5}):
         reports = reports_of_all(job, 4, **more)  # type: ignore[arg-type]
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        api.report(*reports)
     wait_for(lambda: api.incidents(job), "the incident is open")
     return job
 

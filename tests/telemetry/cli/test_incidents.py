@@ -17,7 +17,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 
@@ -27,7 +27,7 @@ def restarted(api: Api, job: str) -> str:
 
     def report(**more: float) -> None:
         reports = reports_of_all(job, 4, **more)  # type: ignore[arg-type]
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        api.report(*reports)
 
     launcher = PlayedLauncher(api, job)
     launcher.register(policy={"section_timeouts": {"step": 10}})
@@ -108,7 +108,7 @@ def test_an_incident_that_is_not_there(
 def test_a_job_without_incidents(
     monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 2)), headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, 2))
     assert incidents([job, "--monitor", monitor.url]) == 0
     assert capsys.readouterr().out == "no incident\n"
 

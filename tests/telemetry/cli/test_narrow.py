@@ -17,7 +17,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import rank_report
 from support.pseudo_terminal import seated
 from support.waiting import wait_for
 
@@ -45,7 +45,7 @@ def hung(api: Api, job: str) -> str:
             )
             for rank in range(RANKS)
         ]  # fmt: skip
-        assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+        api.report(*reports)
     for launcher in launchers:
         capture = launcher.next_directive("capture")
         launcher.send_stacks(capture, {rank: AT_WORK if rank == SLOW else WAITING for rank in launcher.ranks})

@@ -25,7 +25,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import PROTOBUF, add_window, body, rank_report, reports_of_all
+from support.otlp import add_window, rank_report, reports_of_all
 from support.pseudo_terminal import ENTER, LEAVE, Seat, seated
 from support.waiting import wait_for
 
@@ -44,7 +44,7 @@ def ask(monitor: RunningMonitor, capsys: pytest.CaptureFixture[str]) -> Ask:
 
 
 def report(api: Api, *reports: object) -> None:
-    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200  # type: ignore[arg-type]
+    api.report(*reports)  # type: ignore[arg-type]
 
 
 def hang(api: Api, job: str) -> PlayedLauncher:

@@ -14,7 +14,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor
-from support.otlp import PROTOBUF, body, reports_of_all
+from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 
@@ -22,7 +22,7 @@ def ended(api: Api, job: str, kind: str, reason: str) -> None:
     launcher = PlayedLauncher(api, job)
     launcher.register()
     launcher.start(1)
-    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 4)), headers=PROTOBUF).status_code == 200
+    api.report(*reports_of_all(job, 4))
     launcher.events({"node": launcher.node, "kind": kind, "attempt": 1, "reason": reason})
     wait_for(lambda: api.job(job)["state"] == kind, "the job has ended")
 

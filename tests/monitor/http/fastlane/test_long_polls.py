@@ -242,10 +242,9 @@ def test_a_waiting_request_is_answered_when_the_monitor_ends(tmp_path: Path) -> 
         with Api(monitor.url) as api:
             PlayedLauncher(api, "j").register()
         waiting = [
-            Raw(Served(monitor.url), "j", way).wait(lines.enter_context(Line(Served(monitor.url))))
-            for way in (SHORT, SHORT, EMPTY_HEADER)
+            Raw(Served(monitor.url), "j", way).wait(lines.enter_context(Line(Served(monitor.url))), questions=questions)
+            for way, questions in ((SHORT, 2), (SHORT, 1), (EMPTY_HEADER, 1))
         ]
-        waiting[0].send(Raw(Served(monitor.url), "j").ask(wait=30))
         monitor.process.send_signal(signal.SIGTERM)
         for line in waiting:
             assert line.receive().directives == []
