@@ -91,11 +91,15 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // Without incidents it is a bar, which a column has room for.
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   const roomy = !past && !renewing && job.world_size <= FEW_RANKS;
+  const wide = goodput.value?.incidents.length !== 0;
+  // What the script logs is drawn on the right.
+  const filled = roomy && !broken && Object.keys(vitals.value?.logged ?? {}).length > 0;
   const besides = (
     <>
       <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
       {!past && <Launchers launchers={over ? [] : launchers.value} />}
       {!past && <Limits job={job} timeouts={timeouts.value} />}
+      {!wide && filled && timeSpent}
     </>
   );
   return (
@@ -160,11 +164,11 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} />}
             {!broken && <VitalSigns job={job} vitals={vitals.value} />}
             {!roomy && besides}
-            {goodput.value?.incidents.length === 0 && timeSpent}
+            {!wide && !filled && timeSpent}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          {goodput.value?.incidents.length !== 0 && timeSpent}
+          {wide && timeSpent}
         </div>
       )}
     </article>
