@@ -161,8 +161,9 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   about; null: there is none, or Rankwatch acts by itself. What happens by itself then, and when it is due (`until`),
   is `awaited`. `goodput_without_waiting` is goodput without the waiting for slow ranks (null: there was none),
   which the page shows instead. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
-  again, `steps_at_risk` those after its last checkpoint; `goodput_notes` has both in words. `steps_thrown_away` are
-  those of all its restarts, also where they were done again.
+  again, `steps_at_risk` those after its last checkpoint; `goodput_notes` has them in words, also the steps of a
+  finished job of which no save is known. `steps_thrown_away` are those of all its restarts, also where they were done
+  again.
   `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
   none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how

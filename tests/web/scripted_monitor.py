@@ -169,6 +169,7 @@ class Script:
         self.performance[job_id] = {
             "at": now - 12, "gpu_at": now - 40, "reference": "robust", "processing_seconds": 0.042, "ranks": worst,
             "overall": {"gpu_robust": spread, "gpu_relative": spread, "gpu_individual": None},
+            "lowest": {"gpu_robust": scores.index(min(scores)), "gpu_relative": None, "gpu_individual": None},
             "stragglers": blamed, "open": len(blamed), "ended": [],
             "finding": {"verdict": verdict, "cause": blamed[0]["cause"] if blamed else "unexplained", "reason": reason,
                         "since": now - 600 if blamed else None, "ranks": list(slow),

@@ -1,31 +1,35 @@
-"""Jobs that a slow rank holds back, as a monitor sees them: windows that fit their speed, kernels, devices, spans."""
+"""Jobs as a monitor sees them: windows that fit their speed, kernels, devices, spans; most have a slow rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import NodeObservation
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.events import DeviceReading, RankReport, SectionStatistics
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import OWN
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.service import trend
-from support.windows import COMPUTE, DATA, EVERY, TRANSFER, Ranks, slower
+from support.windows import COMPUTE, DATA, EVERY, TRANSFER, Fault, Ranks, slower
 
 LOADS: Final = 5
 HOT: Final = 21
 """The rank whose input is slow, and the one whose GPU is throttled."""
 WORK: Final = (0.002, 0.012, 0.13)
 """Seconds of data, host and computation."""
+CALM: Final = (0.01, 0.06, 0.87)
+"""The same of the job in which all is well."""
 LATE: Final = 0.06
 KERNELS_EVERY: Final = 6
+SAVES_EVERY: Final = 5
 """Windows."""
 TIMED: Final = {
     "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execu~4ed1d424"
@@ -62,29 +66,52 @@ def throttled(job: str, seconds: int) -> Job:
     return _slow(job, seconds, HOT, COMPUTE, {HOT: WORK[COMPUTE] / (WORK[COMPUTE] + LATE)})
 
 
+def healthy(job: str, seconds: int) -> Job:
+    """A job of 16 ranks in which all is well, and whose script logs its loss and saves checkpoints."""
+    ranks = Ranks(16, per_host=8, work=CALM, launchers=True, paced=True)
+    ranks.job.id, ranks.job.name = job, "gpt"
+    for window in range(int(seconds / EVERY)):
+        _window(ranks)
+        loss = 2.1 + 1.6 * 0.97**window + 0.01 * float(ranks.random.standard_normal())
+        logged = {"loss": loss, "tokens_per_second": 131_000 + 400 * float(ranks.random.standard_normal())}
+        saved = {CHECKPOINTING_SECTION: SectionStatistics(1, 0.1, 0.1, 0.1)} if window % SAVES_EVERY == 0 else {}
+        report = RankReport(ranks.identity(0), logged=logged, logged_step=ranks.iteration, finished=saved)
+        apply(ranks.job, report, ranks.now)
+    return ranks.job
+
+
 def _slow(job: str, seconds: int, rank: int, part: int, kernels: dict[int, float], stages: int = 1) -> Job:
     ranks = Ranks(32, per_host=8, work=WORK, stages=stages, launchers=True, paced=True)
     ranks.job.id = ranks.job.name = job
     windows = int(seconds / EVERY)
     for window in range(windows):
         slow = window >= windows // 2
-        # The time between two windows: launchers report every second, and steps go on.
-        for _ in range(int(EVERY) - 1):
-            account(ranks.job, ranks.now)
-        ranks.run(1, slower(rank, part, LATE) if slow else None)
-        for node in ranks.job.nodes:
-            apply(ranks.job, NodeObservation(node, 1, role=NodeRole.ACTIVE), ranks.now)
-        _read_devices(ranks, set(kernels) if window >= windows // 2 - 1 else set())
-        if window % KERNELS_EVERY == KERNELS_EVERY - 1:
-            ranks.kernels(kernels if slow else {}, usual=TIMED)
-        account(ranks.job, ranks.now)
+        hot = set(kernels) if window >= windows // 2 - 1 else set()
+        _window(ranks, slower(rank, part, LATE) if slow else None, hot, kernels if slow else {})
     return ranks.job
 
 
-def _read_devices(ranks: Ranks, hot: set[int]) -> None:
+def _window(
+    ranks: Ranks, fault: Fault | None = None, hot: Collection[int] = (), speed: Mapping[int, float] | None = None
+) -> None:
+    # The time between two windows: launchers report every second, and steps go on.
+    for _ in range(int(EVERY) - 1):
+        account(ranks.job, ranks.now)
+    ranks.run(1, fault)
+    for node in ranks.job.nodes:
+        apply(ranks.job, NodeObservation(node, 1, role=NodeRole.ACTIVE), ranks.now)
+    _read_devices(ranks, hot)
+    if ranks.window % KERNELS_EVERY == 0:
+        ranks.kernels(speed or {}, usual=TIMED)
+    account(ranks.job, ranks.now)
+
+
+def _read_devices(ranks: Ranks, hot: Collection[int]) -> None:
     for rank in range(ranks.ranks):
         reading = DeviceReading(
             utilization=0.93,
+            memory_used=(61.0 + rank % 5) * 1e9,
+            memory_total=80e9,
             temperature=88.0 if rank in hot else 61.0 + rank % 5,
             clock=1.2e9 if rank in hot else 1.98e9,
             clock_limit=1.98e9,

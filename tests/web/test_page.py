@@ -36,6 +36,16 @@ def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script
     expect(page.locator(".verdict")).to_have_count(0)
 
 
+@pytest.mark.parametrize(("ranks", "column"), [(8, "left"), (128, "right")])
+def test_incidents_stand_below_the_ranks_where_these_leave_room(
+    page: Page, monitor_url: str, script: Script, ranks: int, column: str
+) -> None:
+    script.add("j", ["running"] * ranks)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(f".{column} .ledger")).to_be_visible()
+    expect(page.locator(".ledger")).to_have_count(1)
+
+
 def test_a_healthy_job_states_what_that_rests_on_until_it_is_in_trouble(
     page: Page, monitor_url: str, script: Script
 ) -> None:

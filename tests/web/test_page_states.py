@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -113,6 +114,30 @@ def test_steps_that_are_never_done_again_are_no_goodput(page: Page) -> None:
         expect(page.locator(".buckets")).to_contain_text(re.compile(rf"lost steps {seconds:.1f}{SPACE}s"))
 
 
+def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
+    scene = lived(Scene(8, hosts=2, checkpoint=50, saves=True), 92)
+    scene.job.performance._grow(8)
+    scene.job.performance.layout.data_R[:8] = np.arange(8) // 4
+
+    def finished() -> float:
+        scene.finish()
+        account(scene.job, scene.now)
+        return scene.now
+
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        expect(page.locator(".account")).to_contain_text("A step takes 1.00")
+        expect(page.locator(".account b")).to_have_count(0)
+        expect(page.get_by_role("radio", name="Heartbeat age")).to_be_visible()
+        monitor.change(finished)
+        page.reload()
+        words = rf"up to \d+ steps \(50-{scene.job.furthest_iteration}\) have no known save"
+        expect(page.locator(".account b")).to_have_text(re.compile(f"^{words}: check where the script saves$"))
+        expect(page.locator(".head .facts")).to_contain_text(re.compile(f"Goodput.*%{words}"))
+        expect(page.get_by_role("radio", name="Data rank")).to_be_visible()
+        expect(page.get_by_role("radio", name="Heartbeat age")).to_have_count(0)  # of one answer with the data ranks
+
+
 def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     job = throttled("throttled", 600)
     busy = goodput_accounting.ratio_without_waiting(job)
@@ -126,10 +151,11 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
         )
         waiting = page.locator(".buckets li[data-bucket=waiting]")
         expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min.*{loss}"))
-        expect(page.locator(".goodput")).not_to_contain_text("not counted")
+        expect(page.locator(".goodput h2")).to_contain_text("waiting for slow ranks and restarts are the rest")
         page.goto(f"{monitor.url}/#/jobs/throttled?tab=charts")
         goodput = page.locator(".charts section", has=page.locator(".chart[aria-label^=Goodput]"))
         expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
+        expect(goodput).to_contain_text("if waiting counted as useful")
         page.goto(f"{monitor.url}/#/")
         words = re.compile(f"{share}.*{loss} lost waiting for rank {HOT}")
         expect(page.locator(".figure.goodput")).to_contain_text(words)

@@ -37,8 +37,7 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
         facts.append(f"step {outcome.iteration}")
     goodput, useful = job.get("goodput"), job.get("goodput_without_waiting")
     if goodput is not None:
-        notes = "; ".join(job.get("goodput_notes") or ())
-        facts.append(f"goodput {percent(goodput if useful is None else useful)}{notes and f' ({notes})'}")
+        facts += [f"goodput {percent(goodput if useful is None else useful)}", *(job.get("goodput_notes") or ())]
     started, ended = job.get("started_at"), job.get("ended_at")
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
         facts.append(f"in {duration(ended - started)}")

@@ -128,8 +128,8 @@ def _report(job: Job, report: RankReport, now: float) -> None:
         columns.beat(rank, report.beats, report.heartbeat_age, now)
     if CHECKPOINTING_SECTION in report.finished:
         # The step before it is between that of the report before and that of this one: the lower one promises less.
-        before = columns.iteration_R.item(rank)
-        job.ledger.save(before if before >= 0 or report.iteration is None else report.iteration, now)
+        before, after = columns.iteration_R.item(rank), -1 if report.iteration is None else report.iteration
+        job.ledger.save(before if before >= 0 else after, now, latest=after)
     _progress(job, rank, report.iteration, report.progress, now)
     columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
     if report.open_sections is not None:

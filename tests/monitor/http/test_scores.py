@@ -51,7 +51,7 @@ def test_every_rank_with_all_its_scores() -> None:
     assert (row["lateness"], row["lateness_share"]) == (0.2, 0.2)
     assert row["sections"]["forward"]["robust"] == 0.55
     assert set(row["sections"]["data"]) == {"relative", "individual", "robust"}
-    assert shown["overall"]["gpu_robust"]["min"] == 0.5
+    assert (shown["overall"]["gpu_robust"]["min"], shown["lowest"]["gpu_robust"]) == (0.5, 5)
     [blamed] = shown["stragglers"]
     assert (blamed["rank"], blamed["cause"], blamed["ended"]) == (5, "compute", None)
     assert (shown["finding"]["verdict"], shown["finding"]["ranks"]) == ("worker", [5])

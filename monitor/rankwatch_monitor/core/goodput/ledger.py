@@ -40,6 +40,8 @@ class Checkpoint(NamedTuple):
     """The step after which it was saved; -1: the script counts none."""
     loaded: bool = False
     """An attempt loaded it, so the step is exact; else it is the least that it can be."""
+    latest: int = -1
+    """The step after which it was saved at the latest, where that is not exact."""
 
 
 class Mark(NamedTuple):
@@ -142,7 +144,7 @@ class Ledger:
         if step < self.reached:
             self._throw_away(step)
         if self.checkpoint is not None and step > self.checkpoint.iteration >= 0:
-            self.checkpoint = Checkpoint(self.checkpoint.at, step - 1, loaded=True)
+            self.checkpoint = Checkpoint(self.checkpoint.at, step - 1, loaded=True, latest=step - 1)
         self.resumes = [*self.resumes[1 - RESUMES :], Resume(at, self.settled[Bucket.LOST_STEPS])]
         self.mark(step)
 
@@ -187,10 +189,15 @@ class Ledger:
             start.waiting + part * (end.waiting - start.waiting),
         )
 
-    def save(self, step: int, now: float) -> None:
-        """Note that a rank has saved a checkpoint after a step; -1: the script counts none. The first report counts."""
+    def save(self, step: int, now: float, latest: int = -1) -> None:
+        """Note that a rank has saved a checkpoint, after ``step`` at the earliest and ``latest`` at the latest.
+
+        -1: the script counts no steps. Of the ranks' reports of one checkpoint, the first has its time and step.
+        """
         if self.checkpoint is None or now - self.checkpoint.at > SAME_CHECKPOINT:
-            self.checkpoint = Checkpoint(now, step)
+            self.checkpoint = Checkpoint(now, step, latest=max(step, latest))
+        else:
+            self.checkpoint = self.checkpoint._replace(latest=max(self.checkpoint.latest, latest))
 
     def count(self, now: float) -> None:
         """Move time that was settled some time ago into the counters."""
@@ -215,6 +222,7 @@ class Ledger:
             "step_seconds": self.step_seconds,
             "checkpoint": list(self.checkpoint[:2]) if self.checkpoint else None,
             "checkpoint_loaded": self.checkpoint is not None and self.checkpoint.loaded,
+            "checkpoint_latest": self.checkpoint.latest if self.checkpoint else None,
             "attempt": self.attempt,
             "attempt_since": self.attempt_since,
             "flags": [self.had_ranks, self.first_attempt, self.ended, self.lost],
@@ -243,7 +251,8 @@ class Ledger:
             ledger.mark(ledger.last_step.iteration if ledger.last_step else ledger.furthest)
         if checkpoint := data.get("checkpoint"):
             at, step = checkpoint
-            ledger.checkpoint = Checkpoint(at, step, data.get("checkpoint_loaded", False))
+            latest = data.get("checkpoint_latest", step)
+            ledger.checkpoint = Checkpoint(at, step, data.get("checkpoint_loaded", False), latest)
         ledger.attempt, ledger.attempt_since = data["attempt"], data["attempt_since"]
         ledger.had_ranks, ledger.first_attempt, ledger.ended, ledger.lost = data["flags"]
         ledger.counted, ledger._to_count = dict(ledger.totals), (ledger.accounted_at, dict(ledger.totals))

@@ -91,6 +91,8 @@ def _finished(job: Job, now: float) -> Iterator[str]:
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
     if (useful := goodput_note.useful(job)) is not None:
         yield f"{percent(useful)} of the time went into steps that were kept"
+    if unsaved := goodput_note.unsaved(job):
+        yield f"{unsaved}: check where the script saves"
     faults = [each for each in job.incidents if each.confirmed and not each.elective]
     restarts = count(job.restarts, "restart") if job.restarts else "no restart"
     if not faults:

@@ -50,11 +50,23 @@ def steps_lost(job: Job, state: JobState) -> int | None:
     return goodput_accounting.lost_steps(job) if state in _STANDS else None
 
 
+def unsaved(job: Job) -> str:
+    """``up to 29 steps (750-778) have no known save``; empty: the last step may be saved, or no checkpoint is known."""
+    checkpoint, last = job.ledger.checkpoint, job.ledger.reached
+    if checkpoint is None or checkpoint.iteration < 0 or checkpoint.latest >= last:
+        return ""
+    first = checkpoint.iteration + 1
+    if first == last:
+        return f"step {last} has no known save"
+    return f"up to {last - first + 1} steps ({first}-{last}) have no known save"
+
+
 def notes(job: Job, state: JobState) -> Sequence[str]:
-    """``13.4 % lost waiting for rank 21``, ``up to 41 steps at risk``."""
+    """``13.4 % lost waiting for rank 21``, ``up to 41 steps at risk``, of a finished job :func:`unsaved`."""
     spent, at_risk = goodput_accounting.spent(job), steps_at_risk(job, state)
     waited = spent[Bucket.WAITING]
+    risk = unsaved(job) if state is JobState.FINISHED else f"up to {count(at_risk, 'step')} at risk" if at_risk else ""
     return [
         *([f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}"] if waited else []),
-        *([f"up to {count(at_risk, 'step')} at risk"] if at_risk else []),
+        *([risk] if risk else []),
     ]

@@ -93,6 +93,11 @@ def min_median_max(score_R: Floats) -> dict[str, float] | None:
     return {"min": _rounded(known.min()), "median": _rounded(np.median(known)), "max": _rounded(known.max())}
 
 
+def _lowest(score_R: Floats) -> int | None:
+    """The rank with the lowest score; None when no rank has one."""
+    return None if np.isnan(score_R).all() else int(np.nanargmin(score_R))
+
+
 def worst(scores: Scores, number: int) -> list[int]:
     """The worst ``number`` ranks: alternately the next by robust score and the next by lateness.
 
@@ -126,6 +131,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "reference": str(job.policy.straggler_reference),
         "processing_seconds": None,
         "overall": {},
+        "lowest": {},
         "ranks": [],
         "stragglers": [each.to_json() for each in found],
         "finding": finding(job, now).to_json(),
@@ -141,6 +147,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "gpu_at": scores.gpu_at,
         "processing_seconds": scores.seconds,
         "overall": {name: min_median_max(score_R) for name, score_R in gpu_scores(scores).items()},
+        "lowest": {name: _lowest(score_R) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),
     }
 

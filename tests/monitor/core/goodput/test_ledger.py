@@ -98,7 +98,7 @@ def test_the_last_checkpoint_is_known_also_after_a_restart_and_in_the_next_monit
     assert scene.job.attempt == 2
     resumed = int(scene.job.columns.first_iteration_R.min())
     loaded = scene.job.ledger.checkpoint
-    assert loaded == (known.at, resumed - 1, True), "the attempt that loaded it shows its step"
+    assert loaded == (known.at, resumed - 1, True, resumed - 1), "the attempt that loaded it shows its step"
     assert Ledger.of_json(json.loads(json.dumps(scene.job.ledger.to_json()))).checkpoint == loaded
 
 
@@ -109,20 +109,20 @@ def test_an_attempt_shows_the_step_of_a_checkpoint_only_if_it_loaded_it() -> Non
     ledger.save(599, 100.0)
     for step in (0, 501):
         ledger.resume(110.0, step)
-        assert ledger.checkpoint == (100.0, 599, False), "none, or an earlier one"
+        assert ledger.checkpoint == (100.0, 599, False, 599), "none, or an earlier one"
     ledger.resume(110.0, 601)
-    assert ledger.checkpoint == (100.0, 600, True)
+    assert ledger.checkpoint == (100.0, 600, True, 600)
     ledger.save(649, 150.0)
-    assert ledger.checkpoint == (150.0, 649, False)
+    assert ledger.checkpoint == (150.0, 649, False, 649)
 
 
 def test_all_ranks_report_one_checkpoint() -> None:
     ledger = Ledger(0.0)
-    for at in (100.0, 100.4, 102.0):
-        ledger.save(40, at)
-    assert ledger.checkpoint == (100.0, 40, False)
+    for at, latest in ((100.0, 42), (100.4, 43), (102.0, 42)):
+        ledger.save(40, at, latest)
+    assert ledger.checkpoint == (100.0, 40, False, 43)
     ledger.save(80, 140.0)
-    assert ledger.checkpoint == (140.0, 80, False)
+    assert ledger.checkpoint == (140.0, 80, False, 80)
 
 
 def test_a_ledger_of_an_earlier_version_has_no_checkpoint() -> None:

@@ -6,10 +6,14 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core import goodput_accounting
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import RankReport, SectionStatistics
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.account import account
 from rankwatch_monitor.publish.text import report
 from support.windows import COMPUTE, EVERY, Ranks, slower
 
@@ -85,6 +89,38 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     scene.run(15)
     assert notes(scene.job, scene.now) == []
     assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
+
+
+def test_steps_of_a_finished_job_that_no_save_may_hold_are_stated() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(92)
+    assert account(scene.job, scene.now)[0].startswith("a step takes "), "no warning while it trains"
+    scene.finish()
+    job, last = scene.job, scene.job.furthest_iteration
+    assert last is not None
+    words = f"up to {last - 49} steps (50-{last}) have no known save"
+    assert notes(job, scene.now) == [words]
+    assert f"{words}: check where the script saves" in account(job, scene.now)
+    printed = " ".join(report.text(job, scene.now).split())
+    assert f"; {words}: check where the script saves; no incident" in printed
+    assert f" kept; {words} " in printed
+
+
+@pytest.mark.parametrize("behind", [0, 5])
+def test_a_finished_job_whose_last_step_may_be_saved_has_no_warning(behind: int) -> None:
+    """The last report has the last steps and the save: which of them came first is not known."""
+    scene = Accounted(checkpoint=1000).run(92)
+    saved = {CHECKPOINTING_SECTION: SectionStatistics(1, 0.1, 0.1, 0.1)}
+    for rank in scene.ranks:
+        assert rank.at.iteration is not None
+        rank.at.iteration += behind
+        apply(scene.job, RankReport(rank.identity, iteration=rank.at.iteration, finished=saved), scene.now)
+    scene.finish()
+    goodput_accounting.account(scene.job, scene.now)
+    checkpoint = scene.job.ledger.checkpoint
+    assert checkpoint is not None
+    assert scene.job.ledger.reached - checkpoint.iteration == behind
+    assert notes(scene.job, scene.now) == []
+    assert not any("no known save" in clause for clause in account(scene.job, scene.now))
 
 
 def test_a_failed_job_has_lost_the_steps_that_it_never_did_again() -> None:

@@ -231,7 +231,7 @@ test("goodput after waiting is that of the whole run up to the change, and falls
   const job = { ended_at: null, state: "running" as const, goodput: 0.97, goodput_without_waiting: 0.78 };
   const { time, lines } = goodputChart(job, trends, 66, 21, true);
   assert.deepEqual(time, [0, 15, 21, 30, 45, 60, 66]);
-  assert.deepEqual(lines.map(({ name, dashed = false }) => [name, dashed]), [["after waiting for slow ranks", false], ["with the waiting", true], ["last hour", true]]);
+  assert.deepEqual(lines.map(({ name, dashed = false }) => [name, dashed]), [["after waiting for slow ranks", false], ["if waiting counted as useful", true], ["last hour", true]]);
   const [after, whole] = lines.map(({ values }) => values.map((value) => value && Number(value.toFixed(4))));
   assert.deepEqual(whole, [0.9, 0.92, 0.928, 0.94, 0.95, 0.96, 0.97]);
   assert.deepEqual(after, [0.9, 0.92, 0.928, 0.8988, 0.85, 0.8, 0.78]);

@@ -13,7 +13,7 @@ test("of an ended job the last save is dated by its end, with the steps that may
   };
   assert.equal(fact({}), "28 s before the end; step 749 or later, a restart repeats steps 750–778 unless the script's folder has a newer one");
   assert.equal(fact({ iteration: 750 }), "28 s before the end; step 749 or later, a restart repeats step 750 unless the script's folder has a newer one");
-  assert.equal(fact({ state: "finished" }), "28 s before the end; no save seen after step 749: check where the script saves");
+  assert.equal(fact({ state: "finished" }), "28 s before the end; step 749 or later", "what was not saved stands in its account");
   assert.equal(fact({ state: "finished", iteration: 749 }), "28 s before the end; step 749 or later");
   assert.match(fact({ checkpoint: loaded(750) }), /; step 750, a restart repeats steps 751–778$/);
   assert.equal(fact({ iteration: 749 }), "28 s before the end; step 749 or later");

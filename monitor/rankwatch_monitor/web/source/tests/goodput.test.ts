@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { asOfNow, byStage, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import { asOfNow, byStage, counted, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
 import { incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -114,4 +114,6 @@ test("waiting for a slow rank names the rank, and does not count for goodput", (
   assert.equal(slices(buckets)[1]!.name, "waiting for slow ranks", "an older monitor");
   assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.85, "waiting is no useful time");
   assert.equal(wholeRatio({ goodput: 0.98, goodput_without_waiting: 0.85 }), 0.85);
+  assert.match(counted({ goodput_without_waiting: 0.85 }), /; start-up, evaluation, checkpoints, lost steps, hangs, waiting for slow ranks and restarts are the rest$/);
+  assert.match(counted({ goodput_without_waiting: null }), / hangs and restarts are the rest$/);
 });

@@ -201,6 +201,8 @@ export interface Performance {
   processing_seconds: number | null;
   /** Over all ranks, by score; null: no rank has it. */
   overall: Record<string, Overall | null>;
+  /** The rank with the lowest score, by score; null: no rank has it. Absent with older monitors. */
+  lowest?: Record<string, number | null>;
   /** The worst ranks only. */
   ranks: RankScores[];
   /** Open stragglers, costliest first, truncated; `open` is their total number. */

@@ -263,7 +263,7 @@ export function goodputChart(job: Pick<JobSummary, "ended_at" | "state" | "goodp
   const rows = parted(time.map((at, i) => ({ at, whole: values[i] ?? null, after: (i < moments.length ? waited[i] : job.goodput_without_waiting) ?? null, hour: hour[i] ?? null })), change);
   const line = (name: string, tone: string, of: "whole" | "after" | "hour"): Line => ({ name, tone, values: rows.map((row) => row[of]) });
   const whole = rows.some(({ after }) => after !== null)
-    ? [line("after waiting for slow ranks", "text", "after"), { ...line("with the waiting", "quiet", "whole"), dashed: true }]
+    ? [line("after waiting for slow ranks", "text", "after"), { ...line("if waiting counted as useful", "quiet", "whole"), dashed: true }]
     : [line("whole run", "text", "whole")];
   return { time: rows.map(({ at }) => at), lines: [...whole, ...(ofLastHour ? [{ ...line("last hour", "series-1", "hour"), dashed: true }] : [])] };
 }

@@ -33,10 +33,10 @@ export function checkpointFact(job: Known & Pick<JobSummary, "state" | "ended_at
   const checkpoint = job.checkpoint!;
   const { at, step } = checkpoint;
   const later = ended !== null && step !== null && iteration !== null && iteration > step ? range(step + 1, iteration) : "";
-  const notes = later !== "" && job.state === "finished" ? [`no save seen after step ${count(step)}: check where the script saves`] : [
+  const notes = [
     ...(step === null ? [] : [stepOf(checkpoint)]),
     ...(job.state === "lost" && heard != null ? [`known until ${clock(heard, now)}`] : []),
-    ...(later === "" ? [] : [`a restart repeats ${later}${checkpoint.exact ? "" : " unless the script's folder has a newer one"}`]),
+    ...(later === "" || job.state === "finished" ? [] : [`a restart repeats ${later}${checkpoint.exact ? "" : " unless the script's folder has a newer one"}`]),
   ];
   return {
     value: ended === null ? ago(at, now) : `${wholeDuration(elapsed(at, ended))} before the end`,

@@ -123,7 +123,8 @@ export function inWords(found: readonly Slice[]): string {
 }
 
 /** What goodput counts. */
-export const COUNTED = "share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs and restarts are the rest";
+export const counted = ({ goodput_without_waiting: waited }: Pick<JobSummary, "goodput_without_waiting">): string =>
+  `share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs${waited == null ? "" : ", waiting for slow ranks"} and restarts are the rest`;
 
 /** The time of a job as of now, by bucket and by stage of each incident. */
 export interface Spent {

@@ -63,29 +63,25 @@ export function slowRanks(performance: Performance | null): ReadonlyMap<number, 
   return new Map(performance?.stragglers.map((each) => [each.rank, each]));
 }
 
-/**
- * How many times as long a step takes as it would if no rank waited for this one; where lateness is not known, how many times as long its kernels take. Null: neither is.
- */
-export function slowdown({ share, score: known }: Pick<Straggler, "share" | "score">): number | null {
-  // From the share as it is shown beside it, in whole percent.
-  const shown = Math.round(100 * (share ?? 0)) / 100;
-  if (shown > 0 && shown < 1) return 1 / (1 - shown);
-  return known !== null && known > 0 && known < 1 ? 1 / known : null;
+type Slow = Pick<Straggler, "share" | "score">;
+
+/** The figure of a slow rank: the share of a step that the others wait for it, else how many times as long its kernels take; empty: neither is known. */
+function slowFigure({ share, score: known }: Slow): string {
+  if (isShare(share)) return wholePercent(share);
+  return known !== null && known > 0 && known < 1 ? times(1 / known) : "";
 }
 
-/** "slow 1.67×". */
-export function slowTag(straggler: Pick<Straggler, "share" | "score">): string {
-  const ratio = slowdown(straggler);
-  return ratio === null ? "slow" : `slow ${times(ratio)}`;
+const isShare = (share: number | null): boolean => share !== null && share > 0 && share < 1;
+
+/** "slow 27 %". */
+export function slowTag(slow: Slow): string {
+  return `slow ${slowFigure(slow)}`.trim();
 }
 
 /** What the figure of the tag is, in a sentence; empty: it has none. */
-export function slowBasis({ share, score }: Pick<Straggler, "share" | "score">): string {
-  const ratio = slowdown({ share, score });
-  if (ratio === null) return "";
-  return share !== null && share > 0 && share < 1
-    ? `${times(ratio)}: a step takes ${times(ratio)} as long as one without any waiting for this rank, which is ${wholePercent(share)} of a step`
-    : `${times(ratio)}: its kernels take ${times(ratio)} as long as those of its peers; how long the others wait is not known`;
+export function slowBasis(slow: Slow): string {
+  const found = slowFigure(slow);
+  return found && `${found}: ${isShare(slow.share) ? "the other ranks wait this share of each step for it" : "its kernels take as many times as long as those of its peers; how long the others wait is not known"}`;
 }
 
 /** What a straggler is slow in. */

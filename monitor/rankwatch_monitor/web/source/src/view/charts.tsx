@@ -7,7 +7,7 @@ import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/ty
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
 import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
-import { COUNTED, isYoung } from "../logic/goodput";
+import { counted, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
@@ -103,7 +103,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
       {points !== null && shown(points.goodput) && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
-            Goodput <small>{COUNTED}</small>
+            Goodput <small>{counted(job)}</small>
           </h2>
           <Plot name="Goodput" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
         </section>

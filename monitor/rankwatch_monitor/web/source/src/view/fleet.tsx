@@ -224,7 +224,7 @@ function Figures({ job }: { job: JobSummary }) {
 /** Up to when goodput is known, or how much of it is lost waiting for slow ranks. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  return job.goodput_without_waiting == null ? null : job.goodput_notes?.[0];
+  return job.goodput_without_waiting == null ? null : job.goodput_notes?.[0]?.replace(" waiting", "\nwaiting");
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

@@ -9,13 +9,14 @@ import { changedWords, changeOf, explanation, heard, mainValue, nonFinite, speed
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
-import { figure, perSecond, speedText } from "../logic/text";
+import { figure, perSecond, speedAndStep, speedText } from "../logic/text";
 import { Broken, Explanation, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
 const EVERY_MS = 15_000;
 const HOUR_S = 3600;
 const HEIGHT = 120;
+const TALL = 200;
 
 interface Course {
   job: JobSummary;
@@ -72,7 +73,7 @@ export function Glance({ job, incidents, explained }: Course & { explained: bool
   if (!hasSpeed && logged === null) return null;
   return (
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
-      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} />}
+      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} height={TALL} />}
       {explained && why !== null && changedWords(why, now.value) !== "" && <p class="note">{changedWords(why, now.value)}</p>}
       {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
       {trends !== null && logged !== null && (
@@ -86,13 +87,13 @@ export function Glance({ job, incidents, explained }: Course & { explained: bool
   );
 }
 
-function Speed({ job, incidents, trends, range, change }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null }) {
+function Speed({ job, incidents, trends, range, change, height = HEIGHT }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null; height?: number }) {
   const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value, change);
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
+        key={job.id} name="Speed" height={height} time={time} incidents={incidents} format={speedAndStep} label={perSecond} range={range} together={job.id}
         live={goesOn(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>

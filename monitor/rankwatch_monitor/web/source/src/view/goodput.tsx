@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { COUNTED, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { counted, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { addingUp, costText, LOST, took } from "../logic/phases";
@@ -19,7 +19,7 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
   return (
     <section class="goodput">
       <h2>
-        Goodput <small>{past && "as of now; "}{COUNTED}</small>
+        Goodput <small>{past && "as of now; "}{counted(job)}</small>
       </h2>
       <Facts
         kind="facts"

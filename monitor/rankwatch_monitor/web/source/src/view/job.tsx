@@ -45,6 +45,8 @@ import { VitalSigns } from "./vitals";
 
 /** Nodes of a lost job. */
 const NODES_SHOWN = 6;
+/** Ranks whose grid leaves room below it. */
+const FEW_RANKS = 64;
 const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
 const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", kernels: "Kernels", charts: "Charts", control: "Policy and actions" };
 
@@ -88,6 +90,18 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} led={slow !== null} />;
   // Without incidents it is a bar, which a column has room for.
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
+  const roomy = !past && !renewing && job.world_size <= FEW_RANKS;
+  const wide = goodput.value?.incidents.length !== 0;
+  // What the script logs is drawn on the right.
+  const filled = roomy && !broken && Object.keys(vitals.value?.logged ?? {}).length > 0;
+  const besides = (
+    <>
+      <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
+      {!past && <Launchers launchers={over ? [] : launchers.value} />}
+      {!past && <Limits job={job} timeouts={timeouts.value} />}
+      {!wide && filled && timeSpent}
+    </>
+  );
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state}>
       <Head job={job} incident={incident} past={past} ratio={ratio} />
@@ -98,7 +112,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       )}
       {slow !== null && <SlowBanner job={job} launchers={launchers.value} performance={slow} title={state} brief={brief} />}
       {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
-      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <p class="note account">{capital(account.value.join("; "))}.</p>}
+      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <Account job={job} clauses={account.value} />}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
@@ -141,6 +155,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
                 <RankTable watch={watch} incident={incident} />
               </>
             )}
+            {roomy && besides}
           </div>
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
@@ -148,18 +163,22 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {broken && !past && !renewing && <RateChart job={job} incidents={incidents} />}
             {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} />}
             {!broken && <VitalSigns job={job} vitals={vitals.value} />}
-            <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
-            {!past && <Launchers launchers={over ? [] : launchers.value} />}
-            {!past && <Limits job={job} timeouts={timeouts.value} />}
-            {goodput.value?.incidents.length === 0 && timeSpent}
+            {!roomy && besides}
+            {!wide && !filled && timeSpent}
           </div>
           {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
           {performance !== null && !past && <Scores performance={performance} />}
-          {goodput.value?.incidents.length !== 0 && timeSpent}
+          {wide && timeSpent}
         </div>
       )}
     </article>
   );
+}
+
+/** Steps of which no save is known, as beside goodput, are a warning. */
+function Account({ job, clauses: [first = "", ...rest] }: { job: JobSummary; clauses: readonly string[] }) {
+  const risky = (clause: string) => job.goodput_notes?.some((note) => clause.startsWith(note));
+  return <p class="note account">{capital(first)}{rest.map((clause) => <>; {risky(clause) ? <b>{clause}</b> : clause}</>)}.</p>;
 }
 
 /** `past`: below is an incident that is over. */

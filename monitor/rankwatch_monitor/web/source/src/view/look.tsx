@@ -1,6 +1,6 @@
 // What the grid is coloured and grouped by, and the choice of it.
 
-import type { Grid } from "../live/job";
+import type { Grid, JobWatch } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look, withSlow } from "../logic/levels";
 import { isShared } from "../logic/nodes";
 import { CELLS_WORST_FIRST } from "../logic/severity";
@@ -20,6 +20,12 @@ const SLOWEST_FIRST: readonly Level[] = ["level-4", "level-3", "level-2", "level
 
 /** Bytes of each look by name; null: available, not read. */
 export type Looks = Readonly<Record<string, Uint8Array | null>>;
+
+/** The looks to choose from: ranks that have ended send no heartbeats. */
+export function looksOf({ job, looks }: JobWatch): Looks {
+  const { heartbeat_age, ...others } = looks.value;
+  return heartbeat_age === undefined || job.value?.ended_at == null ? looks.value : others;
+}
 
 /** The chosen look if its bytes are there, else the states, in which slow ranks that run have a cell of their own. */
 export function shownBy(grid: Grid | null, chosen: Look, looks: Looks, slow: Iterable<number>): Shown | null {

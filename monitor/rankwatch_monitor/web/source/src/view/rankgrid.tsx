@@ -16,7 +16,7 @@ import { score, slowRanks, slowTag } from "../logic/stragglers";
 import { count, duration, plural, wholeDuration, wholePercent } from "../logic/text";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
-import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
+import { GroupChoice, LookChoice, looksOf, type Shown, shownBy } from "./look";
 import { palette, tone } from "./palette";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { SlowTag } from "./slowtag";
@@ -54,7 +54,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
-  const bytes = watch.looks.value;
+  const bytes = looksOf(watch);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const grid = useMemo(() => shownBy(snapshot, chosen, bytes, slow.keys()), [snapshot, chosen, bytes, slow]);

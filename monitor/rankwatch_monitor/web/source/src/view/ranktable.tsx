@@ -12,7 +12,7 @@ import { blame } from "../logic/suspicion";
 import { score, slowRanks } from "../logic/stragglers";
 import { clock, count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
-import { shownBy } from "./look";
+import { looksOf, shownBy } from "./look";
 import { Nodes } from "./placedranks";
 import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
@@ -35,7 +35,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const order = useMemo(() => worstFirst(states, byRank, named, slow.keys()), [states, byRank, named, slow]);
-  const shown = shownBy(grid, look.value, watch.looks.value, slow.keys());
+  const shown = shownBy(grid, look.value, looksOf(watch), slow.keys());
   // Ordered by a figure, each rank has its place.
   const folds = shown === null || shown.look === "state";
   const lines = useMemo(() => {

@@ -4,8 +4,7 @@
 import { useState } from "preact/hooks";
 import type { JobSummary, Launcher, Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
-import { times } from "../logic/kernels";
-import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowdown, slowIn, slowRanks } from "../logic/stragglers";
+import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowIn, slowRanks } from "../logic/stragglers";
 import { ago, capital, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
@@ -90,7 +89,6 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
               <th scope="col">Node</th>
               <th scope="col">Slow in</th>
               {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
-              <th scope="col" class="number" title="Time of a step, divided by what it would be if no rank waited for this one; where lateness is not known, time of its kernels against its peers'">Steps take</th>
               <th scope="col" class="number">Others wait</th>
               <th scope="col" class="number">Share of a step</th>
               <th scope="col" class="number">GPU score</th>
@@ -107,9 +105,8 @@ function Table({ name, rows, total, above = "", over = false, acted = false }: R
                 <td><NodeLink host={each.host} /></td>
                 <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
                 {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
-                <td class="number force">{times(slowdown(each))}{slowdown(each) !== null && <small>as long</small>}</td>
                 <td class="number">{ofStep(each.lateness)}</td>
-                <td class="number">{wholePercent(each.share)}</td>
+                <td class="number force">{wholePercent(each.share)}</td>
                 <td class="number" title={foundBy(each)}>{score(each.score)}</td>
                 <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
                 <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
@@ -163,7 +160,7 @@ function Distribution({ performance }: { performance: Performance }) {
               return (
                 <tr key={name}>
                   <th scope="row">{title}</th>
-                  <td class="number force">{score(found?.min)}</td>
+                  <td class="number force">{score(found?.min)}{performance.lowest?.[name] != null && <small> rank {performance.lowest[name]}</small>}</td>
                   <td class="number">{score(found?.median)}</td>
                   <td class="number">{score(found?.max)}</td>
                   <td class="why">{against}</td>
@@ -184,8 +181,8 @@ function Worst({ performance }: { performance: Performance }) {
   if (visible.length === 0) return null;
   return (
     <div>
-      <h3>The worst ranks, those that the others wait for longest first</h3>
-      <div class="scroll" role="region" aria-label="The worst ranks" tabIndex={0}>
+      <h3>Ranks that the others wait for longest</h3>
+      <div class="scroll" role="region" aria-label="Ranks that the others wait for longest" tabIndex={0}>
         <table>
           <thead>
             <tr>

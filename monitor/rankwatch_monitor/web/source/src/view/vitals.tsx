@@ -13,7 +13,7 @@ export function VitalSigns({ job, vitals }: { job: JobSummary; vitals: Vitals | 
   if (facts.length === 0 && !goesOn(job)) return null;
   return (
     <section class="vitals">
-      <h2>Training {momentWords(job, asOf.value)}{vitals.step && <> <small>the median rank in the newest window</small></>}</h2>
+      <h2>Training {momentWords(job, asOf.value)}{vitals.step && <> <small>the newest window</small></>}</h2>
       <Facts kind="facts" facts={facts} />
       {!logs && goesOn(job) && <p class="note">The script logs no loss and no throughput: <a href="/manual/page.html#charts">how to log them</a>.</p>}
     </section>
