@@ -23,6 +23,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
+from rankwatch_monitor.core.views.headline import first_clause, uncapital
 from rankwatch_monitor.core.views.node_gpus import Gpu
 
 _NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DEVICE_OR_NETWORK)
@@ -48,6 +49,14 @@ class Pointer(NamedTuple):
     """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
     check: str = ""
     """Of the GPU, before data or code are looked at, as a clause; empty: nothing points to the GPU first."""
+    job: str = ""
+    """The id of the job that the text is about, and begins with; empty: it is about the host."""
+
+    def clause(self, job_id: str) -> str:
+        """What to look at first, for a job; empty: it is about another one."""
+        if self.job not in ("", job_id):
+            return ""
+        return uncapital(first_clause(self.text.removeprefix(f"{job_id}: ")))
 
     @property
     def of_host(self) -> tuple[str, ...]:
@@ -101,7 +110,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
     [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
     found: Advice = advice(crash_of(culprit._replace(reason=reason), newest, [each for each, _ in crashes]))
-    text = f"{newest.job_id}: {found.text}" if found.points_to in _OF_JOB else found.text
+    job = newest.job_id if found.points_to in _OF_JOB else ""
+    text = f"{job}: {found.text}" if job else found.text
     match found.points_to:
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
@@ -113,8 +123,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
             return Pointer(lead, f"{check}, {none}", commands, check=check)
         case ErrorClass.KERNEL:
             text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
-            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
-    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands)
+            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()), job=job)
+    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands, job=job)
 
 
 def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
@@ -126,7 +136,8 @@ def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
 
 
 def _check(host: str, gpu: Gpu) -> str:
-    return f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
+    check = f"Check {gpu.name} of {host} for errors"
+    return f"{check}; if it has any, or a job fails on it again, give {host} no further job."
 
 
 def _xid(crashes: Sequence[Fault]) -> tuple[str, ...]:
