@@ -49,14 +49,13 @@ class Pointer(NamedTuple):
     """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
     check: str = ""
     """Of the GPU, before data or code are looked at, as a clause; empty: nothing points to the GPU first."""
-    job: str = ""
-    """The id of the job that the text is about, and begins with; empty: it is about the host."""
+    of_job: bool = False
+    """The text is about one job, not about the host."""
 
-    def clause(self, job_id: str) -> str:
-        """What to look at first, for a job; empty: it is about another one."""
-        if self.job not in ("", job_id):
-            return ""
-        return uncapital(first_clause(self.text.removeprefix(f"{job_id}: ")))
+    @property
+    def clause(self) -> str:
+        """What to look at first on the host; empty: nothing."""
+        return "" if self.of_job else uncapital(first_clause(self.text))
 
     @property
     def of_host(self) -> tuple[str, ...]:
@@ -110,8 +109,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
     [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
     found: Advice = advice(crash_of(culprit._replace(reason=reason), newest, [each for each, _ in crashes]))
-    job = newest.job_id if found.points_to in _OF_JOB else ""
-    text = f"{job}: {found.text}" if job else found.text
+    of_job = found.points_to in _OF_JOB
+    text = f"{newest.job_id}: {found.text}" if of_job else found.text
     match found.points_to:
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
@@ -123,8 +122,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
             return Pointer(lead, f"{check}, {none}", commands, check=check)
         case ErrorClass.KERNEL:
             text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
-            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()), job=job)
-    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands, job=job)
+            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()), of_job=True)
+    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands, of_job=of_job)
 
 
 def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:

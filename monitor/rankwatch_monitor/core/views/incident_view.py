@@ -42,7 +42,7 @@ class OfHost(NamedTuple):
     command: str = ""
     """For the look, to be run on the host; empty: none."""
     meanwhile: str = ""
-    """The look as a clause, for the time in which nothing else is to be done; empty: it has no command."""
+    """The look as a clause, while nothing else is to be done; empty: it has no command, or is about one job."""
     suspect: str = ""
     """Of an incident that is over: ``host-0 is suspect: check GPU 5 of host-0 for errors.``; empty: it is not."""
 
@@ -103,7 +103,7 @@ def advice(
     look, command, clause = "", "", ""
     if history.finding is not None and history.concerns(incident):
         look, command = history.finding.text, "; ".join(history.finding.of_host)
-        clause = history.finding.clause(job.id) if command else ""
+        clause = history.finding.clause if command else ""
     again = _again(job, incident, first, history, leaves_out=leaves_out)
     if by_launchers and proposed.action is Action.RESTART_EXCLUDING_NODE:
         again = f"{headline.restart_without(first.host)}: {separating(first.rank, first.host)}."
@@ -135,7 +135,7 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     history = history_of(job, first.host, now, activity)
     suspect = ""
     if history.finding is not None:
-        look = history.finding.clause(job.id)
+        look = history.finding.clause
         suspect = f"{first.host} is suspect{f': {look}' if look else ''}."
     return OfHost(first.host, history.beside(incident), "", "", suspect=suspect)
 
