@@ -293,6 +293,21 @@ def test_an_action_is_called_taken_once_it_was(page: Page) -> None:
     assert "not taken" in shown
 
 
+def test_a_job_that_resumed_on_a_suspect_host_links_to_it(page: Page) -> None:
+    scenes = [Scene(4, hosts=2, job_id=job).run(60).hang(3) for job in ("a", "b")]
+    for scene in scenes:
+        scene.until(lambda scene=scene: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    with serving_scenes(*(scene.job for scene in scenes), now=max(scene.now for scene in scenes)) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/a")
+        outcome = page.locator(".verdict .outcome")
+        expect(outcome).to_have_text(
+            re.compile(
+                r"^Nothing to do in this job: attempt 2 resumed at step .* host-1 is suspect: look at the storage "
+            )
+        )
+        expect(outcome.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
+
+
 def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> None:
     scene = Scene(8, hosts=2).run(60).cut_host(0).cut_host(1).run(190)
     with serving_scenes(scene.job, now=scene.now) as monitor:
@@ -408,10 +423,14 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         expect(steps).to_contain_text(["Wait until ", "CUDA_LAUNCH_BLOCKING=1"])
         expect(steps.locator("code")).to_contain_text(["readlink /proc/", "nvidia-smi -q -i 1 -d ECC"])
         expect(steps.get_by_role("button")).to_have_text(["Copy", "Copy"])
-        expect(todo).to_contain_text("Restart without host-1, where incidents repeat: an error that stays with rank 3 ")
-        expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
+        expect(todo).to_contain_text("After a restart without host-1: if rank 3 fails again, suspect data or code; if ")
+        expect(todo.get_by_role("button", name="Restart without host-1 …")).to_be_visible()
+        expect(todo.locator("button.go")).to_have_count(0)
         page.goto(f"{monitor.url}/#/")
-        expect(page.locator(".jobs .next a").first).to_have_text("Restart without host-1, where incidents repeat")
+        expect(page.get_by_role("heading", level=1)).to_have_text("2 jobs restarting")
+        expect(page.locator(".jobs .next").first).to_have_text(
+            re.compile(r"^Nothing to do until \d\d:\d\d:\d\d( UTC)?: the launchers restart the ranks$")
+        )
 
 
 def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page: Page) -> None:
@@ -424,7 +443,7 @@ def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page:
         expect(todo.locator(".ways button")).to_have_text(["Restart without host-1 …", "Restart …"])
         expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
         expect(todo).to_contain_text(
-            "A hang that stays with rank 3 comes from data or code, one that does not from host-1"
+            "After a restart without host-1: if rank 3 hangs again, suspect data or code; if not, host-1."
         )
         page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
         expect(page.locator(".standing")).to_contain_text(f"{fact}.")
@@ -452,6 +471,7 @@ def test_on_a_node_that_is_up_leaving_it_out_comes_last_once_stacks_were_capture
     with serving_scenes(silent.job, other.job, now=silent.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/silent")
         todo = page.get_by_role("region", name="What to do now")
+        expect(todo.locator("p").first).to_contain_text("is up. If no process is left, restart. If one is in state D")
         expect(todo.locator(".ways button")).to_have_text(["Restart …", "Restart without host-1 …"])
         expect(todo.locator("button.go")).to_have_count(0)
 

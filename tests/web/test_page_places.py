@@ -293,7 +293,7 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     waits = of_jobs.locator(".of-job", has_text="again")
     expect(waits).to_be_hidden()
     of_jobs.get_by_text("Nothing to do yet in job again").click()
-    expect(waits).to_contain_text(re.compile(r"Wait until \d\d:\d\d:\d\d: the launchers restart the ranks"))
+    expect(waits).to_contain_text(re.compile(r"until \d\d:\d\d:\d\d( UTC)?: the launchers restart the ranks"))
     expect(of_jobs.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html")
     order = [each.get_attribute("aria-label") for each in page.locator(".place > section").all()]
     assert order[0] == "What to do about this node"

@@ -67,8 +67,8 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         expect(steps).to_contain_text(
             [
                 "Read what rank 1 logged around step",
-                "Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step",
-                "Launch the job again without host-0: ",
+                "Look at the batch after step",
+                "Launch again without host-0 and with CUDA_LAUNCH_BLOCKING=1: ",
             ]
         )
         expect(steps.get_by_role("button", name="Copy nvidia-smi")).to_have_count(0)
@@ -239,7 +239,7 @@ def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
         expect(page.locator(".head .state")).to_have_text("suspected")
         expect(page.get_by_role("heading", name="Rank 5 on host-1 may be hung in load_batch")).to_be_visible()
         todo = page.get_by_role("region", name="What to do now")
-        after = rf"Wait: at [\d:]+ \(in \d+{SPACE}(s|min).*\) Rankwatch restarts the ranks unless they make progress"
+        after = rf"Wait until [\d:]+ \(in \d+{SPACE}(s|min).*\): Rankwatch restarts the ranks unless they make progress"
         expect(todo).to_contain_text(re.compile(after))
         expect(todo.get_by_role("button")).to_have_text(
             ["Restart now …", "Restart without host-1 …", "Capture stacks …"]

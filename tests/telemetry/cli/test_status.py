@@ -127,12 +127,18 @@ def test_what_a_person_should_do_stands_below_the_reason() -> None:
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}
     shown = {**WELL, **counts, **known, "id": "a", "name": "a", "state": "hung", "reason": "Rank 1 hangs."}
-    for todo, lines in (
-        ({"text": "Restart the ranks"}, ["Rank 1 hangs.", "next: Restart the ranks"]),
-        (None, ["Rank 1 hangs."]),
+    restart = {"text": "Restart the ranks"}
+    wait = {"sentence": "Wait until 14:02:32 UTC: the launchers restart the ranks; meanwhile check GPU 5"}
+    for todo, awaited, line in (
+        (restart, None, ["next: Restart the ranks"]),
+        (restart, wait, ["next: Restart the ranks"]),
+        (None, wait, [wait["sentence"]]),
+        (None, None, []),
     ):
-        below = render.fleet_lines([{**shown, "todo": todo}], Terminal(140), 100.0)[2:]
-        assert [line.strip() for line in below] == lines
+        job = {**shown, "todo": todo, "awaited": awaited}
+        below = render.fleet_lines([job], Terminal(140), 100.0)[2:]
+        assert [line.strip() for line in below] == ["Rank 1 hangs.", *line]
+        assert [line.strip() for line in render.state_lines(job, Terminal(140))][2:] == line
 
 
 def test_a_headline_that_was_cut_gives_way_to_the_reason() -> None:

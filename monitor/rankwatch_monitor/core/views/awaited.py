@@ -5,18 +5,24 @@ The words hold no figure, and the time is a point in time, so that a summary doe
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import RESTARTS, Action, Proof, VerdictKind
+from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views.job_verdict import clock
 
-_ACTS = {
-    Action.RESTART: "Rankwatch restarts them",
-    Action.RESTART_EXCLUDING_NODE: "Rankwatch restarts them without that node",
-    Action.SAVE_AND_STOP: "Rankwatch saves and stops the job",
-    Action.STOP: "Rankwatch stops the job",
+PATIENCE: Final = 120.0
+"""Seconds after a restart in which a rank reports, unless the first attempt took longer to start."""
+START_UPS: Final = 3
+"""As many times the start-up of the first attempt."""
+_ACTS: Final = {
+    Action.RESTART: "Rankwatch restarts the ranks unless they make progress",
+    Action.RESTART_EXCLUDING_NODE: "Rankwatch restarts without the suspect's node unless the ranks make progress",
+    Action.SAVE_AND_STOP: "Rankwatch saves and stops the job unless the ranks make progress",
+    Action.STOP: "Rankwatch stops the job unless the ranks make progress",
 }
 """What follows on a suspicion."""
 
@@ -27,10 +33,20 @@ class Awaited(NamedTuple):
     text: str
     until: float | None = None
     """Unix seconds when it is due; None: not known, or past."""
+    meanwhile: str = ""
+    """What a person can look at until then, as a clause; empty: nothing."""
+
+    @property
+    def sentence(self) -> str:
+        """``Wait until 14:02:32 UTC: the launchers restart the ranks; meanwhile check GPU 5 of host-0 for errors``."""
+        until = "" if self.until is None else f" until {clock(self.until)} UTC"
+        if not self.meanwhile:
+            return f"Nothing to do{until}: {self.text}"
+        return f"Wait{until}: {self.text}; meanwhile {self.meanwhile}"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return self._asdict()
+        return {**self._asdict(), "sentence": self.sentence}
 
 
 def under_way(incident: Incident) -> Awaited:
@@ -57,16 +73,27 @@ def awaited(job: Job, now: float) -> Awaited | None:
         return None
     if incident.phase in (Phase.ACTING, Phase.RECOVERING):
         found = under_way(incident)
-        return found._replace(until=_future(found.until, now))
+        due = first_report_due(job, incident) if incident.phase is Phase.RECOVERING else found.until
+        return found._replace(until=_future(due, now))
     if not incident.confirmed:
         return _suspected(job, incident, now)
     return Awaited("Rankwatch captures stacks and acts")
 
 
+def first_report_due(job: Job, incident: Incident) -> float | None:
+    """When a rank should have reported after a restart; None: one has, or the ranks are not restarted."""
+    restarted = incident.timeline.restarted
+    if incident.phase is not Phase.RECOVERING or incident.action not in RESTARTS or restarted is None:
+        return None
+    if incident.attempt != job.attempt and job.columns.reported_R.any():
+        return None
+    return restarted + max(PATIENCE, START_UPS * job.ledger.totals[Bucket.STARTUP])
+
+
 def _suspected(job: Job, incident: Incident, now: float) -> Awaited | None:
     if incident.proof == Proof.BUSY or incident.action not in _ACTS:
         return None
-    text = f"unless the ranks make progress, {_ACTS[incident.action]}"
+    text = _ACTS[incident.action]
     if incident.kind is VerdictKind.STALLED:
         return Awaited(text)
     return Awaited(text, _future(incident.opened_at + job.policy.confirmation_window, now))

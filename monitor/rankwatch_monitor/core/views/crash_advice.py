@@ -49,6 +49,8 @@ _CLASSES: Final = tuple(
     )
 )
 """The first that matches: an ECC error that NCCL reports is one of the GPU."""
+BLOCKING: Final = "CUDA_LAUNCH_BLOCKING=1"
+_AGAIN: Final = f"Run again with {BLOCKING}"
 _ORIGIN: Final = {
     ErrorClass.KERNEL: "a kernel raises this error for an index out of range or a bad label, which is data or code",
     ErrorClass.NETWORK: "a rank that failed earlier causes this error too",
@@ -93,6 +95,12 @@ class Advice(NamedTuple):
         """Whether its host is left out before the batch is looked at, since a bad batch does not explain the crash."""
         return self.points_to is ErrorClass.KERNEL and self.passed is not None
 
+    @property
+    def before_launch(self) -> str:
+        """The text where another launch follows anyway."""
+        text = self.text.removeprefix(f"{_AGAIN} and ")
+        return f"{text[:1].upper()}{text[1:]}"
+
 
 def advice(crash: Crash) -> Advice:
     """What to look at first after a crash."""
@@ -106,13 +114,10 @@ def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
     match found:
         case ErrorClass.KERNEL if crash.passed is not None:
             passed = f"attempt {crash.passed} passed step {crash.step:,}"
-            return (
-                f"Run again with CUDA_LAUNCH_BLOCKING=1: {passed}, so a bad batch there alone does not explain it",
-                (),
-            )
+            return f"{_AGAIN}: {passed}, so a bad batch there alone does not explain it", ()
         case ErrorClass.KERNEL:
             batch = "the failing batch" if crash.step is None else f"the batch after step {crash.step:,}"
-            return f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at {batch}: {_ORIGIN[found]}", ()
+            return f"{_AGAIN} and look at {batch}: {_ORIGIN[found]}", ()
         case ErrorClass.DEVICE:
             return f"Check {gpu}{on} for errors", (host_commands.gpu(crash.selector), host_commands.xid())
         case ErrorClass.GPU_MEMORY:
@@ -148,9 +153,9 @@ def next_failure(crash: Crash, elsewhere: bool) -> str:
     return f"If it crashes again: {text[:1].lower()}{text[1:]}."
 
 
-def separating(rank: int, host: str, what: str = "an error") -> str:
-    """What a run without a host shows, as a clause; ``what``: recurs."""
-    return f"{what} that stays with rank {rank} comes from data or code, one that does not from {host}"
+def separating(rank: int, host: str, recurs: str = "fails") -> str:
+    """What a run without a host shows, as a clause; ``recurs``: what the rank does again."""
+    return f"if rank {rank} {recurs} again, suspect data or code; if not, {host}"
 
 
 class SameStep(NamedTuple):

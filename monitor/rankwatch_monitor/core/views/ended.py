@@ -22,7 +22,16 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
-from rankwatch_monitor.core.views.crash_advice import Advice, SameStep, advice, crash_of, same_step, separating
+from rankwatch_monitor.core.views.crash_advice import (
+    BLOCKING,
+    Advice,
+    ErrorClass,
+    SameStep,
+    advice,
+    crash_of,
+    same_step,
+    separating,
+)
 
 _NEXT: Final[Mapping[str, str]] = {
     NoRestart.FAILED_AT_START: (
@@ -194,16 +203,25 @@ def other_node(job: Job, host: str) -> str:
     return f"without {host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
 
 
+def relaunch(job: Job, rank: int, host: str) -> str:
+    """The launch that shows whether a rank or its host is the cause of its crashes."""
+    found = crash_advice(job)
+    kernel = found is not None and found.points_to is ErrorClass.KERNEL
+    blocking = f" and with {BLOCKING}" if kernel else ""
+    return f"Launch again {other_node(job, host)}{blocking}: {separating(rank, host)}."
+
+
 def _after_repeated(job: Job, crash: Repeated) -> str:
     """What the error points to, and how to find out whether the rank or its node is the cause."""
     found = crash_advice(job)
-    first = "Remove the cause" if found is None else found.text
     if not crash.host:
+        first = "Remove the cause" if found is None else found.text
         return f"{first}; the same error came {crash.times} times, so another restart would end in the same way."
-    elsewhere = f"{other_node(job, crash.host)}: {separating(crash.rank, crash.host)}."
+    launch = relaunch(job, crash.rank, crash.host)
     if found is not None and found.host_first:
-        return f"Launch the job again {elsewhere} {first}."
-    return f"{first}; then launch {elsewhere}"
+        return launch
+    first = "Remove the cause" if found is None else found.before_launch
+    return f"{first}; then {launch[:1].lower()}{launch[1:]}"
 
 
 def whole(seconds: float) -> str:

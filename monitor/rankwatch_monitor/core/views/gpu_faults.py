@@ -23,6 +23,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
+from rankwatch_monitor.core.views.headline import first_clause, uncapital
 from rankwatch_monitor.core.views.node_gpus import Gpu
 
 _NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DEVICE_OR_NETWORK)
@@ -48,6 +49,13 @@ class Pointer(NamedTuple):
     """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
     check: str = ""
     """Of the GPU, before data or code are looked at, as a clause; empty: nothing points to the GPU first."""
+    of_job: bool = False
+    """The text is about one job, not about the host."""
+
+    @property
+    def clause(self) -> str:
+        """What to look at first on the host; empty: nothing."""
+        return "" if self.of_job else uncapital(first_clause(self.text))
 
     @property
     def of_host(self) -> tuple[str, ...]:
@@ -101,7 +109,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
     [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
     found: Advice = advice(crash_of(culprit._replace(reason=reason), newest, [each for each, _ in crashes]))
-    text = f"{newest.job_id}: {found.text}" if found.points_to in _OF_JOB else found.text
+    of_job = found.points_to in _OF_JOB
+    text = f"{newest.job_id}: {found.text}" if of_job else found.text
     match found.points_to:
         case ErrorClass.DEVICE:
             return Pointer(lead, _check(host, gpu), found.commands)
@@ -113,8 +122,8 @@ def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Poi
             return Pointer(lead, f"{check}, {none}", commands, check=check)
         case ErrorClass.KERNEL:
             text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
-            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()))
-    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands)
+            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()), of_job=True)
+    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands, of_job=of_job)
 
 
 def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
@@ -126,7 +135,8 @@ def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
 
 
 def _check(host: str, gpu: Gpu) -> str:
-    return f"Check {gpu.name} for errors; if it has any, or a job fails on it again, give {host} no further job."
+    check = f"Check {gpu.name} of {host} for errors"
+    return f"{check}; if it has any, or a job fails on it again, give {host} no further job."
 
 
 def _xid(crashes: Sequence[Fault]) -> tuple[str, ...]:

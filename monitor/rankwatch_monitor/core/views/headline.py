@@ -50,6 +50,8 @@ _VAGUE: Final = re.compile(r"\b(?:is|are) (?=behind|past|in |outside|stuck|at di
 """What a suspicion states as a fact and is not certain yet."""
 _QUOTES: Final = re.compile(r" (?:exited with code \d+: |was killed by \w+ after )")
 """What stands before the error that a process printed."""
+_REST: Final = re.compile(r"(?:[:;]| \(| before | if |\. |\.$).*", re.DOTALL)
+"""What follows the first clause of a proposal: how and why."""
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
 _RUNBOOK: Final = {
     VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
@@ -114,12 +116,12 @@ def detail(incident: Incident) -> str:
     if not found:
         return "" if _plain(line) == _plain(reason) else incident.reason
     reworded = _cause_follows(incident) or _silent_host(incident) or _hangs(incident, LONGEST_TITLE)
-    if not reworded and _compact(cause) not in line and _compact(_capital(cause)) not in line:
+    if not reworded and _compact(cause) not in line and _compact(capital(cause)) not in line:
         return incident.reason  # the title had to be shortened
     parts = [_when_detected(incident, _SUBJECT.sub("", before.rstrip()).rstrip("".join(_ENDING)))]
     after = after.lstrip("".join(_ENDING))
     if after and not after.startswith(("likewise ", _UNNAMED.strip(", "))):
-        parts.append(f"{_capital(after)}.")
+        parts.append(f"{capital(after)}.")
     return " ".join(filter(None, parts))
 
 
@@ -130,7 +132,7 @@ def of_job(incident: Incident | None, reason: str) -> str:
         incident: the open one.
         reason: of the job's state.
     """
-    return headline(incident) if incident is not None else _shortened(_capital(reason.rstrip(".")))
+    return headline(incident) if incident is not None else _shortened(capital(reason.rstrip(".")))
 
 
 def next_action(incident: Incident, without: str = "") -> NextAction:
@@ -168,7 +170,7 @@ def _wait(what: str, runbook: str, **more: Any) -> NextAction:
 
 def _under_way(incident: Incident, runbook: str) -> NextAction:
     """What is waited for while the action of an incident is carried out, and what follows if it does not come."""
-    what, until = under_way(incident)
+    what, until, _ = under_way(incident)
     if until is None:
         return _wait(what, runbook, also=(Action.RESTART,) if incident.action in RESTARTS else ())
     repeats = "Rankwatch repeats the order if no launcher answers"
@@ -195,7 +197,7 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, witho
     if incident.action is Action.LOG and not incident.stacks:
         text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
         if incident.confirmed:
-            text = f"Capture the stacks, then {_uncapital(restart)}: nothing happens by itself."
+            text = f"Capture the stacks, then {uncapital(restart)}: nothing happens by itself."
         return NextAction(Action.CAPTURE, text, runbook=runbook, also=(Action.RESTART,))
     if ranks:
         them = "the ranks" if without else "them"
@@ -249,7 +251,7 @@ def _line(incident: Incident, longest: int) -> str:
         if _cause_follows(incident):
             where = f" in section '{incident.section}'" if incident.section else ""
             return f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet"
-        return _shortened(_capital(_cause(incident) or incident.reason).rstrip("."), longest)
+        return _shortened(capital(_cause(incident) or incident.reason).rstrip("."), longest)
     if silent := _silent_host(incident):
         return _shortened(silent, longest)
     if hangs := _hangs(incident, longest):
@@ -262,7 +264,7 @@ def _line(incident: Incident, longest: int) -> str:
             return _of_ranks(alike, " " + cause.removeprefix(start), first.host, longest)
     if cause.startswith("its "):
         return _of_ranks(alike, ": " + cause, first.host, longest)
-    return _shortened(_capital(cause), longest)
+    return _shortened(capital(cause), longest)
 
 
 def _cause(incident: Incident) -> str:
@@ -272,7 +274,7 @@ def _cause(incident: Incident) -> str:
     cause = incident.culprits[0].reason.rstrip(".")
     for start in (ITS_PROCESS, "it "):
         cause = cause.removeprefix(start)
-    return cause if cause in incident.reason else _capital(cause)
+    return cause if cause in incident.reason else capital(cause)
 
 
 def _hangs(incident: Incident, longest: int) -> str:
@@ -378,9 +380,16 @@ def _plain(text: str) -> str:
     return text.strip().rstrip(".").casefold()
 
 
-def _uncapital(text: str) -> str:
+def first_clause(text: str) -> str:
+    """What a proposal is about, without how and why."""
+    return _REST.sub("", text, count=1)
+
+
+def uncapital(text: str) -> str:
+    """With a small first letter."""
     return text[:1].lower() + text[1:]
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """With a capital first letter."""
     return text[:1].upper() + text[1:]

@@ -14,6 +14,7 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
 from rankwatch_monitor.core.views import downtime, headline, host_commands, rank_logs
+from rankwatch_monitor.core.views.awaited import first_report_due
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
@@ -40,6 +41,10 @@ class OfHost(NamedTuple):
     """What to do if it happens again, or what the proposed restart shows; empty: nothing."""
     command: str = ""
     """For the look, to be run on the host; empty: none."""
+    meanwhile: str = ""
+    """The look as a clause, while nothing else is to be done; empty: it has no command, or is about one job."""
+    suspect: str = ""
+    """Of an incident that is over: ``host-0 is suspect: check GPU 5 of host-0 for errors.``; empty: it is not."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -78,26 +83,35 @@ def advice(
     proposed, first = headline.next_action(incident), _first(incident)
     if not incident.open:
         return proposed, None
+    if (due := first_report_due(job, incident)) is not None:
+        its = f"attempt {job.attempt}" if job.attempt > incident.attempt else "the ranks"
+        otherwise = f"read the logs of {its} and restart again if no rank has reported"
+        proposed = proposed._replace(until=due, otherwise=otherwise, waits=not _overdue(due, now))
     if first is None:
         quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
         return (proposed, None) if quiet is None else _about_quiet(job, incident, quiet, proposed, now, activity)
     history = history_of(job, first.host, now, activity)
     by_launchers = _by_launchers(incident, proposed)
     if by_launchers:
-        proposed = _with_launcher_log(job, first, proposed)
+        proposed = _with_launcher_log(job, first, proposed)._replace(waits=not _overdue(proposed.until, now))
     if leaves_out := _can_leave_out(job, incident, first):
         if _restarts_plainly(proposed):
             proposed = _leaving_out(incident, proposed, history)
         elif leaves_out := history.repeats and by_launchers:
             proposed = _instead_of_launchers(incident, proposed, history)
     proposed = _with_stack(job, incident, first, proposed)
-    look, command = "", ""
+    look, command, clause = "", "", ""
     if history.finding is not None and history.concerns(incident):
         look, command = history.finding.text, "; ".join(history.finding.of_host)
+        clause = history.finding.clause if command else ""
     again = _again(job, incident, first, history, leaves_out=leaves_out)
     if by_launchers and proposed.action is Action.RESTART_EXCLUDING_NODE:
         again = f"{headline.restart_without(first.host)}: {separating(first.rank, first.host)}."
-    return proposed, OfHost(first.host, history.beside(incident), look, again, command)
+    return proposed, OfHost(first.host, history.beside(incident), look, again, command, clause)
+
+
+def _overdue(due: float | None, now: float) -> bool:
+    return due is not None and now > due
 
 
 def _about_quiet(
@@ -118,7 +132,12 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     first = _first(incident)
     if first is None:
         return None
-    return OfHost(first.host, history_of(job, first.host, now, activity).beside(incident), "", "")
+    history = history_of(job, first.host, now, activity)
+    suspect = ""
+    if history.finding is not None:
+        look = history.finding.clause
+        suspect = f"{first.host} is suspect{f': {look}' if look else ''}."
+    return OfHost(first.host, history.beside(incident), "", "", suspect=suspect)
 
 
 def _first(incident: Incident) -> Culprit | None:
@@ -158,7 +177,7 @@ def _leaving_out(incident: Incident, proposed: NextAction, history: HostHistory)
     leave, restart = Action.RESTART_EXCLUDING_NODE, Action.RESTART
     both = (leave, restart) if history.repeats else (restart, leave)
     if history.repeats:
-        proposed = headline.next_action(incident, without=history.host)
+        proposed = proposed._replace(text=headline.next_action(incident, without=history.host).text)
     if proposed.action is restart:
         return proposed._replace(action=both[0], also=(both[1], *proposed.also))
     at = proposed.also.index(restart)
@@ -182,9 +201,9 @@ def _with_launcher_log(job: Job, first: Culprit, proposed: NextAction) -> NextAc
 
 
 def _instead_of_launchers(incident: Incident, proposed: NextAction, history: HostHistory) -> NextAction:
-    """The proposal to wait, with the restart without a host; of crashes in several jobs it comes first."""
+    """The proposal with the restart without a host; of crashes in several jobs it is proposed once nothing came."""
     leave = Action.RESTART_EXCLUDING_NODE
-    if history.jobs < 2:
+    if history.jobs < 2 or proposed.waits:
         return proposed._replace(also=(leave,))
     return proposed._replace(action=leave, ranks=tuple(culprit.rank for culprit in incident.culprits))
 
@@ -196,8 +215,7 @@ def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *
         return next_failure(crash_of(first, incident, job.incidents), elsewhere)
     if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
         return ""
-    what = "an error" if first.kind is CulpritClass.DEAD else "a hang"
-    shows = separating(first.rank, first.host, what)
+    shows = separating(first.rank, first.host, "fails" if first.kind is CulpritClass.DEAD else "hangs")
     if history.repeats:
-        return f"{shows[:1].upper()}{shows[1:]}."
+        return f"After a restart without {first.host}: {shows}."
     return f"If it hangs again, restart without {first.host}: {shows}."

@@ -22,7 +22,6 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings
-from rankwatch_monitor.core.views.awaited import awaited
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.lag import with_figures
@@ -30,7 +29,7 @@ from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
 from rankwatch_monitor.core.views.slow_headline import slow_headline
-from rankwatch_monitor.core.views.todo import todo
+from rankwatch_monitor.core.views.todo import by_itself, todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 
 RANK_STATES: Final = tuple(RankState)
@@ -159,7 +158,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "next_step": ended.next_step(job, state),
         "next_steps": [step.to_json() for step in next_steps(job, state, now, activity)],
         "todo": None if (next_one := todo(job, state, quiet, slow, now, activity)) is None else next_one.to_json(),
-        "awaited": None if (by_itself := awaited(job, now)) is None else by_itself.to_json(),
+        "awaited": None if (waits := by_itself(job, quiet, now, activity)) is None else waits.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),

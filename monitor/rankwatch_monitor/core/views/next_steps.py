@@ -16,7 +16,7 @@ from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import live_ranks
 from rankwatch_monitor.core.views import ended, host_commands, rank_logs
-from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep, separating
+from rankwatch_monitor.core.views.crash_advice import ErrorClass, SameStep
 from rankwatch_monitor.core.views.ended import Repeated
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 
@@ -108,11 +108,10 @@ def _of_repeated(job: Job, crash: Repeated, now: float, activity: HostActivity |
     if not crash.host:
         again = "Remove the cause, then launch the job again: another restart would end in the same way."
         return (read, *_look(job, crash.same_step), Step(again))
-    other = ended.other_node(job, crash.host)
-    launch = Step(f"Launch the job again {other}: {separating(crash.rank, crash.host)}.")
+    check, launch = _check_gpu(job, crash.host, now, activity), Step(ended.relaunch(job, crash.rank, crash.host))
     if (found := ended.crash_advice(job)) is not None and found.host_first:
-        return (launch, *_check_gpu(job, crash.host, now, activity), read, *_look(job))
-    return (read, *_check_gpu(job, crash.host, now, activity), *_look(job, crash.same_step), launch)
+        return (*check, read, launch)
+    return (read, *check, *_look(job, crash.same_step, launches=True), launch)
 
 
 def _check_gpu(job: Job, host: str, now: float, activity: HostActivity | None) -> Iterator[Step]:
@@ -122,15 +121,22 @@ def _check_gpu(job: Job, host: str, now: float, activity: HostActivity | None) -
         yield Step(f"{history.finding.check}.", "; ".join(history.finding.commands), host)
 
 
-def _look(job: Job, same: SameStep | None = None) -> Iterator[Step]:
-    """What the error of the last crash points to, besides the log; ``same``: data or code first."""
+def _look(job: Job, same: SameStep | None = None, *, launches: bool = False) -> Iterator[Step]:
+    """What the error of the last crash points to, besides the log; ``same``: data or code first.
+
+    ``launches``: a launch follows.
+    """
     found = ended.crash_advice(job)
     if found is None:
         return
     if same is not None and found.passed is None and found.points_to is not ErrorClass.KERNEL:
         yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
     if found.points_to is not ErrorClass.OTHER:
-        yield Step(f"{found.text}.", "; ".join(found.commands), found.host if found.commands else "")
+        yield Step(
+            f"{found.before_launch if launches else found.text}.",
+            "; ".join(found.commands),
+            found.host if found.commands else "",
+        )
 
 
 def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:

@@ -17,7 +17,6 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands, incident_view
-from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory
@@ -25,6 +24,7 @@ from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views.todo import by_itself
 
 SLURM_NAME: Final = "slurm_node"
 """Fact of a launcher: what Slurm calls its node."""
@@ -217,6 +217,8 @@ class JobTodo(NamedTuple):
     """Nothing is to be done now: Rankwatch or the launchers act by themselves."""
     remaining: exclusion.Remaining | None = None
     """What the job has left without the host; None: the order cannot be given now."""
+    awaited: str = ""
+    """What happens by itself then, as in the list of jobs; empty: not known."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -257,7 +259,7 @@ def _of_failed(job: Job, host: str, now: float) -> JobTodo | None:
         return None
     text, crash = ended.next_step(job, ending.state), ended.repeated(job)
     if crash is not None and ended.cause_is_open(job):
-        text = f"Launch again {ended.other_node(job, host)}: {separating(crash.rank, host)}."
+        text = ended.relaunch(job, crash.rank, host)
     return JobTodo(job.id, job.name, text, runbook=_FAILED_RUNBOOK)
 
 
@@ -268,8 +270,9 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
     proposed, of_host = incident_view.advice(job, incident, now, activity)
     if (quiet := quiet_host(job, now, activity)) is not None:
         leave_out = here if quiet.excludable and quiet.hosts == (host,) else ()
-        step, note = f"{quiet.step}.", " ".join(quiet.notes)
+        step, note = " ".join(filter(None, (f"{quiet.step}.", quiet.answers))), " ".join(quiet.notes)
         return JobTodo(job.id, job.name, step, leave_out, quiet.command, note=note, runbook=proposed.runbook)
+    expected = by_itself(job, None, now, activity)
     leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
     recommended = proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition
     again = "" if proposed.waits or recommended or of_host is None or of_host.host != host else of_host.again
@@ -285,6 +288,7 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
         otherwise=proposed.otherwise,
         runbook=proposed.runbook,
         waits=proposed.waits,
+        awaited="" if not proposed.waits or expected is None else f"{expected.sentence}.",
     )
 
 

@@ -22,7 +22,7 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import about_by_host, counted, host_history
+from rankwatch_monitor.core.views.host_history import WINDOW, about_by_host, counted, host_history
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -34,7 +34,7 @@ MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
-_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.RUNNING, JobState.RECOVERING)))
+_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RUNNING, JobState.RECOVERING)))
 """As in the list of jobs: one that runs is slow, which a person has to look at, or suspected."""
 LABELS: Final = (
     *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
@@ -150,7 +150,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "commands": [] if todo is None else [*todo.here, *todo.anywhere],
         "of_jobs": [each.to_json() for each in node_verdict.of_jobs(jobs, host, about, now, activity)],
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
-        "jobs": sorted(parts, key=_urgency),
+        "jobs": sorted(parts, key=lambda part: _urgency(part, now)),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
         "named_by": len(named),
         "counted": counted(host, about),
@@ -190,11 +190,15 @@ def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
     return {**job_view.launcher(name, node, now), "silent": silent}
 
 
-def _urgency(part: Mapping[str, Any]) -> tuple[bool, bool, int, bool]:
-    """Jobs in trouble first, of these a restart last; then those that run, then those that are over."""
-    calm = part["trouble_since"] is None or part["over"]
+def _urgency(part: Mapping[str, Any], now: float) -> tuple[bool, bool, int, bool]:
+    """Jobs in trouble first, as in the list of jobs; then those that run, then those that are over.
+
+    A job that failed within :data:`.host_history.WINDOW` is in trouble.
+    """
+    since = part["trouble_since"]
+    calm = since is None or (part["over"] and now - since > WINDOW)
     place = _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
-    return calm, part["over"], place, part["open_incidents"] > 0
+    return calm, calm and part["over"], place, part["open_incidents"] > 0
 
 
 def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:

@@ -47,8 +47,10 @@ class QuietHost(NamedTuple):
     """Shows whether the first of them is up; where they are, what became of the job's processes there."""
     other_jobs: int
     """Other jobs that are heard from each of these hosts, which shows that they are up; 0: one of them may be down."""
+    answers: str
+    """What follows from each answer to the command, in sentences; empty: it is plain."""
     notes: tuple[str, ...]
-    """How the answer to the command is read, whether the launchers are silent too, and what happens by itself."""
+    """Whether the launchers are silent too, and what happens by itself."""
 
     @property
     def headline(self) -> str:
@@ -131,15 +133,21 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         excludable=excludable,
         command=command,
         other_jobs=other_jobs,
-        notes=tuple(_notes(job, hosts, command, launchers=bool(silent), excludable=excludable)),
+        answers=_answers(hosts[0], excludable=excludable) if " ps " in command else "",
+        notes=tuple(_notes(job, hosts, launchers=bool(silent))),
     )
 
 
-def _notes(job: Job, hosts: Sequence[str], command: str, *, launchers: bool, excludable: bool) -> Iterator[str]:
+def _answers(host: str, *, excludable: bool) -> str:
+    stuck = f"restart without {host}" if excludable else f"look at the storage and the GPUs of {host}"
+    return (
+        f"If no process is left, restart. If one is in state D or T, {stuck}. "
+        f"If all run, look at the network from {host} to the monitor."
+    )
+
+
+def _notes(job: Job, hosts: Sequence[str], *, launchers: bool) -> Iterator[str]:
     first = hosts[0]
-    if " ps " in command:
-        stuck = f"restart without {first}" if excludable else f"look at the storage and the GPUs of {first}"
-        yield f"No process: restart. State D or T: {stuck}. Running: look at its network to the monitor."
     if len(hosts) == 1:
         yield f"The launcher on {first} is silent too." if launchers else f"No launcher is known on {first}."
     if job.policy.observe_only:

@@ -67,7 +67,7 @@ def of_incident(job: Job, incident: Incident) -> list[ShownLog]:
     hosts = {c.rank: c.host for c in incident.culprits}
     shown: list[ShownLog] = []
     for rank in ranks:
-        received = [_received(log) for log in incident.logs if log.rank == rank]
+        received = [_received(log, incident.attempt) for log in incident.logs if log.rank == rank]
         shown += received or [_missing(job, rank, hosts.get(rank, ""))]
     return shown
 
@@ -76,7 +76,7 @@ def place_of(job: Job, rank: int, host: str) -> Place:
     """Where the log of a rank is: the file whose end its newest crash sent, else where its launcher logs."""
     for incident in reversed(job.incidents):
         if (log := next((log for log in incident.logs if log.rank == rank and log.host == host), None)) is not None:
-            return _received(log).place
+            return _received(log, incident.attempt).place
     return place_of_rank(job, rank, host)
 
 
@@ -112,11 +112,15 @@ def _run_folder(job: Job, host: str) -> tuple[str, str]:
         for log in incident.logs:
             if log.host == host and not log.shared and (match := _LOG.fullmatch(log.path)):
                 folder = int(match["attempt"]) + job.attempt - incident.attempt
-                return match["run"], f"Attempt {job.attempt} is in folder attempt_{folder}: torch counts from 0."
+                return match["run"], _in_folder(job.attempt, folder)
     return "", ANY_RUN
 
 
-def _received(log: RankLog) -> ShownLog:
+def _in_folder(attempt: int, folder: int) -> str:
+    return f"Attempt {attempt} is in folder attempt_{folder}: torch counts from 0."
+
+
+def _received(log: RankLog, attempt: int) -> ShownLog:
     number = "the last line" if len(log.lines) == 1 else f"the last {len(log.lines)} lines"
     what = number
     if not log.lines:
@@ -124,7 +128,10 @@ def _received(log: RankLog) -> ShownLog:
     elif log.shared:
         what = f"{number} of a log that all ranks on {log.host} write to"
     text = f"{what[:1].upper()}{what[1:]}."
-    place = Place(host_commands.tail_of(log.path), log.host)
+    match = _LOG.fullmatch(log.path)
+    place = Place(
+        host_commands.tail_of(log.path), log.host, _in_folder(attempt, int(match["attempt"])) if match else ""
+    )
     return ShownLog(log.rank, log.host, log.stream, log.path, log.lines, text, place)
 
 

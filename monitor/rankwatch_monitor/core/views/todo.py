@@ -5,20 +5,17 @@ Nothing while Rankwatch acts by itself. The words hold no figure that grows, so 
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import incident_view
-from rankwatch_monitor.core.views.headline import restart_without
+from rankwatch_monitor.core.views.awaited import Awaited, awaited
+from rankwatch_monitor.core.views.headline import capital, first_clause, restart_without
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost
 from rankwatch_monitor.core.views.slow_action import SlowAction
-
-_REST: Final = re.compile(r"(?:[:;]| \(| before |\. |\.$).*", re.DOTALL)
-"""What follows the first clause of a proposal: how and why."""
 
 
 class Todo(NamedTuple):
@@ -56,20 +53,30 @@ def todo(
         activity: of all jobs; None: not known.
     """
     if steps := next_steps(job, state, now, activity):
-        return Todo(_clause(steps[0].text))
+        return Todo(first_clause(steps[0].text))
     if job.ended is not None:
         return None
     if quiet is not None:
         return Todo(quiet.step, host=quiet.hosts[0] if len(quiet.hosts) == 1 else "")
     if (incident := job.open_incident) is not None:
         proposed, host = incident_view.advice(job, incident, now, activity)
-        if proposed.waits and proposed.action is Action.RESTART_EXCLUDING_NODE and host is not None:
-            return Todo(restart_without(host.host), proposed.action, proposed.ranks)
         if proposed.waits:
             return None
-        return Todo(_clause(proposed.text), proposed.action, proposed.ranks)
-    return None if slow is None else Todo(_clause(slow.text))
+        if proposed.until is not None:  # nothing came by then
+            if proposed.action is None or host is None:
+                return Todo(first_clause(capital(proposed.otherwise)))
+            return Todo(restart_without(host.host), proposed.action, proposed.ranks)
+        return Todo(first_clause(proposed.text), proposed.action, proposed.ranks)
+    return None if slow is None else Todo(first_clause(slow.text))
 
 
-def _clause(text: str) -> str:
-    return _REST.sub("", text, count=1)
+def by_itself(job: Job, quiet: QuietHost | None, now: float, activity: HostActivity | None = None) -> Awaited | None:
+    """What happens to a job without a person, with what can be looked at meanwhile; the arguments are those of todo.
+
+    None: nothing does, or there is no trouble.
+    """
+    found, incident = awaited(job, now), job.open_incident
+    if found is None or incident is None or quiet is not None:
+        return found
+    host = incident_view.of_host(job, incident, now, activity)
+    return found if host is None else found._replace(meanwhile=host.meanwhile)

@@ -127,7 +127,7 @@ def _opened(incident: Incident, up: QuietHost | None) -> str:
 
 def _of_host(up: QuietHost, incident: Incident) -> dict[str, Any]:
     """What the record of an incident cannot have: a host that it takes for silent is up, so look at the processes."""
-    text = " ".join((f"{up.step}.", *up.notes))
+    text = " ".join(filter(None, (f"{up.step}.", up.answers, *up.notes)))
     action = headline.next_action(incident)._replace(action=None, also=(), text=text, command=up.command)
     return {"headline": up.headline, "title": up.headline, "next_action": action.to_json()}
 

@@ -173,9 +173,11 @@ def _why(job: Json) -> str:
 
 
 def _next(job: Json, terminal: Terminal) -> list[str]:
-    """What a person should do, in a few words; nothing, or an older monitor: no line."""
-    todo = job.get("todo")
-    return terminal.wrapped(f"next: {todo['text']}", "  ", "bold") if todo else []
+    """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line."""
+    if todo := job.get("todo"):
+        return terminal.wrapped(f"next: {todo['text']}", "  ", "bold")
+    sentence = (job.get("awaited") or {}).get("sentence")
+    return terminal.wrapped(sentence, "  ") if sentence else []
 
 
 def _pace(job: Json) -> str:

@@ -8,11 +8,18 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.awaited import PATIENCE
+from rankwatch_monitor.core.views.job_verdict import clock
 
 
 def awaited(scene: Scene) -> dict[str, Any] | None:
     found: dict[str, Any] | None = job_view.summary(scene.job, scene.now)["awaited"]
     return found
+
+
+def of(text: str, until: float | None) -> dict[str, Any]:
+    when = "" if until is None else f" until {clock(until)} UTC"
+    return {"text": text, "until": until, "meanwhile": "", "sentence": f"Nothing to do{when}: {text}"}
 
 
 def suspected() -> Scene:
@@ -23,11 +30,8 @@ def test_a_crash_is_restarted_by_the_launchers_by_a_fixed_time() -> None:
     scene = Scene(4).run(20).die(2, exit_code=1, message="ValueError: bad batch").run(1)
     due = scene.incident.phase_since + REPEAT_AFTER
     for _ in range(3):
-        assert awaited(scene.run(2)) == {"text": "the launchers restart the ranks", "until": due}
-    assert job_view.summary(scene.job, due + 1.0)["awaited"] == {
-        "text": "the launchers restart the ranks",
-        "until": None,
-    }
+        assert awaited(scene.run(2)) == of("the launchers restart the ranks", due)
+    assert job_view.summary(scene.job, due + 1.0)["awaited"] == of("the launchers restart the ranks", None)
 
 
 def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
@@ -35,20 +39,21 @@ def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
     scene.ignored = {DirectiveKind.RESTART}
     scene.run(20).hang(2).until(lambda: scene.state == "recovering")
     found = awaited(scene)
-    assert found == {"text": "Rankwatch restarts the ranks", "until": scene.incident.phase_since + REPEAT_AFTER}
+    assert found == of("Rankwatch restarts the ranks", scene.incident.phase_since + REPEAT_AFTER)
     started = Scene(4).run(20).hang(2).until_found()
     started.until(lambda: started.incident.phase == "recovering")
-    assert awaited(started) == {"text": "the ranks were restarted, and none has completed a step yet", "until": None}
+    restarted = started.incident.timeline.restarted
+    assert restarted is not None
+    due = None if started.job.columns.reported_R.any() else restarted + PATIENCE
+    assert awaited(started) == of("the ranks were restarted, and none has completed a step yet", due)
 
 
 def test_a_suspicion_is_acted_on_after_the_confirmation_window_unless_the_ranks_move() -> None:
     scene = suspected()
     assert not scene.incident.confirmed
     window = scene.job.policy.confirmation_window
-    assert awaited(scene) == {
-        "text": "unless the ranks make progress, Rankwatch restarts them",
-        "until": scene.incident.opened_at + window,
-    }
+    due = scene.incident.opened_at + window
+    assert awaited(scene) == of("Rankwatch restarts the ranks unless they make progress", due)
 
 
 def test_nothing_happens_by_itself_while_all_is_well_where_it_is_only_recorded_or_after_the_end() -> None:

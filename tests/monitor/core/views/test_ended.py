@@ -164,8 +164,8 @@ def test_a_crash_that_came_again_is_counted_with_its_whole_cost_and_separated_by
     assert again["text"].startswith("4th crash of rank 2 on host-1 with the same error in ")
     assert again["cost"] == sum(downtime.seconds(scene.job, each, scene.now) for each in scene.job.incidents)
     assert found["next_step"] == (
-        "Check GPU 0 on host-1 for errors; then launch without host-1: an error that stays with rank 2 comes from data "
-        "or code, one that does not from host-1."
+        "Check GPU 0 on host-1 for errors; then launch again without host-1: if rank 2 fails again, suspect data or "
+        "code; if not, host-1."
     )
 
 
@@ -179,7 +179,7 @@ def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
         f"Read what rank 2 logged around step {steps[-1]}, in the output of the launcher on host-1.",
         f"Look at the batch after step {steps[-1]}",
         "Check GPU 0 on host-1 for errors.",
-        "Launch the job again without host-1",
+        "Launch again without host-1",
     ]
     found = job_view.summary((other := crashed_again(4)).job, other.now)
     assert found["repeated"]["same_step"] is None, "each attempt got further"
@@ -189,8 +189,10 @@ def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
     scene = crashed_again(4, checkpoint=15, error=ASSERT)
     found = job_view.summary(scene.job, scene.now)
     step = found["repeated"]["step"]
-    look = f"Run again with CUDA_LAUNCH_BLOCKING=1 and look at the batch after step {step}"
-    assert look in [each["text"].partition(":")[0] for each in found["next_steps"]]
+    assert [each["text"].partition(":")[0] for each in found["next_steps"]][1:] == [
+        f"Look at the batch after step {step}",
+        "Launch again without host-1 and with CUDA_LAUNCH_BLOCKING=1",
+    ], "one launch"
     assert found["todo"]["text"] == found["next_steps"][0]["text"].rstrip("."), "the job's page proposes the same first"
     assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
     assert len(found["next_steps"]) == 3
@@ -208,21 +210,18 @@ def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None
     scene.run(2).finish(ProcessEventKind.FAILED, why)
     found, (first, *_, last) = job_view.summary(scene.job, scene.now), scene.job.incidents
     assert first.furthest_iteration > last.furthest_iteration
-    passed = f"attempt 1 passed step {last.furthest_iteration}, so a bad batch there alone does not explain it."
     assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
-        "Launch the job again without host-1",
         f"Read what rank 2 logged around step {last.furthest_iteration}, in the output of the launcher on host-1.",
-        "Run again with CUDA_LAUNCH_BLOCKING=1",
+        "Launch again without host-1 and with CUDA_LAUNCH_BLOCKING=1",
     ]
-    assert found["next_steps"][-1]["text"].endswith(passed)
-    assert found["todo"]["text"] == "Launch the job again without host-1"
-    assert found["next_step"].endswith(passed)
+    assert found["next_step"] == found["next_steps"][-1]["text"]
+    assert found["next_step"].endswith(": if rank 2 fails again, suspect data or code; if not, host-1.")
 
 
 def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:
     scene = crashed_again(2, hosts=1)
     assert job_view.summary(scene.job, scene.now)["next_step"].startswith(
-        "Check GPU 2 on host-0 for errors; then launch on another node: "
+        "Check GPU 2 on host-0 for errors; then launch again on another node: "
     )
 
 

@@ -53,8 +53,11 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     [launcher] = [node for node in scene.job.nodes.values() if node.registration.host == "host-1"]
     pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
     assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
+    assert quiet["answers"] == (
+        "If no process is left, restart. If one is in state D or T, restart without host-1. "
+        "If all run, look at the network from host-1 to the monitor."
+    )
     assert quiet["notes"] == [
-        "No process: restart. State D or T: restart without host-1. Running: look at its network to the monitor.",
         "The launcher on host-1 is silent too.",
         "Nothing restarts the ranks by itself (on_hang = log).",
     ]
@@ -72,7 +75,7 @@ def test_publishers_know_the_other_jobs_too() -> None:
     assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
     assert incident["next_action"]["action"] is None
     assert incident["next_action"]["text"].startswith(
-        "Look at this job's launcher and ranks on node host-1, which is up. No process: restart. State D or T: "
+        "Look at this job's launcher and ranks on node host-1, which is up. If no process is left, restart. If one is "
     )
     assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
 

@@ -13,10 +13,12 @@ from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.awaited import PATIENCE
 from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW, HostHistory, about_by_host, host_history
 from rankwatch_monitor.core.views.incident_view import of_host, shown
+from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.job_view import summary
 from rankwatch_monitor.core.views.node_view import one_node
 
@@ -50,7 +52,7 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     fact = "host-1 was named in 2 incidents of 2 jobs in 24 h"
     pointed = "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
     assert found["of_host"]["text"] == f"{fact}, this one included. {pointed}"
-    assert found["of_host"]["again"] == separating(3, "host-1", "A hang") + "."
+    assert found["of_host"]["again"] == f"After a restart without host-1: {separating(3, 'host-1', 'hangs')}."
     assert orders(found) == ["restart_excluding_node", "restart"]
     assert found["next_action"]["text"] == f"{RESTART}: nothing restarts the ranks by itself."
     listed = summary(scene.job, scene.now, activity)["todo"]
@@ -82,7 +84,7 @@ def test_a_first_hang_proposes_the_plain_restart_and_offers_the_other() -> None:
     assert orders(found) == ["restart", "restart_excluding_node"]
     assert found["of_host"]["text"] == ""
     assert found["of_host"]["again"] == (
-        f"If it hangs again, restart without host-1: {separating(3, 'host-1', 'a hang')}."
+        f"If it hangs again, restart without host-1: {separating(3, 'host-1', 'hangs')}."
     )
 
 
@@ -145,8 +147,8 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
         "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. "
         "The error is the same each time."
     )
-    assert host["look"].startswith("Check GPU 1 for errors; ")
-    assert host["again"] == f"{RESTART}: {separating(3, 'host-1')}."
+    assert host["look"].startswith("Check GPU 1 of host-1 for errors; ")
+    assert host["again"] == f"After a restart without host-1: {separating(3, 'host-1')}."
     other = Scene(4, hosts=2, job_id="other").run(30)
     other.die(3, exit_code=1, message="KeyError: 1").run(1)
     assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
@@ -256,14 +258,75 @@ def test_a_crash_that_repeats_on_a_gpu_of_several_jobs_proposes_to_leave_its_hos
     jobs = {each.job.id: each.job for each in (scene, earlier)}
     found = among(scene, earlier)
     proposed, host = found["next_action"], found["of_host"]
-    assert (proposed["action"], proposed["ranks"], proposed["waits"]) == ("restart_excluding_node", [3], True)
+    assert (proposed["action"], proposed["also"], proposed["waits"]) == (None, ["restart_excluding_node"], True)
     assert host["look"].startswith("Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs ")
     assert host["command"] == f"{host_commands.gpu('1')}; {host_commands.xid()}"
-    assert host["again"] == f"{RESTART}: {separating(3, 'host-1')}."
-    listed = summary(scene.job, scene.now, HostActivity(jobs))["todo"]
-    assert (listed["text"], listed["action"]) == (RESTART, "restart_excluding_node")
+    assert host["again"] == f"After a restart without host-1: {separating(3, 'host-1')}."
+    activity, due = HostActivity(jobs), proposed["until"]
+    listed = summary(scene.job, scene.now, activity)
+    assert listed["todo"] is None, "nothing is needed of a person while the launchers are to act"
+    sentence = "the launchers restart the ranks; meanwhile check GPU 1 of host-1 for errors"
+    assert listed["awaited"]["sentence"] == f"Wait until {clock(due)} UTC: {sentence}"
+    node = one_node(list(jobs.values()), "host-1", scene.now, activity)
+    assert node is not None
+    [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
+    assert of_job["waits"]
+    assert of_job["awaited"] == f"{listed['awaited']['sentence']}."
     alone = among(scene)
     assert (alone["next_action"]["action"], orders(alone), alone["of_host"]["command"]) == (None, [], "")
+
+
+def test_once_launchers_are_late_the_restart_without_the_host_is_proposed_everywhere() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(80)
+    scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
+    earlier = Scene(4, hosts=2, job_id="earlier").run(30)
+    earlier.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
+    jobs = {each.job.id: each.job for each in (scene, earlier)}
+    activity, late = HostActivity(jobs), among(scene, earlier)["next_action"]["until"] + 1.0
+    found = shown(scene.job, scene.incident, late, activity)
+    proposed = found["next_action"]
+    assert (proposed["action"], proposed["ranks"], proposed["waits"]) == ("restart_excluding_node", [3], False)
+    assert found["of_host"]["again"] == f"{RESTART}: {separating(3, 'host-1')}."
+    listed = summary(scene.job, late, activity)["todo"]
+    assert (listed["text"], listed["action"]) == (RESTART, "restart_excluding_node")
+    node = one_node(list(jobs.values()), "host-1", late, activity)
+    assert node is not None
+    [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
+    assert (of_job["waits"], of_job["recommended"], of_job["awaited"]) == (False, True, "")
+
+
+def test_once_launchers_are_late_after_a_single_crash_their_log_is_read() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(30)
+    scene.crash(3, "ValueError: no data").run(1)
+    due = among(scene)["next_action"]["until"]
+    assert summary(scene.job, due)["todo"] is None
+    assert summary(scene.job, due + 1.0)["todo"]["text"].startswith("Read the log of the launcher on host-1")
+
+
+def test_ranks_that_do_not_report_after_a_restart_need_a_person_once_they_are_late() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(30).hang(3).until_found()
+    scene.until(lambda: scene.incident.phase is Phase.RECOVERING)
+    scene.job.columns.reported_R[:] = False
+    restarted = scene.incident.timeline.restarted
+    assert restarted is not None
+    scene.job.last_heard = due = among(scene)["next_action"]["until"]
+    assert due >= restarted + PATIENCE
+    waits = summary(scene.job, due)
+    assert (waits["todo"], waits["awaited"]["until"]) == (None, due)
+    late = summary(scene.job, due + 1.0)
+    assert late["todo"]["text"] == f"Read the logs of attempt {scene.job.attempt} and restart again"
+    assert not shown(scene.job, scene.incident, due + 1.0)["next_action"]["waits"]
+
+
+def test_of_an_incident_that_is_over_its_suspect_host_is_still_to_be_looked_at() -> None:
+    past = crashed("past", 3, 2)
+    last = past.job.incidents[-1]
+    found = of_host(past.job, last, past.now)
+    assert found is not None
+    assert found.suspect == "host-1 is suspect: check GPU 1 of host-1 for errors."
+    later = of_host(past.job, last, past.now + 2 * WINDOW)
+    assert later is not None
+    assert later.suspect == ""
 
 
 def test_crashes_that_repeat_in_one_job_offer_to_leave_the_host_out_and_wait() -> None:

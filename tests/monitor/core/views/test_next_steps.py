@@ -83,9 +83,9 @@ def test_a_crash_that_came_again_has_steps_that_separate_rank_and_host() -> None
         "host-1",
         "nvidia-smi -q -i 0 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE; dmesg -T | grep -i xid",
     )
-    assert launch["text"].startswith("Launch the job again without host-1: ")
+    assert launch["text"].startswith("Launch again without host-1: ")
     *_, launch = steps(crashed_again(2, hosts=1))
-    assert launch["text"].startswith("Launch the job again on another node: ")
+    assert launch["text"].startswith("Launch again on another node: ")
 
 
 def test_a_single_crash_is_read_looked_into_by_its_error_and_mended() -> None:

@@ -67,7 +67,9 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
-        "text": "Check GPU 1 for errors; if it has any, or a job fails on it again, give host-1 no further job.",
+        "text": (
+            "Check GPU 1 of host-1 for errors; if it has any, or a job fails on it again, give host-1 no further job."
+        ),
         "here": ["nvidia-smi -q -i 1 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"],
         "anywhere": [],
         "process": "",
@@ -351,7 +353,7 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     assert found == {
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
-        "runbook": "runbook.html#rankwatchstraggler", "waits": False,
+        "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "",
         "remaining": {"nodes": 1, "of": 2, "spares": 0},
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
@@ -414,8 +416,7 @@ def test_a_failed_job_is_launched_again_without_the_node_of_its_culprit() -> Non
     scene.finish(ProcessEventKind.FAILED, why)
     [found] = view(scene)["of_jobs"]
     assert found["text"] == (
-        "Launch again without host-1: an error that stays with rank 3 comes from data or code, one that does not from "
-        "host-1."
+        "Launch again without host-1: if rank 3 fails again, suspect data or code; if not, host-1."
     )
     assert found["runbook"] == "runbook.html#rankwatchjobfailed"
     other = one_node([scene.job], "host-0", scene.now)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Cause, JobState, ScoreReference, StragglerVerdict
+from rankwatch.contract.enums import Cause, JobState, ProcessEventKind, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.job import Ending
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.views import group_view, job_view, node_view
 from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.host_history import WINDOW
 from rankwatch_monitor.core.views.node_view import of_states
 from support.windows import DATA, Ranks, slower
 
@@ -83,16 +84,22 @@ def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
 def test_jobs_of_a_node_stand_by_how_much_they_need_a_person() -> None:
     suspected = Scene(4, hosts=2, job_id="suspected", section_timeouts={}, reports_durations=True).run(20).hang(2)
     suspected.until(lambda: suspected.job.open_incident is not None)
-    others = [Scene(4, hosts=2, job_id=job).run(20) for job in ("healthy", "restarting", "slow")]
-    healthy, restarting, slow = others
+    others = [Scene(4, hosts=2, job_id=job).run(20) for job in ("healthy", "restarting", "slow", "failed")]
+    healthy, restarting, slow, failed = others
     slow.job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 3 is slow.", since=5.0)
     for scene in others:
         scene.run(round(suspected.now - scene.now))
     restarting.crash(2, "no data")
-    jobs = [each.job for each in (healthy, restarting, suspected, slow)]
+    failed.finish(ProcessEventKind.FAILED, "no restart is allowed")
+    jobs = [each.job for each in (healthy, restarting, failed, suspected, slow)]
     found = node_view.one_node(jobs, "host-1", slow.now)
     assert found is not None
-    assert [part["job"] for part in found["jobs"]] == ["slow", "suspected", "restarting", "healthy"]
+    assert [part["job"] for part in found["jobs"]] == ["failed", "slow", "suspected", "restarting", "healthy"]
+    assert failed.job.ended is not None
+    failed.job.ended = replace(failed.job.ended, at=slow.now - WINDOW - 1)
+    found = node_view.one_node(jobs, "host-1", slow.now)
+    assert found is not None
+    assert found["jobs"][-1]["job"] == "failed"
 
 
 def test_a_node_has_its_ranks_devices_launchers_groups_and_incidents(hung: Scene) -> None:

@@ -20,6 +20,9 @@ def crashed(facts: dict[str, str] | None = None, ranks: int = 4) -> Scene:
     return Scene(ranks, hosts=2, facts=facts).run(20).crash(2, ERROR)
 
 
+COUNTS = "Attempt 1 is in folder attempt_0: torch counts from 0."
+
+
 def shown(scene: Scene) -> list[ShownLog]:
     return rank_logs.of_incident(scene.job, scene.incident)
 
@@ -30,7 +33,7 @@ def test_the_last_lines_of_the_rank_that_crashed_are_kept_with_the_incident() ->
     assert (log.rank, log.host, log.stream, log.lines[-1]) == (2, "host-1", "stderr", ERROR)
     assert log.path == f"{LOGS}/gpt_x7k2/attempt_0/0/stderr.log"
     assert log.text == f"The last {len(log.lines)} lines."
-    assert log.place == Place(f"tail -n 200 {log.path}", "host-1")
+    assert log.place == Place(f"tail -n 200 {log.path}", "host-1", COUNTS)
     assert log.to_json()["place"] == log.place._asdict()
 
 
@@ -103,7 +106,11 @@ def test_the_step_to_read_a_log_names_the_file_that_the_crash_was_in() -> None:
     scene = crashed()
     scene.finish(reason="rank 2 on host-1 exited with code 1")
     step = next_steps._read_log(scene.job, 2, "host-1")
-    assert step == ("Read what rank 2 logged.", f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log", "host-1")
+    assert step == (
+        f"Read what rank 2 logged. {COUNTS}",
+        f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log",
+        "host-1",
+    )
     assert next_steps.next_steps(scene.job, JobState.FINISHED, scene.now) == ()
 
 

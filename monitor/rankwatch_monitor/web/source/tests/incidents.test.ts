@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary, StackGroup } from "../src/api/types";
-import { awaited, byItself, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -122,16 +122,15 @@ test("addresses survive any id", () => {
 });
 
 test("after a restart the advice follows from what the new attempt reports", () => {
-  const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 } });
-  const now = (facts: Partial<JobSummary>, startup: number | null = null, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 1800, startup, at);
+  const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 }, next_action: { action: null, text: "", ranks: [], runbook: "", until: 220 } });
+  const now = (facts: Partial<JobSummary>, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 1800, at);
   const [began, due] = [clock(100, 120), clock(220, 120)];
   assert.equal(now({}), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of attempt 2 and restart again.`);
   assert.equal(now({ attempt: 1 }), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of the ranks and restart again.`);
-  assert.ok(now({}, 300).startsWith(`Restarted ${began}. Wait until ${clock(1000, 120)}. `), "a job that starts slowly has more time");
-  assert.match(now({}, null, 221), /^Read the logs of attempt 2, then restart again: no rank has reported since the restart at .* \(2.min 1.s\), and nothing follows by itself\.$/);
+  assert.match(now({}, 221), /^Read the logs of attempt 2, then restart again: no rank has reported since the restart at .* \(2.min 1.s\), and nothing follows by itself\.$/);
   assert.equal(now({ ranks_reporting: 3 }), `Wait: restarted at ${began}; 3 of 16 ranks of attempt 2 report, none has completed a step. A rank that has not reported 30\u2009min after the first one raises an incident.`);
   assert.equal(now({ ranks_reporting: 16 }), `Wait: restarted at ${began}; waiting for the first step of attempt 2. A rank that passes a limit raises an incident.`);
-  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 1800, null, 120), "");
+  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 1800, 120), "");
   assert.equal(isFormer({ attempt: 2 }, restarted), true);
   assert.equal(isFormer({ attempt: 1 }, restarted), false);
 });
@@ -141,14 +140,6 @@ test("what is waited for has its time and what follows", () => {
   assert.equal(dueBy(next, 120), `Wait until ${clock(160, 120)}: the launchers restart the ranks. Read the launchers' logs if no new attempt begins by then.`);
   assert.equal(dueBy(next, 161), `Read the launchers' logs: it was due at ${clock(160, 161)}.`);
   assert.equal(dueBy({ ...next, until: null }, 161), next.text);
-});
-
-test("of what happens by itself the time is shown until it has passed", () => {
-  const awaited = { text: "the launchers restart the ranks", until: 160 };
-  assert.equal(byItself({ awaited }, 120), `Nothing to do: the launchers restart the ranks by ${clock(160, 120)}`);
-  assert.equal(byItself({ awaited }, 161), "Nothing to do: the launchers restart the ranks");
-  assert.equal(byItself({ awaited: null }, 120), "");
-  assert.equal(byItself({}, 120), "");
 });
 
 const quiet = {
@@ -161,6 +152,7 @@ test("a host that is not heard leads with since when, and no limit that is not p
   assert.equal(quietWords(quiet, null), `Node host-1 has not been heard since ${clock(100, 125)}; its 4 ranks and its launcher are silent`);
   assert.equal(quietStep(quiet), "Check whether node host-1 is up. If it is not, restart without it.");
   assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up.");
+  assert.equal(quietStep({ ...quiet, other_jobs: 2, answers: "If no process is left, restart." }), "Check whether node host-1 is up. If no process is left, restart.");
 });
 
 test("a host from which other jobs are heard is up: its job's own processes are what to look at", () => {

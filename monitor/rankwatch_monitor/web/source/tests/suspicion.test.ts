@@ -27,7 +27,7 @@ test("a suspicion shows when it acts and how", () => {
 });
 
 test("what is waited for is the deadline of the suspicion", () => {
-  assert.match(waited(open, 60, 1010), /^Wait: at .* Rankwatch restarts the ranks unless they make progress; sooner if /);
+  assert.match(waited(open, 60, 1010), /^Wait until [\d:]+ \(in 50\u2009s\): Rankwatch restarts the ranks unless they make progress; sooner if /);
   assert.equal(waited({ ...open, proof: "busy" }, 60, 1010), "Wait: no action follows while a rank is busy.");
 });
 

@@ -45,8 +45,8 @@ export interface JobSummary {
   recovering_since?: number | null;
   /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
   todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
-  /** What happens by itself, and when it is due (unix seconds); null: nothing does. */
-  awaited?: { text: string; until: number | null } | null;
+  /** What happens by itself, when it is due (unix seconds), and what can be looked at meanwhile, also in one sentence; null: nothing does. */
+  awaited?: { text: string; until: number | null; meanwhile: string; sentence: string } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -80,7 +80,9 @@ export interface QuietHost {
   step: string;
   /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
   headline: string;
-  /** How the answer to the command is read, and what happens by itself. Absent with older monitors. */
+  /** What follows from each answer to the command. Absent with older monitors, as what follows. */
+  answers?: string;
+  /** Whether its launchers are silent too, and what happens by itself. */
   notes?: string[];
 }
 
@@ -355,8 +357,8 @@ export interface Incident {
   detail?: string;
   /** Absent with older monitors. */
   next_action?: NextAction | null;
-  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. `command`: for the look; absent with older monitors. */
-  of_host?: { host: string; text: string; look: string; again: string; command?: string } | null;
+  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. `command`: for the look, `suspect`: of an incident that is over, what to look at; absent with older monitors. */
+  of_host?: { host: string; text: string; look: string; again: string; command?: string; suspect?: string } | null;
   reason: string;
   section: string | null;
   limit: number | null;
@@ -717,6 +719,8 @@ export interface NodeDetail {
     waits?: boolean;
     /** What the job has left without the node: active nodes that are not lost, of how many, and spares. */
     remaining?: { nodes: number; of: number; spares: number } | null;
+    /** What happens by itself then, as in the list of jobs; empty: not known. */
+    awaited?: string;
   }[];
 }
 

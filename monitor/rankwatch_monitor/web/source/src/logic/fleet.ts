@@ -134,11 +134,11 @@ export function headline(jobs: readonly Listed[], now: number, hours: number): s
   const needing = jobs.filter((job) => needsPerson(job, now, hours));
   const others = jobs.filter((job) => !needing.includes(job) && (labelOf(job) !== "failed" || hasFailed(job, now, hours)));
   const by = counted(needing).join(", ");
-  const parts = [...(needing.length === 0 ? [] : [`${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}`]), ...counted(others)];
+  const rest = counted(others).join(", ");
   const troubled = needing.length > 0 || others.some((job) => COUNTED.includes(labelOf(job)) && !COSTS.has(labelOf(job)));
   if (!troubled) return calm(jobs.filter(isActive).length, jobs.filter(hasNoStep).length, jobs.filter(isSlow).length);
-  parts[0] = parts[0]!.replace(/^(\d+) (?!jobs? )/, (_, first: string) => `${first} ${first === "1" ? "job" : "jobs"} `);
-  return parts.join(", ");
+  if (needing.length === 0) return rest.replace(/^\d+/, (first) => `${first} ${first === "1" ? "job" : "jobs"}`);
+  return `${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}${rest && `; no action yet: ${rest}`}`;
 }
 
 /** "12 h", "7 days", as the digest is headed. */

@@ -27,31 +27,24 @@ export function isFormer(job: Pick<JobSummary, "attempt">, incident: Pick<Incide
   return job.attempt > incident.attempt;
 }
 
-/** Seconds after a restart in which the ranks report, unless the first attempt took longer. */
-const PATIENCE_S = 120;
-/** As many times the start-up of the first attempt. */
-const PATIENCE = 3;
-
 /** When the ranks of a new attempt should have reported; null: the incident is not about to recover, or they have. */
-export function reportsDue(job: Pick<JobSummary, "ranks_reporting" | "attempt">, incident: Incident, startup: number | null): number | null {
-  const { restarted } = incident.timeline;
-  if (incident.phase !== "recovering" || incident.closed_at !== null || restarted === null || (isFormer(job, incident) && job.ranks_reporting > 0)) return null;
-  return restarted + Math.max(PATIENCE_S, PATIENCE * (startup ?? 0));
+export function reportsDue(job: Pick<JobSummary, "ranks_reporting" | "attempt">, incident: Incident): number | null {
+  if (incident.phase !== "recovering" || incident.closed_at !== null || (isFormer(job, incident) && job.ranks_reporting > 0)) return null;
+  return incident.next_action?.until ?? null;
 }
 
 /**
  * What is waited for after a restart, of the new attempt, until when and what then; empty: the incident is in another
- * phase. `limit`: seconds for a rank's report after the first one, null: none; `startup`: of the first attempt, null: not known;
- * `newest`: the logs that are shown are those of the newest run.
+ * phase. `limit`: seconds for a rank's report after the first one, null: none; `newest`: the logs that are shown are those of the newest run.
  */
-export function awaited(job: JobSummary, incident: Incident, limit: number | null, startup: number | null, now: number, newest = false): string {
+export function awaited(job: JobSummary, incident: Incident, limit: number | null, now: number, newest = false): string {
   if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
   const { restarted } = incident.timeline;
   const began = restarted === null ? "the ranks were restarted" : `restarted at ${clock(restarted, now)}`;
   const attempt = isFormer(job, incident) ? ` of attempt ${job.attempt}` : "";
   if (attempt === "" || job.ranks_reporting === 0) {
     // The limit counts from the first report of any rank: until then nothing but a person's order follows.
-    const due = reportsDue(job, incident, startup);
+    const due = reportsDue(job, incident);
     const its = newest ? "the newest run's logs" : attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
     if (due !== null && now > due) return `Read ${its}, then restart again: no rank has reported since the restart at ${clock(restarted, now)} (${wholeDuration(now - restarted!)}), and nothing follows by itself.`;
     if (due === null) return `Wait: ${began}; no rank${attempt} has reported yet. If none does, read ${its} and restart again.`;
@@ -72,12 +65,6 @@ export function dueBy({ text, until, otherwise }: Pick<NextAction, "text" | "unt
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
-/** "Nothing to do: the launchers restart the ranks by 14:02:24": what happens to a job without a person; empty: nothing does. */
-export function byItself({ awaited: found }: Pick<JobSummary, "awaited">, now: number): string {
-  if (found == null) return "";
-  return `Nothing to do: ${found.text}${found.until !== null && now <= found.until ? ` by ${clock(found.until, now)}` : ""}`;
-}
-
 /** The host that is not heard and may have caused the incident; null: another cause, or it is over. */
 export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick<Incident, "closed_at">): QuietHost | null {
   return closed_at === null ? (job.quiet_host ?? null) : null;
@@ -90,9 +77,9 @@ export function quietWords({ headline, since }: QuietHost, now: number | null): 
 }
 
 /** What to check first where a host is not heard, and what follows if it is down. */
-export function quietStep({ hosts, excludable, other_jobs: others, step }: QuietHost): string {
+export function quietStep({ hosts, excludable, other_jobs: others, step, answers }: QuietHost): string {
   const [are, them] = hosts.length === 1 ? ["it is", "it"] : ["they are", "them"];
-  return `${step}.${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
+  return `${step}.${answers ? ` ${answers}` : ""}${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
 }
 
 /** The incident in one line: while a whole host is silent, that host. */

@@ -20,7 +20,7 @@ export function blame(incident: Incident): string {
 }
 
 /** What a suspicion leads to, and when; `window`: the policy's confirmation window in seconds, null: not known yet. */
-export function whatFollows(incident: Incident, window: number | null, now: number): string {
+export function whatFollows(incident: Incident, window: number | null, now: number, lead = (at: string) => `At ${at} `): string {
   if (incident.proof === "busy") return "No action follows while a rank is busy.";
   if (incident.proof === "uninterruptible" || incident.proof === "stalled")
     return "No action follows by itself: a restart may not help. Order one if it would.";
@@ -32,13 +32,13 @@ export function whatFollows(incident: Incident, window: number | null, now: numb
   if (now > at + LATE_S) return `${then} once a rank has made no progress for ${window} s in a row; none has yet.`;
   const acts = ACTS[incident.action] ?? `Rankwatch acts (${words(incident.action)})`;
   const left = at - now >= 1 ? ` (in ${wholeDuration(at - now)})` : "";
-  return `At ${clock(at, now)}${left} ${acts} unless ${incident.action === "restart" ? "they" : "the ranks"} make progress; sooner if samples prove the hang.`;
+  return `${lead(clock(at, now) + left)}${acts} unless ${incident.action === "restart" ? "they" : "the ranks"} make progress; sooner if samples prove the hang.`;
 }
 
 /** The same as what is waited for. */
 export function waited(incident: Incident, window: number | null, now: number): string {
-  const then = whatFollows(incident, window, now);
-  return `Wait: ${/^Rankwatch/.test(then) ? then : then.charAt(0).toLowerCase() + then.slice(1)}`;
+  const then = whatFollows(incident, window, now, (at) => `Wait until ${at}: `);
+  return /^Wait/.test(then) ? then : `Wait: ${/^Rankwatch/.test(then) ? then : then.charAt(0).toLowerCase() + then.slice(1)}`;
 }
 
 const LATE_S = 3;

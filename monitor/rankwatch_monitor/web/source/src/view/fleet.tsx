@@ -9,7 +9,6 @@ import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
 import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, namedOften, needsPerson, type Often, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
 import { wholeRatio } from "../logic/goodput";
-import { byItself } from "../logic/incidents";
 import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
@@ -195,7 +194,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
         )}
       </a>
       {!isElsewhere(job) && needsPerson(job, asOf.value, hours) && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo!} why={why} /></p>}
-      {!isElsewhere(job) && job.todo == null && job.awaited != null && stale.value === null && <p class="next">{byItself(job, asOf.value)}</p>}
+      {!isElsewhere(job) && job.todo == null && job.awaited != null && stale.value === null && <p class="next">{zoned(job.awaited.sentence, asOf.value)}</p>}
     </li>
   );
 }

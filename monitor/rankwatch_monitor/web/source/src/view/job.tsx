@@ -117,7 +117,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
       {incident && (!brief || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} launchers={launchers.value} windows={windows.value} startup={goodput.value?.buckets.startup ?? null} />
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} launchers={launchers.value} windows={windows.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (

@@ -22,13 +22,11 @@ interface Props {
   incident: Incident;
   launchers: readonly Launcher[];
   windows: Windows;
-  /** Seconds that the first attempt took to its first step; null: not known. */
-  startup: number | null;
   /** What shows the logs of the ranks that run now; null: not known. */
   logs: Place | null;
 }
 
-export function WhatToDo({ job, incident, launchers, windows, startup, logs }: Props) {
+export function WhatToDo({ job, incident, launchers, windows, logs }: Props) {
   const next = job.state === "lost" ? null : incident.next_action;
   const offers = offered(job, incident);
   // Of a closed incident nothing is left to do, as a rule.
@@ -37,13 +35,13 @@ export function WhatToDo({ job, incident, launchers, windows, startup, logs }: P
   const underWay = incident.phase === "acting" && restartsRanks(incident);
   const { look = "", again, command = "", host = "" } = incident.of_host ?? {};
   const beside = (quiet === null ? (command ? [again] : underWay ? [again, look] : [look, again]) : quiet.notes ?? []).filter(Boolean).join(" ");
-  const waits = quiet === null && reportsDue(job, incident, startup) !== null;
+  const waits = quiet === null && reportsDue(job, incident) !== null;
   const run = { command: quiet === null ? next.command : quiet.command, host: quiet === null ? (next.host ?? "") : "", ...(waits && logs) };
-  const late = (reportsDue(job, incident, startup) ?? Infinity) < asOf.value;
+  const late = (reportsDue(job, incident) ?? Infinity) < asOf.value;
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, startup, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
       {offers.map(({ order, words }, i) => <Offer key={order.action} job={job} order={order} words={words} launchers={launchers} go={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0)} />)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}
@@ -51,11 +49,11 @@ export function WhatToDo({ job, incident, launchers, windows, startup, logs }: P
   );
 }
 
-function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, startup: number | null, logs: Place | null): string {
+function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, logs: Place | null): string {
   const quiet = quietOf(job, incident);
   if (quiet !== null) return quietStep(quiet);
   if (isSuspected(incident) && next.action === null) return waited(incident, confirmation, asOf.value);
-  return awaited(job, incident, firstReport, startup, asOf.value, logs?.newest) || dueBy(next, asOf.value);
+  return awaited(job, incident, firstReport, asOf.value, logs?.newest) || dueBy(next, asOf.value);
 }
 
 /** The next step for a job that reports nothing, or that has failed, and what is known of its end. `shared`: no incident below can be handed on. */

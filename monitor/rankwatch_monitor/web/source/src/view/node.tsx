@@ -32,7 +32,7 @@ export function NodePage({ host }: { host: string }) {
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
-      {node.state && <p class="job-state"><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>}
+      {node.state && <p class="job-state" data-state={/^(up|idle)$/.test(node.state) ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>}
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict ?? node.summary, asOf.value)}</p>
       {node.presence && !node.state && <p>{node.presence}</p>}
       <NodeAction node={node} />

@@ -39,7 +39,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
                     {namesOf(same)}
                     {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
                   </th>
-                  <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job}>in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
+                  <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job} class="slow">in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
                   <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
                     <span key={state} class="standing-of" data-calm={!isTrouble(state) || undefined}><span class="nowrap"><RankMark state={state} /> {state}</span> <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
                   ))}</td>

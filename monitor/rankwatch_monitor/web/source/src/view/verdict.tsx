@@ -32,11 +32,9 @@ interface Props {
   detailed: boolean;
   launchers: readonly Launcher[];
   windows: Windows;
-  /** Seconds that the first attempt took to its first step; null: not known. */
-  startup: number | null;
 }
 
-export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers, windows, startup }: Props) {
+export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers, windows }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -55,10 +53,10 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
       </p>
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
-      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
+      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
       {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
       <div class="beside">
-        <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} startup={startup} logs={detail.value?.log_place ?? null} />
+        <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} logs={detail.value?.log_place ?? null} />
         {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
       </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
@@ -68,14 +66,15 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
 }
 
 /** `newest`: not a past incident, opened by its own address. */
-function Sequel({ job, incident, newest }: { job: JobSummary; incident: Incident; newest: boolean }) {
+function Sequel({ job, incident, newest, suspect }: { job: JobSummary; incident: Incident; newest: boolean; suspect: string | undefined }) {
   const { outcome } = incident;
   if (incident.closed_at !== null) {
     // Of a job that ended with it the reason stands above.
     const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
     if (outcome === "" || known) return null;
     const done = newest && job.state === "running" && job.open_incidents === 0 && job.todo === null;
-    return <p class="outcome">{asSentence(done ? `nothing to do now: ${outcome}` : outcome)}</p>;
+    const host = hosts(incident.culprits)[0];
+    return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> <NodeLink host={host} />{suspect.slice(host.length)}</>}</p>;
   }
   if (job.state === "lost") return null;
   // Waiting is stated once, as what to do now.
