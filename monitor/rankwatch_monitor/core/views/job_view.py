@@ -25,7 +25,7 @@ from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline
 from rankwatch_monitor.core.views.awaited import awaited
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
-from rankwatch_monitor.core.views.lag import with_figures
+from rankwatch_monitor.core.views.lag import explained
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
@@ -271,15 +271,18 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     codes_R = rank_states(job, verdicts_of(job, now), now)
     columns = job.columns
     incident = job.open_incident
-    reasons = {}
+    reasons: dict[int, str] = {}
+    functions: dict[int, str] = {}
     if incident is not None and incident.attempt == job.attempt:
-        reasons = {c.rank: headline.uncertain(incident, with_figures(c, columns)) for c in incident.culprits}
+        reasons = {c.rank: headline.uncertain(incident, explained(incident, c, columns)) for c in incident.culprits}
+        functions = {c.rank: headline.innermost(incident, c.rank) for c in incident.culprits}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
+        hangs = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED)
         rows.append(
             {
                 "rank": rank,
@@ -292,6 +295,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
                 "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
                 "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
+                "function": (functions.get(rank) or None) if hangs else None,
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
