@@ -313,7 +313,7 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".now")).to_have_text(
-            re.compile(rf"^Nothing was received from any rank .* for 3{SPACE}min 1\d{SPACE}s")
+            re.compile(rf"^Nothing was received from any rank .* since [^(]*\d\d:\d\d \(3{SPACE}min 1\d{SPACE}s\)$")
         )
         facts = page.locator(".head .facts")
         expect(facts).to_contain_text("Speedunknown")
@@ -336,7 +336,12 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
             "href", "/manual/runbook.html#rankwatchjoblost"
         )
         nodes = [f"Nodehost-{n}4 ranks, its launcher was heard at {at}" for n in (0, 1)]
-        expect(page.locator(".lead .answers > div")).to_have_text(nodes)
+        since = re.compile(rf"^Since{at}\S+$")
+        stake = re.compile(
+            rf"^At stake3{SPACE}min 1\d{SPACE}s[\d.]+{SPACE}GPU-minutes of all 8 ranks"
+            r"(, and up to \d+ steps?)?, if it has stood still since$"
+        )
+        expect(page.locator(".lead .answers > div")).to_have_text([since, stake, *nodes])
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         share = page.get_by_role("group", name="Share this job")
         share.get_by_role("button", name="Copy link").click()
@@ -344,7 +349,13 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         assert page.evaluate("navigator.clipboard.readText()") == f"{monitor.url}/#/jobs/job"
         with page.expect_download() as saved:
             share.get_by_role("button", name="Download .json").click()
-        assert json.loads(Path(saved.value.path()).read_text())["next_steps"][0]["command"]
+        known = json.loads(Path(saved.value.path()).read_text())
+        assert known["next_steps"][0]["command"]
+        with page.expect_download() as saved:
+            share.get_by_role("button", name="Download .txt").click()
+        text = Path(saved.value.path()).read_text()
+        assert known["next_steps"][0]["command"] in text
+        assert f"{monitor.url}/#/jobs/job" in text
 
 
 def test_a_failed_job_has_a_next_step(page: Page) -> None:

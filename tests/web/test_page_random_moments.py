@@ -603,7 +603,7 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
         }
         if opened:
             first = min(opened, key=lambda name: opened[name])
-            same(f"section of rank {rank}", section, first)
+            same(f"section of rank {rank}", section.split(" › ")[0], first)
             entered.append(now - opened[first])
         else:
             holds(f"rank {rank} is in no section", section in ("outside", "–"), section)

@@ -193,7 +193,7 @@ def _node(host: str, about: Sequence[About], slow: Sequence[tuple[Job, Straggler
     gpu = standing_out(gpus_of(host, [incident for incident, named_as in about if named_as == CULPRIT], slow))
     if gpu is None:
         return f"{host}: {counted(host, about)}"
-    return f"{host}: {tally(incident for incident, _ in about)}; {gpu.name}, {gpu.finding}"
+    return f"{host}: {tally(incident for incident, _ in about)}; {gpu.finding}"
 
 
 def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:

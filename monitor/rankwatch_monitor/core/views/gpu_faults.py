@@ -12,28 +12,19 @@ A rank that has the same number in all jobs may be at fault by its part of data 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import CulpritClass, RankState
-from rankwatch_monitor.core.hang import proof
-from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
 from rankwatch_monitor.core.views.headline import first_clause, uncapital
-from rankwatch_monitor.core.views.node_gpus import Gpu
+from rankwatch_monitor.core.views.node_gpus import Fault, Gpu, common_function, reads_input
 
-_NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DEVICE_OR_NETWORK)
-_INPUT: Final = re.compile(r"(^|_)(load|read|fetch|next)|data_?(set|load|iter)|get_batch|collate", re.IGNORECASE)
-"""Functions that read input, by their names."""
 _STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
 _OF_JOB: Final = (ErrorClass.KERNEL, ErrorClass.GPU_MEMORY, ErrorClass.OTHER)
 """Errors whose advice is about one job, not about the host."""
-
-Fault = tuple[Incident, Culprit]
 
 
 class Pointer(NamedTuple):
@@ -71,12 +62,11 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
         gpu: the one that stands out.
         suspected: hangs on the host that are not confirmed.
     """
-    hangs = [fault for fault in gpu.faults if fault[1].kind not in _NO_HANG]
     crashes = [fault for fault in gpu.faults if fault[1].kind is CulpritClass.DEAD]
-    lead = f"{gpu.name} of {host}, {gpu.finding}."
-    if 2 * len(hangs) > gpu.weight:
+    lead = f"{gpu.name} of {host}, {gpu.of_ranks}: {gpu.history()}."
+    if gpu.hangs:
         places = {gpu.uuid, str(gpu.number)}
-        return _of_hangs(host, gpu, hangs, [each for each in suspected if each[1].gpu_key in places])
+        return _of_hangs(host, gpu, gpu.hangs, [each for each in suspected if each[1].gpu_key in places])
     if 2 * len(crashes) > gpu.weight:
         return _of_crashes(host, gpu, crashes, lead)
     return Pointer(lead, _check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
@@ -84,20 +74,18 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
 
 def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[Fault]) -> Pointer:
     every = [*hangs, *suspected]
-    frames = (proof.own_frame(culprit.rank, incident.stacks.groups()) for incident, culprit in every)
-    functions = Counter(frame.function for frame in frames if frame is not None)
+    function = common_function(every)
     also = f", {len(suspected)} suspected" if suspected else ""
     ranks = gpu.of_ranks
     subject, verb = f"{ranks[:1].upper()}{ranks[1:]}", "hang" if ranks.startswith("ranks") else "hangs"
-    if not functions:
+    if not function:
         found = f"{subject} on {host} {verb}, and no stack shows where: {gpu.history()}{also}."
         unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)
         of = "the next hang" if unseen is None else unseen.job_id
         first = f"Capture the stacks of {of} first: they show where {gpu.of_ranks} {verb}."
         return Pointer(found, first, *_stack(gpu))
-    [(function, _)] = functions.most_common(1)
     found = f"{subject} on {host} {verb} in {function}: {gpu.history()}{also}."
-    reads = _INPUT.search(function) is not None
+    reads = reads_input(function)
     look = f"the storage and the data loader of {host}" if reads else f"what {function} waits for"
     stack, process = _stack(gpu)
     commands = (*(host_commands.storage() if reads else ()), *stack)

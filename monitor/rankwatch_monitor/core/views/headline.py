@@ -304,14 +304,19 @@ def _hangs(incident: Incident, longest: int) -> str:
 
 def _place(incident: Incident, rank: int, *, several: bool) -> str:
     """Where a rank is: the innermost function of its stack, else its section; empty: not known."""
-    frames = next((group.frames for group in incident.stacks.groups() if rank in group.ranks), ())
     step = incident.furthest_iteration
     after = "" if step is None else f" after step {step}"
-    if frames:
-        return f"in {frames[0].function}{after}"
+    if function := innermost(incident, rank):
+        return f"in {function}{after}"
     if incident.section == STEP_SECTION and after:
         return f"in {'their' if several else 'its'} step{after}"
     return f"in section '{incident.section}'{after}" if incident.section else ""
+
+
+def innermost(incident: Incident, rank: int) -> str:
+    """The innermost function of a rank's stack; empty: none was captured."""
+    frames = next((group.frames for group in incident.stacks.groups() if rank in group.ranks), ())
+    return frames[0].function if frames else ""
 
 
 def _cause_follows(incident: Incident) -> bool:

@@ -117,7 +117,7 @@ class HostHistory(NamedTuple):
         if self.gpu is None:
             return fact
         on_it = {_key(each) for each, _ in self.gpu.faults}
-        return f"{fact} {len(on_it)} of them are of {self.gpu.name}, {self.gpu.of_ranks}."
+        return f"{fact} {len(on_it)} of them are of {self.gpu.place}."
 
     @property
     def _times(self) -> str:

@@ -24,7 +24,7 @@ from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
-from rankwatch_monitor.core.views.lag import with_figures
+from rankwatch_monitor.core.views.lag import explained
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
@@ -270,15 +270,18 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     codes_R = rank_states(job, verdicts_of(job, now), now)
     columns = job.columns
     incident = job.open_incident
-    reasons = {}
+    reasons: dict[int, str] = {}
+    functions: dict[int, str] = {}
     if incident is not None and incident.attempt == job.attempt:
-        reasons = {c.rank: headline.uncertain(incident, with_figures(c, columns)) for c in incident.culprits}
+        reasons = {c.rank: headline.uncertain(incident, explained(incident, c, columns)) for c in incident.culprits}
+        functions = {c.rank: headline.innermost(incident, c.rank) for c in incident.culprits}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
+        hangs = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED)
         rows.append(
             {
                 "rank": rank,
@@ -291,6 +294,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
                 "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
                 "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
+                "function": (functions.get(rank) or None) if hangs else None,
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),

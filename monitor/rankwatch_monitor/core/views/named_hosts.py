@@ -59,7 +59,7 @@ def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]
             "text": lately.text,
             "counted": counted(host, lately.about),
         },
-        "gpu": None if gpu is None else f"{gpu.name}, {gpu.finding}",
+        "gpu": None if gpu is None else gpu.finding,
         "last": {
             "job": last.job_id,
             "incident": last.id,

@@ -7,12 +7,14 @@ as ranks of one GPU, as they are on hosts of which each job has all GPUs.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankwatch.contract.enums import Cause, CulpritClass
+from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -28,6 +30,12 @@ _FAULTS: Final[Mapping[CulpritClass, tuple[str, str]]] = {
 }
 OF_HOST: Final = (CulpritClass.HOST_SILENT, CulpritClass.STRAGGLER)
 """Not of one GPU, or counted as a slow rank."""
+_NO_HANG: Final = (CulpritClass.DEAD, CulpritClass.WRONG_RESULT, CulpritClass.DEVICE_OR_NETWORK)
+_INPUT: Final = re.compile(r"(^|_)(load|read|fetch|next)|data_?(set|load|iter)|get_batch|collate", re.IGNORECASE)
+"""Functions that read input, by their names."""
+
+
+Fault = tuple[Incident, Culprit]
 
 
 @dataclass(slots=True)
@@ -37,7 +45,7 @@ class Gpu:
     number: int
     """The local rank of its ranks; -1: not known."""
     uuid: str
-    faults: list[tuple[Incident, Culprit]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     """Confirmed incidents whose culprit ran on it."""
     slow: list[tuple[str, Straggler]] = field(default_factory=list)
     """Ranks whose computation was slow on it, each with its job: input and host-side work are not the GPU's."""
@@ -78,9 +86,30 @@ class Gpu:
         return f"ranks {first} and {others[0]}" if others else f"rank {first}"
 
     @property
+    def hangs(self) -> list[Fault]:
+        """The hangs, if most of its faults are: what hangs is a rank, and the GPU need not be the cause."""
+        found = [fault for fault in self.faults if fault[1].kind not in _NO_HANG]
+        return found if 2 * len(found) > self.weight else []
+
+    @property
+    def place(self) -> str:
+        """What its faults have in common: ``GPU 5, rank 5``; of hangs ``rank 13 in load_batch``."""
+        if not self.hangs:
+            return f"{self.name}, {self.of_ranks}"
+        function = common_function(self.hangs)
+        return f"{self.of_ranks} in {function}" if function else self.of_ranks
+
+    @property
     def finding(self) -> str:
-        """``rank 5: 5 crashes in 2 jobs, slow in 1``."""
-        return f"{self.of_ranks}: {self.history()}"
+        """``GPU 5, rank 5: 5 crashes in 2 jobs, slow in 1``; of hangs ``rank 13 in load_batch: 2 hangs in 2 jobs``."""
+        return f"{self.place}: {self.history()}"
+
+    def on_host(self) -> str:
+        """The same beside its name, of hangs ``rank 13 in load_batch (not the GPU): 2 hangs in 2 jobs``."""
+        if not self.hangs:
+            return self.history()
+        elsewhere = " (not the GPU)" if reads_input(common_function(self.hangs)) else ""
+        return f"{self.place}{elsewhere}: {self.history()}"
 
     def history(self) -> str:
         """``5 crashes in 2 jobs, slow in 1``; empty: nothing is known of it."""
@@ -103,11 +132,23 @@ class Gpu:
             "uuid": self.uuid or None,
             "faults": len(self.faults),
             "slow": len({job for job, _ in self.slow}),
-            "history": self.history(),
+            "history": self.on_host(),
             "ranks": self.ranks,
             "slow_now": self.slow_now,
             "reading": self.reading,
         }
+
+
+def common_function(hangs: Iterable[Fault]) -> str:
+    """The function in which most of the ranks hang; empty: no stack shows one."""
+    frames = (proof.own_frame(culprit.rank, incident.stacks.groups()) for incident, culprit in hangs)
+    functions = Counter(frame.function for frame in frames if frame is not None)
+    return functions.most_common(1)[0][0] if functions else ""
+
+
+def reads_input(function: str) -> bool:
+    """Whether a function reads input, by its name."""
+    return _INPUT.search(function) is not None
 
 
 def fault_words(kind: CulpritClass) -> tuple[str, str]:

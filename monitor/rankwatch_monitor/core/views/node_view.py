@@ -140,6 +140,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
     gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
     todo = node_verdict.todo(jobs, host, parts, about, gpus)
+    listed = sorted(about[:MOST_INCIDENTS], key=lambda each: -downtime.began(each[0]))
     history = host_history(host, about, now) if activity is None else activity.history(host, jobs, now)
     return {
         "host": host,
@@ -151,7 +152,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "of_jobs": [each.to_json() for each in node_verdict.of_jobs(jobs, host, about, now, activity)],
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),
-        "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in about[:MOST_INCIDENTS]],
+        "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in listed],
         "named_by": len(named),
         "counted": counted(host, about),
         "gpus": [gpu.to_json() for gpu in gpus],

@@ -58,7 +58,7 @@ def test_incidents_time_and_nodes_are_told() -> None:
         if each["kind"] == "nodes"
     )
     host = scene.job.incidents[0].culprits[0].host
-    assert node["text"] == f"{host}: 2 incidents; GPU 1, rank 3: 2 hangs in 1 job"
+    assert node["text"] == f"{host}: 2 incidents; rank 3 in load_batch: 2 hangs in 1 job"
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
     assert found["time"] == f"Incidents cost jobs {lost:.0f} s: {lost * 4 / 60:.1f} GPU-minutes."
     assert found["summary"] == f"2 incidents in 1 job, {lost:.0f} s lost to incidents"

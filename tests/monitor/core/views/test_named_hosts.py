@@ -30,7 +30,7 @@ def test_hosts_are_counted_over_jobs_and_the_last_incident_is_linked() -> None:
         ("host-1", 3, ["one", "other"]),
         ("host-0", 1, ["one"]),
     ]
-    assert [row["gpu"] for row in rows] == ["GPU 1, rank 3: 2 hangs in 2 jobs", None]
+    assert [row["gpu"] for row in rows] == ["rank 3 in load_batch: 2 hangs in 2 jobs", None]
     last = one.job.incidents[-1]
     assert rows[1]["last"] == {
         "job": "one",

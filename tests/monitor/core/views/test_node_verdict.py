@@ -179,6 +179,7 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
         "cause too."
     )
     assert found["todo"]["process"] == "rank 3 of one", "that of the last command"
+    assert found["gpus"][0]["history"] == "rank 3 in load_batch (not the GPU): 2 hangs in 2 jobs"
     df, iostat, py_spy = found["todo"]["here"]
     assert (df, iostat) == ("timeout 9 df -h", "iostat -xz 1 3")
     assert py_spy.startswith("py-spy dump --subprocesses --pid ")
@@ -192,6 +193,7 @@ def test_hangs_without_a_stack_are_captured_first() -> None:
     found = view(one, two)
     assert found["verdict"].startswith("Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs. ")
     assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."
+    assert found["gpus"][0]["history"] == "rank 3: 2 hangs in 2 jobs"
     assert not any("nvidia-smi" in command for command in found["todo"]["here"])
 
 
@@ -253,6 +255,7 @@ def test_a_host_has_one_count_of_incidents_in_all_places_also_of_jobs_in_which_i
     assert found["verdict"].endswith(f" host-1 was named in {count} of 3 jobs in 24 h.")
     assert found["counted"] == f"{count} ({kinds})"
     [row] = [each for each in named_hosts(jobs, quiet.now) if each["host"] == "host-1"]
+    assert row["gpu"] == "rank 3 in load_batch: 2 hangs in 2 jobs"
     assert row["lately"] == {
         "incidents": 3,
         "suspicions": 0,

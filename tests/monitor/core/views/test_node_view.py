@@ -118,6 +118,15 @@ def test_a_node_has_its_ranks_devices_launchers_groups_and_incidents(hung: Scene
     assert node_view.one_node([hung.job], "elsewhere", hung.now) is None
 
 
+def test_incidents_are_listed_by_the_beginning_of_the_trouble(hung: Scene) -> None:
+    late = Scene(4, hosts=2, job_id="late", on_hang="log", section_timeouts={"step": 40}).run(15).hang(2).until_found()
+    assert late.incident.opened_at > hung.incident.opened_at
+    found = node_view.one_node([late.job, hung.job], "host-1", late.now)
+    assert found is not None
+    assert [each["job"] for each in found["incidents"]] == ["one", "late"]
+    assert found["incidents"][0]["since"] > found["incidents"][1]["since"]
+
+
 def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> None:
     last, first = (group_view.group(hung.job, "pipeline", stage, hung.now) for stage in (1, 0))
     assert last is not None

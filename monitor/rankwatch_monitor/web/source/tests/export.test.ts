@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
-import { culpritLabel, incidentText, stacksText, withoutStack } from "../src/logic/export";
+import { culpritLabel, incidentText, jobText, stacksText, withoutStack } from "../src/logic/export";
 import { incident } from "./samples";
 
 const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
@@ -52,4 +52,13 @@ test("the text has what the page has: headline, next action, culprits, phases, c
 test("ranks without a stack for one reason are one line", () => {
   const errors = [8, 9, 10, 11].map((rank) => ({ rank, error: "host-1 did not answer the capture" }));
   assert.deepEqual(withoutStack([{ rank: 4, error: "no such process" }, ...errors]), ["No stack of rank 4: no such process", "No stack of ranks 8–11: host-1 did not answer the capture"]);
+});
+
+test("a lost job as text has since when, and its steps with their commands", () => {
+  const lost = { ...job, attempt: 1, state: "lost", headline: "Nothing was received", last_heard: 1e9, iteration: 498, next_steps: [{ text: "Check whether it runs.", command: "ssh a ps", host: "" }, { text: "Launch it again.", command: "", host: "" }] } as unknown as JobSummary;
+  assert.equal(jobText(lost, "http://m/#/jobs/j"), [
+    "Nothing was received", "",
+    "Job:      pretrain (j), 64 ranks, attempt 1", "State:    lost", "Since:    2001-09-09 01:46:40 UTC", "Step:     498", "Page:     http://m/#/jobs/j", "",
+    "What to do now", "1. Check whether it runs.", "   ssh a ps", "2. Launch it again.", "",
+  ].join("\n"));
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addingUp, costOf, costText, phases } from "../src/logic/phases";
-import { duration } from "../src/logic/text";
+import { addingUp, costOf, costText, detectedWords, phases } from "../src/logic/phases";
+import { clock, duration } from "../src/logic/text";
 import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
@@ -19,7 +19,7 @@ test("a closed incident has every phase, and together they make the downtime", (
 test("the lost steps are the last part of what a restart cost", () => {
   const resumed = incident({ timeline: healed, closed_at: 122, lost_steps_s: 7, steps_lost: 8 });
   const found = phases(resumed, 500);
-  assert.deepEqual(found.slice(-2).map(({ name, note, seconds }) => [name, note, Math.round(seconds * 10) / 10]), [["Recover", undefined, 6.3], ["Lost steps", "8 steps; the first is in Recover", 7]]);
+  assert.deepEqual(found.slice(-2).map(({ name, note, seconds }) => [name, note, Math.round(seconds * 10) / 10]), [["Recover", undefined, 6.3], ["Lost steps", "7 more steps to repeat", 7]]);
   assert.ok(Math.abs(found.reduce((sum, { seconds }) => sum + seconds, 0) - costOf(resumed, RUNS, 500)) < 1e-9);
   assert.equal(phases({ ...resumed, lost_steps_s: 0 }, 500).at(-1)!.name, "Recover", "none");
 });
@@ -87,12 +87,19 @@ test("an incident without a known start begins with its detection", () => {
 
 const suspected = { ...healed, detected: 110, decided: null, captured: 111, restarted: null, first_step: null };
 
-test("a suspicion is confirming from its detection on, whatever was captured, until it is over", () => {
+test("a suspicion is confirming from the capture of its stacks on, until it is over", () => {
   const open = phases(incident({ timeline: suspected, confirmed: false, phase: "confirming" }), 130);
-  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Detect", 110], ["Confirm", null]]);
-  assert.equal(open[1]!.seconds, 20);
+  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Detect", 110], ["Capture", 111], ["Confirm", null]]);
+  assert.equal(open[2]!.seconds, 19);
   const over = phases(incident({ timeline: suspected, confirmed: false, closed_at: 140 }), 500);
-  assert.deepEqual(over.at(-1), { name: "Confirm", ends: "closed", from: 110, to: 140, seconds: 30 });
+  assert.deepEqual(over.at(-1), { name: "Confirm", ends: "closed", from: 111, to: 140, seconds: 29 });
+  const without = phases(incident({ timeline: { ...suspected, captured: null }, confirmed: false }), 130);
+  assert.deepEqual(without.map(({ name }) => name), ["Detect", "Confirm"]);
+});
+
+test("the detection stands beside the beginning, where it came later", () => {
+  assert.equal(detectedWords(1e9, 1e9 + 11, 1e9 + 60), `detected ${clock(1e9 + 11, 1e9 + 60)}`);
+  assert.equal(detectedWords(1e9 + 0.2, 1e9 + 0.7, 1e9 + 60), "");
 });
 
 test("stacks of a suspicion do not end the capture after its confirmation", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankReport, RankState } from "../src/api/types";
-import { asOfNow, openSection, tally, worstFirst } from "../src/logic/severity";
+import { asOfNow, beatsApart, openSection, sectionWords, tally, worstFirst } from "../src/logic/severity";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
   rank, host: "a", pid: 1, state: "running", iteration, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
@@ -44,4 +44,21 @@ test("ages grow while nothing moves; a silent rank does not report either", () =
   assert.equal(asOfNow({ ...report(0, 5), state: "silent", report_age: 60 }, 1.5).report_age, 61.5);
   const running = report(0, 5, { step: 0.2 });
   assert.equal(asOfNow(running, 1.5), running);
+});
+
+test("the section of a rank has the function in which it hangs", () => {
+  const inside = { ...report(0, 9, { step: 3 }), function: "load_batch" };
+  assert.equal(sectionWords(inside), "step › load_batch");
+  assert.equal(sectionWords({ ...inside, function: null }), "step");
+  assert.equal(sectionWords({ ...inside, open_sections: {} }), "load_batch");
+  assert.equal(sectionWords(report(0, 9)), "–");
+  assert.equal(sectionWords({ ...report(0, 9), idle: 2 }), "outside");
+});
+
+test("a heartbeat at the beginning of the section is no figure of its own", () => {
+  const hung = { ...report(0, 9, { step: 60.2 }), state: "hung" as const, heartbeat_age: 60 };
+  assert.equal(beatsApart(hung), false);
+  assert.equal(beatsApart({ ...hung, heartbeat_age: 30 }), true);
+  assert.equal(beatsApart({ ...hung, heartbeat_age: null }), false);
+  assert.equal(beatsApart({ ...hung, state: "running" }), true, "its column stays while it runs");
 });

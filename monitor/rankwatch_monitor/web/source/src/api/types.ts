@@ -180,6 +180,8 @@ export interface RankReport {
   heartbeat_age: number | null;
   report_age: number | null;
   open_sections: Record<string, number>;
+  /** In which a rank hangs; null: that is not known, or it does not hang. Absent with older monitors. */
+  function?: string | null;
   idle: number | null;
   reason: string;
   /** Performance scores; absent with older monitors. */
@@ -599,7 +601,7 @@ export interface NamedHost {
   incidents: number;
   /** Of 24 h and those that are open: `text` "3 incidents and 1 open suspicion in 4 jobs", `counted` by kind: "3 incidents (2 hangs, 1 silent) and 1 open suspicion". Absent with older monitors. */
   lately?: { incidents: number; suspicions: number; jobs: number; text: string; counted: string };
-  /** "GPU 5, rank 5: 5 crashes in 2 jobs", if one has more faults than the others. Absent with older monitors. */
+  /** "GPU 5, rank 5: 5 crashes in 2 jobs", of hangs "rank 13 in load_batch: 2 hangs in 2 jobs", if one has more faults than the others. Absent with older monitors. */
   gpu?: string | null;
   /** `since`: when its trouble began; absent with older monitors. */
   last: { job: string; incident: string; opened_at: number; since?: number; headline: string };

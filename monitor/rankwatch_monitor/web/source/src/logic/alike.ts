@@ -1,7 +1,7 @@
 // Which ranks of a table are alike, so that one line stands for them.
 
 import type { PlacedRank } from "../api/types";
-import { openSection } from "./severity";
+import { openSection, sectionWords } from "./severity";
 
 /** Fewer are shown one by one. */
 const FEWEST = 3;
@@ -37,7 +37,7 @@ export function alike(ranks: readonly PlacedRank[]): PlacedRank[][] {
 
 function keyOf(rank: PlacedRank): string {
   const { throttled = [], errors = {} } = rank.device ?? {};
-  return JSON.stringify([rank.state, openSection(rank)?.name, rank.idle === null, rank.reason, throttled, Object.entries(errors).filter(([, number]) => number > 0)]);
+  return JSON.stringify([rank.state, sectionWords(rank), rank.reason, throttled, Object.entries(errors).filter(([, number]) => number > 0)]);
 }
 
 type Figure = (rank: PlacedRank) => number | null | undefined;

@@ -4,6 +4,7 @@ import type { IncidentDetail, JobSummary, StackGroup } from "../api/types";
 import { costText, phases } from "./phases";
 import { blame } from "./suspicion";
 import { labelOf } from "./incidents";
+import { stepsOfJob } from "./nextaction";
 import { duration, ofItLost, runs, words } from "./text";
 
 const MANY = 100;
@@ -46,14 +47,32 @@ export function culpritLabel(group: StackGroup, incident: IncidentDetail): strin
   return `${blame(incident)}: ${found.length === 1 ? "rank" : "ranks"} ${runs(found, 3)}`;
 }
 
+const part = (name: string, rows: readonly string[]) => (rows.length === 0 ? [] : ["", name, ...rows]);
+
+const jobLine = (job: JobSummary, attempt: number): string => `Job:      ${job.name} (${job.id}), ${job.world_size} ranks, attempt ${attempt}`;
+
+/** A job that is lost or failed, without an incident. */
+export function jobText(job: JobSummary, address: string): string {
+  return [
+    job.headline || job.reason,
+    "",
+    jobLine(job, job.attempt),
+    `State:    ${job.state}`,
+    `Since:    ${stamp(job.last_heard ?? job.ended_at)}`,
+    `Step:     ${job.iteration ?? "-"}`,
+    `Page:     ${address}`,
+    ...part("What to do now", (stepsOfJob(job)?.steps ?? []).flatMap(({ text, command }, i) => [`${i + 1}. ${text}`, ...(command ? [`   ${command}`] : [])])),
+    "",
+  ].join("\n").replaceAll("\u2009", " ");
+}
+
 export function incidentText(job: JobSummary, incident: IncidentDetail, address: string, now: number): string {
   const { timeline, culprits, next_action: next, collectives = [], logs = [] } = incident;
-  const part = (name: string, rows: readonly string[]) => (rows.length === 0 ? [] : ["", name, ...rows]);
   return [
     incident.headline || incident.reason,
     ...(incident.headline ? [incident.reason] : []),
     "",
-    `Job:      ${job.name} (${job.id}), ${job.world_size} ranks, attempt ${incident.attempt}`,
+    jobLine(job, incident.attempt),
     `Incident: ${incident.id}, ${labelOf(incident)}, ${incident.closed_at === null ? "open" : "closed"}`,
     `Since:    ${stamp(timeline.since ?? timeline.detected)}`,
     `Closed:   ${stamp(incident.closed_at)}`,

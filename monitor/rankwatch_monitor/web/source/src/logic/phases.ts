@@ -2,7 +2,7 @@
 
 import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
-import { duration, plural, wholeDuration } from "./text";
+import { clock, duration, plural, wholeDuration } from "./text";
 
 export interface Phase {
   name: string;
@@ -38,12 +38,12 @@ export const ALL_STAGES: readonly string[] = ["Detect", "Confirm", "Decide", "Ca
 
 /**
  * The phases that were reached, and the current one, or of an incident without a first new step that in which it was closed. Unreached
- * marks are left out. A suspicion has one phase after its detection: confirming. The lost steps come last: together they are the cost.
+ * marks are left out. A suspicion is being confirmed once its stacks are captured. The lost steps come last: together they are the cost.
  * What has become of a lost job is not known: its last phase ends when it was last heard. `job`: its state and end; none: it runs.
  */
 export function phases(incident: Incident, now: number, job: Pick<JobSummary, "state" | "ended_at" | "last_heard"> | null = null): Phase[] {
   const { closed_at: closedAt } = incident;
-  const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
+  const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...incident.timeline, decided: null, restarted: null, first_step: null };
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
   const found: Phase[] = [];
@@ -71,9 +71,12 @@ export function phases(incident: Incident, now: number, job: Pick<JobSummary, "s
     found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
   }
   const { lost_steps_s: lost, steps_lost: steps } = incident;
-  if (lost) found.push({ name: LOST, ends: "", from, to: from, seconds: lost, note: steps ? `${plural(steps, "step")}; the first is in Recover` : "" });
+  if (lost) found.push({ name: LOST, ends: "", from, to: from, seconds: lost, note: steps && steps > 1 ? `${moreSteps(steps)} to repeat` : "" });
   return found;
 }
+
+/** "7 more steps": the lost steps without the first, which ends the recovery. */
+export const moreSteps = (lost: number): string => plural(lost - 1, "more step");
 
 /** Durations for display, which add up to their sum as it is displayed: what one is rounded by, the next makes up for. */
 export function addingUp(seconds: readonly number[]): number[] {
@@ -102,8 +105,6 @@ function current(incident: Incident): readonly [string, string] {
   return mark ? [mark[1], mark[2]] : ["Unresolved", "closed"];
 }
 
-const NOTHING: Timeline = { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null };
-
 /** Stacks are captured again once a suspicion is confirmed; until then the earlier capture does not count. */
 function withoutStaleCapture({ timeline, phase }: Incident): Timeline {
   const stale = phase === "capturing" && timeline.captured !== null && timeline.captured < (timeline.decided ?? 0);
@@ -124,6 +125,12 @@ export function costOf(incident: Incident, job: Pick<JobSummary, "ended_at" | "l
   const { closed_at: closedAt, opened_at: openedAt, timeline } = incident;
   const until = timeline.first_step ?? closedAt ?? job.ended_at ?? job.last_heard ?? now;
   return Math.max(0, until - (timeline.since ?? openedAt)) + (incident.lost_steps_s ?? 0);
+}
+
+/** "detected 14:01:38", of trouble that began before; empty: it was detected at once. */
+export function detectedWords(since: number, openedAt: number, now: number): string {
+  const at = clock(openedAt, now);
+  return at === clock(since, now) ? "" : `detected ${at}`;
 }
 
 /** How long something took, or has taken so far. */

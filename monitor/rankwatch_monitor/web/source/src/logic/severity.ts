@@ -76,6 +76,12 @@ export function worstFirst(
   });
 }
 
+/** Whether the heartbeat age of a rank is another one than its time in the section, in which one that stands had its last heartbeat. */
+export const beatsApart = (rank: RankReport): boolean => rank.heartbeat_age != null && (moves(rank.state) || Math.abs(rank.heartbeat_age - (openSection(rank)?.seconds ?? rank.idle ?? Infinity)) >= 1);
+
+/** "step › load_batch": the section of a rank, and the function in which it hangs; "outside" sections; "–": not known. */
+export const sectionWords = (rank: RankReport): string => [openSection(rank)?.name ?? (rank.idle != null ? "outside" : rank.function ? "" : "–"), rank.function].filter(Boolean).join(" › ");
+
 /** The section a rank has been in longest: the outermost one that is open. */
 export function openSection(report: RankReport | undefined): { name: string; seconds: number } | null {
   let found: { name: string; seconds: number } | null = null;

@@ -1,11 +1,11 @@
-// All incidents of the job: time, reason, action, downtime.
+// All incidents of the job: since when, reason, action, downtime.
 
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { placeWords, titleOf, wasTaken } from "../logic/incidents";
 import { noIncidentWords } from "../logic/lastword";
-import { costOf, over, took } from "../logic/phases";
+import { costText, detectedWords } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";
 import { clock, plural, words } from "../logic/text";
@@ -32,7 +32,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
         {visible.map((incident) => (
           <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
-              <time>{clock(incident.opened_at, asOf.value)}</time>
+              <time>{clock(incident.timeline.since ?? incident.opened_at, asOf.value)}</time>
               <span class="why">{titleOf(job, incident, asOf.value)}</span>
               <small>{facts(job, incident)}</small>
             </a>
@@ -49,10 +49,10 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 }
 
 function facts(job: JobSummary, incident: Incident): string {
-  const lost = costOf(incident, job, asOf.value);
   return [
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
-    took(lost, over(incident) === null),
+    detectedWords(incident.timeline.since ?? incident.opened_at, incident.opened_at, asOf.value),
+    costText(incident, job, asOf.value),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
     job.attempt > 1 ? placeWords(incident) : null,
   ].filter(Boolean).join(" · ");

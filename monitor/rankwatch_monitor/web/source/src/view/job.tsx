@@ -16,7 +16,8 @@ import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
 import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, capital, clock, count, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
+import { ago, capital, clock, count, elapsed, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
+import { zoneName } from "../logic/zone";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -115,7 +116,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <Account job={job} clauses={account.value} />}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
-      {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? nodesHeard(launchers.value) : []} shared={incident === null} />}
+      {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />}
       {incident && (!brief || incident.closed_at === null) && (
         <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} launchers={launchers.value} windows={windows.value} />
       )}
@@ -225,6 +226,16 @@ function lastHeard(job: JobSummary): Fact[] {
   return [{ label: "Speed", value: "unknown" }, ...(job.last_heard == null ? [] : [heard])];
 }
 
+/** Of a lost job, since when nothing is known of it, and what that has cost if it stands still. */
+function silent({ last_heard: at, steps_at_risk: steps, world_size: ranks }: JobSummary): Fact[] {
+  if (at == null) return [];
+  const seconds = elapsed(at, asOf.value);
+  return [
+    { label: "Since", value: clock(at, asOf.value), note: zoneName(new Date(at * 1000)) },
+    { label: "At stake", value: wholeDuration(seconds), note: `${gpuTime(seconds * ranks)} of all ${count(ranks)} ranks${steps ? `, and up to ${plural(steps, "step")}` : ""}, if it has stood still since` },
+  ];
+}
+
 /** Of a lost job, when each node was last heard. */
 function nodesHeard(launchers: readonly Launcher[]): Fact[] {
   return launchers.slice(0, NODES_SHOWN).map(({ host, ranks, ended, last_seen: at }) => ({
@@ -249,7 +260,7 @@ function stateWords(job: JobSummary, grid: Grid | null, outdated: Stale | null, 
 /** How long nothing was received of a lost job: the only clock of its silence. */
 function silence({ last_heard: at, reason }: JobSummary): string {
   if (at == null) return capital(reason);
-  return `Nothing was received from any rank or launcher for ${wholeDuration(asOf.value - at)}`;
+  return `Nothing was received from any rank or launcher since ${clock(at, asOf.value)} (${wholeDuration(elapsed(at, asOf.value))})`;
 }
 
 /** The state in a sentence, for jobs whose summary has no reason. */

@@ -9,7 +9,7 @@ import { firstPlaces } from "../logic/errors";
 import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
 import { asOfNow } from "../logic/severity";
-import { took } from "../logic/phases";
+import { detectedWords, took } from "../logic/phases";
 import { capital, clock, count, plural, zoned } from "../logic/text";
 import { ErrorText } from "./errortext";
 import { Fold } from "./fold";
@@ -75,12 +75,18 @@ function Launchers({ part }: { part: Part }) {
   return <>{part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}</>;
 }
 
+/** When it was detected, before what follows. */
+function detected({ since, opened_at: at }: NodeDetail["incidents"][number]): string {
+  const words = detectedWords(since, at, asOf.value);
+  return words && `${words} · `;
+}
+
 /** As what an incident that is not about a culprit here names the node. */
 const NAMED = { suspect: "suspected", quiet: "silent here" };
 
 function Incidents({ node }: { node: NodeDetail }) {
   const names = new Map(node.jobs.map((part) => [part.job, part.name]));
-  const place = (each: NodeDetail["incidents"][number]) => ({ id: each.incident, label: clock(each.opened_at, asOf.value), href: incidentAddress(each.job, each.incident) });
+  const place = (each: NodeDetail["incidents"][number]) => ({ id: each.incident, label: clock(each.since, asOf.value), href: incidentAddress(each.job, each.incident) });
   const errors = firstPlaces(node.incidents.flatMap((each) => [[place(each), each.headline] as const, [place(each), each.outcome] as const]));
   return (
     <Fold name="named" label="Incidents that named this node" heading={<>Incidents that named it <small>{node.counted ?? count(node.incidents.length)}, over all jobs</small></>} open={node.incidents.length <= FEW}>
@@ -88,9 +94,9 @@ function Incidents({ node }: { node: NodeDetail }) {
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
-            <time>{clock(each.opened_at, asOf.value)}</time>
+            <time>{clock(each.since, asOf.value)}</time>
             <span><ErrorText id={each.incident} text={zoned(each.headline, asOf.value)} errors={errors} href={incidentAddress(each.job, each.incident)} /></span>
-            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]}; `}{each.closed_at === null ? <b>not over, {took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : <ErrorText id={each.incident} text={each.outcome} errors={errors} />}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]} · `}{detected(each)}{each.closed_at === null ? <b>{took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : <ErrorText id={each.incident} text={each.outcome} errors={errors} />}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>

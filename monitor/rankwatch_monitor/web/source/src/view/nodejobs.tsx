@@ -8,7 +8,7 @@ import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, isElsewhere, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
-import { isTrouble, moves, openSection } from "../logic/severity";
+import { isTrouble, moves, openSection, sectionWords } from "../logic/severity";
 import { restOf } from "../logic/stragglers";
 import { clock, count, duration, elapsed, plural, range, roughly, runs, wholeDuration } from "../logic/text";
 import { Fold } from "./fold";
@@ -115,7 +115,7 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
         {straggler && <SlowTag of={straggler} />}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
-      <td class="code section">{over ? "–" : openSection(first)?.name ?? (first.idle != null ? "outside" : "–")}</td>
+      <td class="code section">{over ? "–" : sectionWords(first)}</td>
       <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), moves(first.state) ? duration : wholeDuration) || "–"}{since !== null && <small> since {clock(since, asOf.value)}</small>}</td>
       <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
     </>

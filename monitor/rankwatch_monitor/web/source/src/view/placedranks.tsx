@@ -8,7 +8,7 @@ import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { cellOf } from "../logic/levels";
 import { rankAddress } from "../logic/route";
-import { isTrouble, moves, openSection } from "../logic/severity";
+import { beatsApart, isTrouble, moves, openSection, sectionWords } from "../logic/severity";
 import { restOf, score } from "../logic/stragglers";
 import { clock, count, duration, plural, range, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
@@ -96,9 +96,9 @@ function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | 
   const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
   const all: (Column | false)[] = [
     without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
-    placed && { head: "Section", kind: "code", cell: ([first]) => openSection(first)?.name ?? (first!.idle != null ? "outside" : "–") },
+    placed && { head: "Section", kind: "code", cell: ([first]) => sectionWords(first!) },
     placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, aged) },
-    any((rank) => rank.heartbeat_age) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, aged) },
+    ranks.some(beatsApart) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, aged) },
     { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
     ranks.some(({ scores }) => (scores?.lateness_share ?? 0) >= NOTABLE) && { head: WAITED_FOR, kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
     any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },

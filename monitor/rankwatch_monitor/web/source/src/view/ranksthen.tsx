@@ -20,7 +20,7 @@ export function RanksThen({ watch, incident, worldSize, groups }: { watch: JobWa
   const hosts = (ranks: readonly number[]) => hostsThen(ranks, culprits, (rank) => byRank[rank]?.host);
   const { section } = incident;
   const placed = section !== null || groups.length > 0;
-  const inside = (ranks: readonly number[], last: string | null) => placed && <td><span class="code">{innermost(groups, ranks) || last || "–"}</span>{last !== null && innermost(groups, ranks) !== "" && <>, section <span class="code">{last}</span></>}</td>;
+  const inside = (ranks: readonly number[], last: string | null) => placed && <td class="inside"><span class="code">{innermost(groups, ranks) || last || "–"}</span>{last !== null && innermost(groups, ranks) !== "" && <>, section <span class="code">{last}</span></>}</td>;
   const was = (state: RankState, ranks: readonly number[], words: string) => ranks.length > 0 && (
     <tr>
       <th scope="row">{runs(ranks)}</th>
@@ -37,7 +37,7 @@ export function RanksThen({ watch, incident, worldSize, groups }: { watch: JobWa
       <div class="scroll" role="region" aria-label="Ranks of the incident" tabIndex={0}>
         <table>
           <thead>
-            <tr><th scope="col">Ranks</th><th scope="col">Node</th><th scope="col">State</th>{placed && <th scope="col">In</th>}</tr>
+            <tr><th scope="col">Ranks</th><th scope="col">Node</th><th scope="col">State</th>{placed && <th scope="col" class="inside">In</th>}</tr>
           </thead>
           <tbody>
             {culprits.slice(0, FEW).map(({ rank, host, state, kind }) => (

@@ -7,7 +7,7 @@ import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { cellOf, cellWords, slowestFirst } from "../logic/levels";
 import { isFormer, quietOf } from "../logic/incidents";
-import { asOfNow, moves, openSection, worstFirst } from "../logic/severity";
+import { asOfNow, moves, openSection, sectionWords, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks } from "../logic/stragglers";
 import { clock, count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
@@ -89,13 +89,13 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <td>
                     <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
                     {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
-                    {tone && report.state !== "suspected" && <span class="tag">{tone}</span>}
+                    {tone && <span class="tag">{tone}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <SlowTag of={straggler} />}
                   </td>
                   {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
-                  {known && <td class="code">{openSection(report)?.name ?? (report.idle != null ? "outside" : "–")}</td>}
+                  {known && <td class="code">{sectionWords(report)}</td>}
                   {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, aged)}</td>}
                   {beating && <td class="number wide">{figures((one) => one.heartbeat_age, aged)}</td>}
                   {!past && known && <td class="number wide">{figures((one) => one.report_age, aged)}</td>}

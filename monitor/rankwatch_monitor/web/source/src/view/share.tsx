@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { IncidentDetail, JobSummary } from "../api/types";
 import { now } from "../api/connection";
 import { readDetail } from "../live/detail";
-import { incidentText, stacksText } from "../logic/export";
+import { incidentText, jobText, stacksText } from "../logic/export";
 import { incidentAddress, jobAddress } from "../logic/route";
 import { copyText, saveFile } from "./clipboard";
 import { Copy } from "./copy";
@@ -44,10 +44,12 @@ export function Share({ job, id, detail, without }: { job: JobSummary; id: strin
 
 /** What is known of a job that is lost or failed. */
 export function ShareJob({ job }: { job: JobSummary }) {
+  const address = whole(jobAddress(job.id));
   return (
     <p class="share" role="group" aria-label="Share this job">
-      <Copy text={whole(jobAddress(job.id))} label="Copy link" />
+      <Copy text={address} label="Copy link" />
       <button type="button" onClick={() => saveFile(`${job.id}.json`, JSON.stringify(job, null, 2), "application/json")}>Download .json</button>
+      <button type="button" onClick={() => saveFile(`${job.id}.txt`, jobText(job, address), "text/plain")}>Download .txt</button>
     </p>
   );
 }
