@@ -25,7 +25,7 @@ import numpy as np
 from rankwatch.contract.enums import CulpritClass, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
-from rankwatch_monitor.core.hang.verdict import Culprit, Verdict, of_kinds
+from rankwatch_monitor.core.hang.verdict import Culprit, Verdict, Verdicts, joined
 from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
 ON_ITS_WAY: Final = 0.25
@@ -60,7 +60,7 @@ def declare(job: Job, event: ProcessEvent, at: float) -> None:
     node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 
-def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
+def merge(job: Job, verdicts: Verdicts, now: float) -> Verdicts:
     """Replace the verdicts on ranks of lost nodes by verdicts on the loss."""
     lost: dict[int, Verdict] = {}
     for name, node in job.nodes.items():
@@ -69,7 +69,8 @@ def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
     lost.update(_silent_together(job, verdicts, now))
     if not lost:
         return verdicts
-    return sorted([*(v for v in verdicts if v.rank not in lost), *lost.values()], key=lambda v: v.rank)
+    others = verdicts.where(~np.isin(verdicts.rank_V, list(lost)))
+    return joined(others, Verdicts.of(lost.values()))
 
 
 def sentence(job: Job, name: str) -> str:
@@ -94,12 +95,12 @@ def _explains(lost: NodeLoss, culprits: Sequence[Culprit], began: float) -> bool
     return not crashed_first and lost.since <= began + ON_ITS_WAY
 
 
-def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
+def _declared(job: Job, name: str, node: Node, verdicts: Verdicts, now: float) -> dict[int, Verdict]:
     lost = node.lost
     assert lost is not None
     if lost.attempt != job.attempt:
         return {}
-    exits = {v.rank: v for v in of_kinds(verdicts, VerdictKind.PROCESS_EXITED)}
+    exits = {v.rank: v for v in verdicts.of_kinds(VerdictKind.PROCESS_EXITED)}
     # A launcher that reported an exit was alive then.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
     text = sentence(job, name) if first else ""
@@ -108,13 +109,13 @@ def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now:
     return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=text) for r in ranks}
 
 
-def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
+def _silent_together(job: Job, verdicts: Verdicts, now: float) -> dict[int, Verdict]:
     """Ranks that fell silent together with their launcher.
 
     Their last reports lie up to an export interval apart: once one rank is over the limit, and the launcher and the
     other ranks are past half of it, the whole node is lost.
     """
-    silent = {v.rank: v for v in of_kinds(verdicts, VerdictKind.SILENT)}
+    silent = {v.rank: v for v in verdicts.of_kinds(VerdictKind.SILENT)}
     limit = job.limits.silence
     if not silent or limit is None:
         return {}

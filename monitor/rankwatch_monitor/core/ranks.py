@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isnan, nan
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,18 @@ _FLOATS = (
     "busy_at_R",
 )
 _COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R", "proof_R")
+_EMPTY: Final[Mapping[str, float]] = {
+    **dict.fromkeys(_FLOATS, nan),
+    **dict.fromkeys(_COUNTS, -1),
+    **dict.fromkeys(("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R"), False),
+    "process_R": UNKNOWN,
+    "exit_code_R": 0,
+    "open_since_RS": nan,
+    "first_RS": False,
+}
+"""Values of a rank of which nothing is known."""
+
+_Column = npt.NDArray[Any]
 
 
 class RankColumns:
@@ -127,31 +139,25 @@ class RankColumns:
         self.instances: list[str] = [""] * size
         self.retired: list[str] = [""] * size
         self.exit_messages: dict[int, str] = {}
+        self._rooms: dict[str, _Column] = {}
+        """The arrays whose first rows the columns are, once rows were added."""
 
     def __len__(self) -> int:
         return len(self.reported_R)
 
     def grow(self, size: int) -> None:
-        """Add rows up to rank ``size - 1``."""
+        """Add rows up to rank ``size - 1``.
+
+        Where no rank reports a world size they are added one by one, so there is room for more than are asked for.
+        """
         extra = size - len(self)
         if extra <= 0:
             return
-        fresh = RankColumns(extra)
-        fresh.open_since_RS = np.full((extra, len(self.sections)), np.nan)
-        fresh.first_RS = np.zeros((extra, len(self.sections)), dtype=np.bool_)
-        for name in (
-            *_FLOATS,
-            *_COUNTS,
-            "reported_R",
-            "uses_sections_R",
-            "shut_down_R",
-            "expected_exit_R",
-            "process_R",
-            "exit_code_R",
-        ):
-            setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
-        self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
-        self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
+        for name, empty in _EMPTY.items():
+            column, room = getattr(self, name), self._rooms.get(name)
+            if room is None or column.base is not room or len(room) < size:
+                room = self._rooms[name] = _with_room(column, size, empty)
+            setattr(self, name, room[:size])
         for mine in (self.hosts, self.devices, self.launchers, self.instances, self.retired):
             mine.extend([""] * extra)
 
@@ -238,6 +244,13 @@ class RankColumns:
         first = int(self.iteration_R[rank]) if iteration is None else iteration
         if first >= 0:
             self.first_iteration_R[rank], self.first_step_R[rank] = first, now - (age or 0.0)
+
+
+def _with_room(column: _Column, size: int, empty: float) -> _Column:
+    """A copy of a column with empty rows up to ``size``, and an eighth more if few are added."""
+    room = np.full((max(size, len(column) * 9 // 8), *column.shape[1:]), empty, dtype=column.dtype)
+    room[: len(column)] = column
+    return room
 
 
 def live_ranks(columns: RankColumns) -> Bools:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
-from rankwatch_monitor.core.hang.verdict import Verdict
+from rankwatch_monitor.core.hang.verdict import NONE, Common, Verdicts
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import live_ranks
 
@@ -21,11 +21,11 @@ RECENT: Final = 10.0
 """Seconds since the last progress up to which a rank within a section counts as moving."""
 
 
-def verdicts(job: Job) -> list[Verdict]:
+def verdicts(job: Job) -> Verdicts:
     """A verdict on each live rank of a stalled job, ordered by rank."""
     columns, pace = job.columns, job.pace
     if not pace.stalled or not job.policy.learn_timeouts or job.stopping is not None:
-        return []
+        return NONE
     live_R = live_ranks(columns)
     within_R = ~columns.outside_sections()
     stands_R = ~(columns.sections_updated_R - columns.last_progress_R <= RECENT)
@@ -34,8 +34,8 @@ def verdicts(job: Job) -> list[Verdict]:
     since = max(pace.stepped_at, pace.excused_at)
     elapsed = pace.seen_at - since
     if elapsed <= pace.limit:
-        return []
-    return [
-        Verdict(VerdictKind.STALLED, rank, None, pace.limit, elapsed, since, LimitSource.FIRST_TIME)
-        for rank in np.flatnonzero(live_R).tolist()
-    ]
+        return NONE
+    ranks = np.flatnonzero(live_R)
+    limit_V, elapsed_V, since_V = (np.full(len(ranks), value) for value in (pace.limit, elapsed, since))
+    common = Common(VerdictKind.STALLED, source=LimitSource.FIRST_TIME)
+    return Verdicts(ranks, limit_V, elapsed_V, since_V, [common])

@@ -55,8 +55,11 @@ SURVEYED: Final = 4_096
 # Windows --------------------------------------------------------------------------------------------------------------
 
 
-def judge(job: Job, now: float) -> list[Effect]:
-    """Evaluate the window being assembled, if it is complete; return what follows."""
+def judge(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
+    """Evaluate the window being assembled, if it is complete; return what follows.
+
+    Without ``windows`` only what no longer holds is ended.
+    """
     performance, effects = job.performance, list[Effect]()
     if performance.acknowledge_attempt():  # stragglers of the attempt before are not shown, charged or acted on
         _end_all(job, job.attempt_since, f"attempt {job.attempt} has begun", effects)
@@ -68,7 +71,7 @@ def judge(job: Job, now: float) -> list[Effect]:
         return effects
     if not job.policy.straggler_detection:
         return _stop(job, now, "straggler_detection was switched off", effects)
-    if ready_at(job) > now:
+    if not windows or ready_at(job) > now:
         return effects
     window = performance.close_window(len(job.columns), now)
     performance.add_sample(window, job.policy, job.attempt, job.columns.hosts)

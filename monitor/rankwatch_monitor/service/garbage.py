@@ -7,7 +7,8 @@ here only young objects are collected as usual, and full collections together ta
 Objects that exist at the start (imported modules, stored jobs) are never visited again.
 
 What was freed is returned to the system at the same intervals: glibc does so by itself only at the end of its heap, and
-after an incident the room is between what remains. 0.7 ms for 10 MiB of a monitor of 16,384 ranks.
+after an incident the room is between what remains. The loop's allocations wait meanwhile: 0.7 ms for 10 MiB of a
+monitor of 16,384 ranks, 13 ms for 70 MiB of a process of 700 MiB (CPU time), 0.1 ms where nothing is to be returned.
 """
 
 from __future__ import annotations

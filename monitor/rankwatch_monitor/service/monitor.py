@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import Directive, Evidence, ProcessEvent
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core import attempts, goodput_accounting
+from rankwatch_monitor.core import attempts, goodput_accounting, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankIdentity, RankReport
@@ -374,11 +374,17 @@ class Monitor:
     async def run(self) -> None:
         """Evaluate every job at every tick, until cancelled."""
         while True:
-            self.tick()
+            for _ in self._turns():
+                await asyncio.sleep(0)
             await asyncio.sleep(self._scheduler.pause(self.tick_seconds))
 
     def tick(self) -> None:
         """Evaluate the jobs that are due, within the tick's budget; no exception ends the loop."""
+        for _ in self._turns():
+            pass
+
+    def _turns(self) -> Iterator[None]:
+        """A tick, which yields before each window of a large job: it takes as long as a decision about a hang."""
         now = self.clock.now()
         if self.read_only:
             self.last_tick = now
@@ -393,10 +399,13 @@ class Monitor:
             self._unattributed_shed = False
             for job in self.jobs.values():
                 job.shed_at = now
+        complete: list[Job] = []
         with self._contained("schedule the jobs", now):
             for job in self._scheduler.due(self.jobs.values(), now):
                 if self.owns(job.id):
                     self._evaluate(job, now)
+                    if not self._scheduler.small(job) and straggler_detector.ready_at(job) <= now:
+                        complete.append(job)
                 if self.clock.now() - now > TICK_BUDGET:
                     break
             self.last_tick = now
@@ -404,6 +413,13 @@ class Monitor:
             for job_id in self.persistence.expire(now, self.jobs.values()):
                 self._evict(self.jobs[job_id], expired=True)
         self.tick_seconds = self.clock.now() - now
+        for job in complete:
+            yield
+            now = self.clock.now()
+            if self.jobs.get(job.id) is job and self.owns(job.id):
+                with self._evaluating(job, now):
+                    self._judge(job, now)
+            self.tick_seconds += self.clock.now() - now
 
     @contextlib.contextmanager
     def _contained(self, stage: str, now: float) -> Iterator[None]:
@@ -428,22 +444,26 @@ class Monitor:
         return True
 
     def _evaluate(self, job: Job, now: float) -> None:
-        try:
+        with self._evaluating(job, now):
             self._advance(job, now)
+        self._scheduler.record(job, now, self._states.get(job.id))
+
+    @contextlib.contextmanager
+    def _evaluating(self, job: Job, now: float) -> Iterator[None]:
+        """Count and log an exception of a job's evaluation, which fails no other job."""
+        try:
+            yield
             self.failing.discard(job.id)
         except Exception:
             self.tick_errors += 1
             if self._log_due(job.id, now):
                 log.exception("job %s could not be evaluated", job.id)
             self.failing.add(job.id)
-        self._scheduler.record(job, now, self._states.get(job.id))
 
     def _advance(self, job: Job, now: float) -> None:
-        before, started = job.performance.judged_at, time.perf_counter()
-        effects = advance(job, now)
-        if job.performance.judged_at != before:
-            job.performance.timed(time.perf_counter() - started)
-        for effect in effects:
+        if self._scheduler.small(job):
+            self._judge(job, now)
+        for effect in advance(job, now, windows=False):
             self._deliver(job, effect)
         goodput_accounting.account(job, now)
         if (settings := settings_push.push_if_changed(job, now)) is not None:
@@ -463,6 +483,15 @@ class Monitor:
         self._log_scores(job, now)
         if self.publishing is not None:
             self.publishing.observe(job, now)
+
+    def _judge(self, job: Job, now: float) -> None:
+        """Evaluate the job's window, if it is complete."""
+        before, started = job.performance.judged_at, time.perf_counter()
+        effects = straggler_detector.judge(job, now)
+        if job.performance.judged_at != before:
+            job.performance.timed(time.perf_counter() - started)
+        for effect in effects:
+            self._deliver(job, effect)
 
     def _log_scores(self, job: Job, now: float) -> None:
         """Write the score report to the log, once in the policy's report interval."""

@@ -23,6 +23,22 @@ def test_growing_keeps_what_is_known() -> None:
     assert columns.process_R.tolist() == [UNKNOWN] * 5
 
 
+def test_ranks_that_come_one_by_one_are_rarely_moved() -> None:
+    columns, ranks, place, moves = RankColumns(), 4_000, (0, 0), 0
+    columns.section("step")
+    for rank in range(ranks):
+        columns.grow(rank + 1)
+        columns.iteration_R[rank] = rank
+        if rank == ranks // 2:
+            columns.section("epoch")
+        before, place = place, (columns.iteration_R.ctypes.data, columns.open_since_RS.ctypes.data)
+        moves += place != before
+    assert moves < 100
+    assert columns.iteration_R.tolist() == list(range(ranks))
+    assert columns.open_since_RS.shape == (ranks, 2)
+    assert np.isnan(columns.open_since_RS).all()
+
+
 def test_forgetting_a_rank_leaves_its_neighbours() -> None:
     columns = RankColumns(3)
     for rank in range(3):

@@ -38,7 +38,7 @@ def test_jobs_are_evaluated_while_a_stage_of_the_tick_raises(
     name: str, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     evaluated: list[str] = []
-    monkeypatch.setattr(service, "advance", lambda job, _: evaluated.append(job.id) or [])
+    monkeypatch.setattr(service, "advance", lambda job, _, **__: evaluated.append(job.id) or [])
     monkeypatch.setattr(monitor.persistence, name, broken)
     for _ in range(20):
         monitor.clock.at += 1.0  # type: ignore[attr-defined]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect
+from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionWindow, WindowReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.service import monitor as service
@@ -19,9 +23,9 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launchers the job had at each evaluation."""
     launchers: list[int] = []
 
-    def noted(job: Job, now: float) -> list[Effect]:
+    def noted(job: Job, now: float, *, windows: bool) -> list[Effect]:
         launchers.append(len(job.nodes))
-        return advance(job, now)
+        return advance(job, now, windows=windows)
 
     monkeypatch.setattr(service, "advance", noted)
     return launchers
@@ -53,3 +57,28 @@ def test_a_message_of_a_job_with_many_ranks_is_evaluated_by_the_next_tick(evalua
     assert len(evaluated) - before == (1 if world <= SMALL_JOB else 0)
     monitor.tick()
     assert len(evaluated) - before == (2 if world <= SMALL_JOB else 1)
+
+
+@pytest.mark.parametrize("world", [SMALL_JOB, SMALL_JOB + 1])
+def test_the_window_of_a_large_job_has_a_turn_of_its_own_after_a_decision(world: int) -> None:
+    monitor = Monitor()
+    join(monitor, range(1))
+    job = monitor.job("job")
+    monitor.submit("job", ProcessEvent("node-0", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=world))
+    window = WindowReport(64, 64, {"step": SectionWindow(64, 0.1, 0.1, 0.1, 0.1)})
+    monitor.ingest(
+        [RankReport(RankIdentity("job", rank, world_size=world, attempt=1), window=window) for rank in range(world)]
+    )
+    apply(job, ProcessEvent("node-0", ProcessEventKind.EXITED, 1, rank=0, exit_code=1), monitor.clock.now())
+    seen: list[tuple[bool, bool]] = []
+
+    async def run() -> None:
+        running = asyncio.create_task(monitor.run())
+        for _ in range(2):
+            await asyncio.sleep(0)
+            seen.append((job.open_incident is not None, job.performance.judged_at is not None))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert seen == [(True, world <= SMALL_JOB), (True, True)]

@@ -51,11 +51,12 @@ from rankwatch_monitor.core.hang.messages import (
     waits_instead,
 )
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
-from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, culprit_of, of_kinds
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, Verdicts, culprit_of
 from rankwatch_monitor.core.ranks import (
     EXITED,
     STOPPED,
     UNINTERRUPTIBLE,
+    Bools,
     Ints,
     RankColumns,
     left_ranks,
@@ -70,7 +71,7 @@ TICK_LOST = 3.0
 
 def blame(
     columns: RankColumns,
-    verdicts: Sequence[Verdict],
+    verdicts: Verdicts,
     groups: Sequence[StackGroup],
     *,
     progress: Sequence[GroupProgress] = (),
@@ -96,7 +97,7 @@ def blame(
         bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
     )  # these ranks move, so their counts mean nothing
     odd, waiting, differing = _odd_by_stack(groups), waiting_ranks(progress), mismatch(progress)
-    culprits = _by_mismatch(columns, differing, groups, set(_live(columns).tolist())) or _by_collectives(
+    culprits = _by_mismatch(columns, differing, groups, live_ranks(columns)) or _by_collectives(
         columns, waiting, odd, groups
     )
     if not culprits and differing is None:
@@ -116,11 +117,11 @@ def blame(
     return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))
 
 
-def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _lost_node(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     return tuple(
         culprit_of(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss)
-        for v in of_kinds(verdicts, VerdictKind.NODE_LOST)
+        for v in verdicts.of_kinds(VerdictKind.NODE_LOST)
         if v.node_loss
     )
 
@@ -131,9 +132,9 @@ def follows_from_another(columns: RankColumns, rank: int) -> bool:
     return bool(raised) and is_consequence(columns.exit_messages.get(rank, ""))
 
 
-def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _process(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
-    exits = sorted(of_kinds(verdicts, VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
+    exits = sorted(verdicts.of_kinds(VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
     causes = [v for v in exits if not follows_from_another(columns, v.rank)]
     left = left_ranks(columns).tolist() if exits and not causes else []
     culprits = [
@@ -148,16 +149,16 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence
             text = "its process is stopped by a signal (state T), so it cannot run"
             culprits.append(culprit_of(columns, int(rank), CulpritClass.STOPPED, text))
     if not culprits:
-        for verdict in of_kinds(verdicts, VerdictKind.NEVER_STARTED):
+        for verdict in verdicts.of_kinds(VerdictKind.NEVER_STARTED):
             text = "it never reported, while other ranks did"
             culprits.append(culprit_of(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
     return tuple(culprits)
 
 
-def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _device(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     # Every process is in that state briefly when it reads a file: it means something only over a limit.
     stuck = _in_kernel(columns, groups)
-    ranks = sorted({v.rank for v in verdicts if v.rank in stuck} if stuck else ())
+    ranks = sorted(stuck.intersection(verdicts.rank_V.tolist()) if stuck else ())
     if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
         return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
     return tuple(
@@ -178,7 +179,7 @@ def _in_kernel(columns: RankColumns, groups: Sequence[StackGroup]) -> set[int]:
     return seen.union(*(g.ranks for g in groups if g.process_state == ProcessState.UNINTERRUPTIBLE))
 
 
-def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _gil(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del verdicts, groups
     lost_R = columns.last_heard_R - columns.liveness_tick_R  # as its launcher last observed
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
@@ -194,10 +195,10 @@ def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[Sta
     )
 
 
-def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _silent(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     lost: dict[str, list[Verdict]] = {}
-    for verdict in of_kinds(verdicts, VerdictKind.NODE_LOST):
+    for verdict in verdicts.of_kinds(VerdictKind.NODE_LOST):
         lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
     reasons: dict[int, str] = {}
     for host, of_host in lost.items():
@@ -205,7 +206,7 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
         longest = max(v.elapsed for v in of_host)
         silence = f"neither the launcher nor {ranks} of {host or 'its node'} reported for {longest:.1f} s"
         reasons.update((v.rank, silence) for v in of_host)
-    for verdict in of_kinds(verdicts, VerdictKind.SILENT):
+    for verdict in verdicts.of_kinds(VerdictKind.SILENT):
         reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
     return tuple(culprit_of(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
 
@@ -224,11 +225,11 @@ def behind_abort(
         groups: stacks of the survivors.
         progress: how far the survivors are in each process group.
     """
-    return _by_mismatch(columns, mismatch(progress), groups, set(range(len(columns))))
+    return _by_mismatch(columns, mismatch(progress), groups, np.ones(len(columns), dtype=np.bool_))
 
 
 def _by_mismatch(
-    columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup], candidates: set[int]
+    columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup], candidate_R: Bools
 ) -> tuple[Culprit, ...]:
     if differing is None or not differing.has_majority:
         return ()
@@ -250,15 +251,17 @@ def _by_mismatch(
         )
         for call, ranks in others
         for rank in ranks
-        if rank in candidates
+        if rank < len(candidate_R) and candidate_R[rank]
     )
 
 
 def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     live = _live(columns).tolist()
+    front = next((f for f in waiting.everywhere if len(f.ranks) >= len(live) and set(live) <= set(f.ranks)), None)
+    if front is None or waiting.late:
+        return ()
     sites = _call_sites(groups)
-    front = next((each for each in waiting.everywhere if set(live) <= set(each.ranks)), None)
-    if front is None or waiting.late or any(rank not in sites for rank in live):
+    if any(rank not in sites for rank in live):
         return ()
     ranks_at: dict[Frame, list[int]] = {}
     for rank in live:
@@ -282,14 +285,16 @@ def _call_sites(groups: Sequence[StackGroup]) -> dict[int, Frame]:
 def _by_collectives(
     columns: RankColumns, waiting: WaitingRanks, odd: set[int], groups: Sequence[StackGroup]
 ) -> tuple[Culprit, ...]:
-    live = set(_live(columns).tolist())
-    late = {rank: each for rank, each in waiting.late.items() if rank in live}
-    outside = {rank for rank in late if rank in odd}
-    waits = {rank for g in groups if g.waits for rank in g.ranks}
-    if not outside and odd & live and set(late) <= waits:
+    live_R = live_ranks(columns)
+    late = {rank: each for rank, each in waiting.late.items() if rank < len(live_R) and live_R[rank]}
+    if not late:
+        return ()
+    outside = late.keys() & odd
+    waits = {rank for g in groups if g.waits for rank in late.keys() & g.ranks}
+    if not outside and any(live_R[rank] for rank in odd if rank < len(live_R)) and set(late) <= waits:
         return ()  # they wait for one that makes no collectives with them: point to point, or by a store
     named = sorted(outside or set(late) - waits or late)
-    sites = _call_sites(groups)
+    sites = {rank: call_site(g.frames) for g in groups for rank in set(named).intersection(g.ranks)}
     return tuple(
         culprit_of(
             columns,
@@ -372,7 +377,7 @@ def _explain_no_culprit(
     columns: RankColumns, groups: Sequence[StackGroup], waiting: WaitingRanks, without_stacks: Sequence[str]
 ) -> str:
     ranks = _live(columns)
-    places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
+    apart = any(np.ptp(column[ranks]) for column in (columns.iteration_R, columns.progress_R)) if len(ranks) else False
     lead = asleep = ""  # a host that does not answer comes first: it is where to look
     if without_stacks:
         few = ", ".join(sorted(without_stacks)[:3]) + (
@@ -387,12 +392,12 @@ def _explain_no_culprit(
     if without_stacks and groups:
         where = _place_of_all(groups, waiting)
         return f"{lead}the ranks that could be asked all wait for their peers{where}, so no rank is named{asleep}"
-    if len(places) > 1 and not groups:
+    if apart and not groups:
         return (
             f"{lead}the ranks are at different points, and without stacks it is unknown which waits for which, so no "
             f"rank is named{asleep}"
         )
-    if len(places) > 1 and not any(g.waits for g in groups):
+    if apart and not any(g.waits for g in groups):
         return f"{lead}the ranks are in different places and none waits for another, so no rank is named{asleep}"
     return f"{lead}all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{asleep}"
 
@@ -406,23 +411,22 @@ def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:
     return f" ('{calls.pop()}')" if len(calls) == 1 and all(g.waits for g in groups) else ""
 
 
-def _alone(columns: RankColumns, verdicts: Sequence[Verdict], *, shed: bool) -> tuple[Culprit, ...]:
+def _alone(columns: RankColumns, verdicts: Verdicts, *, shed: bool) -> tuple[Culprit, ...]:
     """Ranks over a limit, if the others make progress or are in the majority, or if there are no others.
 
     While reports are refused, the others may be over it, too, and not have been heard: then only progress counts.
     """
-    offenders, ranks = {v.rank for v in verdicts}, _live(columns)
-    live = len(ranks)
-    others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
+    offenders, ranks = verdicts.ranks, _live(columns)
+    live, others = len(ranks), np.setdiff1d(ranks, offenders, assume_unique=True)
     progress_R, heartbeat_R = columns.last_progress_R[others], columns.last_heartbeat_R[others]
     sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
     # Ranks leave a collective within milliseconds of each other: to go on is more than to have left it a moment later.
-    go_on = len(others) > 0 and bool(np.all(sign_R > max(v.since + v.elapsed / 2 for v in verdicts)))
+    go_on = len(others) > 0 and bool(np.all(sign_R > np.max(verdicts.since_V + verdicts.elapsed_V / 2)))
     if live > 1 and (shed or 2 * len(offenders) >= live) and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone
-    return tuple(culprit_of(columns, rank, CulpritClass.BEHIND, text) for rank in sorted(offenders))
+    return tuple(culprit_of(columns, rank, CulpritClass.BEHIND, text) for rank in offenders.tolist())
 
 
 def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:

@@ -88,8 +88,8 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
         known = set().union(*(f.ranks for f in progress))
         roots = {rank: each for rank, each in late.items() if 2 * each.waiting > len(known)}
     cycle = () if roots else tuple(sorted(set(late) & waiting))
-    for each in filter(lambda f: f.waits, progress):
-        for rank in roots.keys() & set(each.ranks):
+    for each in filter(lambda f: f.waits, progress if roots else ()):
+        for rank in roots.keys() & each.ranks:
             if each.group != roots[rank].missed.group:
                 roots[rank] = roots[rank]._replace(instead=each)
     return WaitingRanks(roots, cycle, tuple(everywhere))
@@ -111,13 +111,14 @@ def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
     least = min(f.completed for f in of_group)
     numbers = {f.calls_from + i for f in of_group for i in range(len(f.calls))}
     for number in sorted(n for n in numbers if n > least):
-        ranks_of: dict[str, list[int]] = {}
+        made: dict[str, list[GroupProgress]] = {}
         for each in of_group:
             if each.calls_from <= number < each.calls_from + len(each.calls):
-                ranks_of.setdefault(each.calls[number - each.calls_from], []).extend(each.ranks)
-        ranks_of.pop("", None)
-        if len(ranks_of) > 1:
-            calls = sorted(((call, tuple(sorted(ranks))) for call, ranks in ranks_of.items()), key=_most_ranks)
+                made.setdefault(each.calls[number - each.calls_from], []).append(each)
+        made.pop("", None)
+        if len(made) > 1:
+            ranks_of = {call: tuple(sorted(rank for f in each for rank in f.ranks)) for call, each in made.items()}
+            calls = sorted(ranks_of.items(), key=_most_ranks)
             waiting = frozenset(rank for f in of_group if f.completed < number for rank in f.ranks)
             majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
             return Mismatch(of_group[0].group, number, tuple(calls), majority, waiting)

@@ -15,15 +15,14 @@ If more than half of the ranks make progress, the others wait for none of them: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.limits import RankLimits
-from rankwatch_monitor.core.hang.verdict import Verdict
-from rankwatch_monitor.core.ranks import STOPPED, Bools, RankColumns, live_ranks
+from rankwatch_monitor.core.hang.verdict import Verdicts
+from rankwatch_monitor.core.ranks import STOPPED, Bools, Floats, RankColumns, live_ranks
 
 MOVING_SECONDS: Final = 10.0
 """Seconds since its last progress up to which a rank moves, also if its limit is shorter."""
@@ -32,7 +31,7 @@ SAME_MOMENT: Final = 0.001
 
 
 def proven(
-    columns: RankColumns, limits: RankLimits, verdicts: Sequence[Verdict], begun: float, window: float, now: float
+    columns: RankColumns, limits: RankLimits, verdicts: Verdicts, begun: float, window: float, now: float
 ) -> bool:
     """Whether a suspicion holds at ``now``: see above, or a configured limit was passed meanwhile.
 
@@ -44,43 +43,50 @@ def proven(
         window: seconds that it must last.
         now: unix seconds.
     """
-    if any(v.source.acts_at_once for v in verdicts):
+    if verdicts.act_at_once:
         return True
-    verdicts = [v for v in verdicts if v.elapsed > _limit(v, limits)]
+    verdicts = verdicts.where(verdicts.elapsed_V > _limit(verdicts, limits))
     if now - begun < window:
         return False
     # Counted up to the rank's last report: what it did since is unknown.
-    lasting = [v for v in verdicts if v.since + v.elapsed - max(begun, v.since + _limit(v, limits)) >= window]
+    reported_V, passed_V = verdicts.since_V + verdicts.elapsed_V, verdicts.since_V + _limit(verdicts, limits)
+    lasting = verdicts.where(reported_V - np.maximum(begun, passed_V) >= window)
     updated_R = now - columns.sections_updated_R <= window
     return bool(lasting) and _some_rank_waits_for_none(columns, limits, lasting, verdicts, updated_R)
 
 
-def _limit(verdict: Verdict, limits: RankLimits) -> float:
+def _limit(verdicts: Verdicts, limits: RankLimits) -> Floats:
     """The limit after which patience counts; a first-time section is looked at before it, which proves nothing yet."""
-    if verdict.source is not LimitSource.FIRST_TIME or verdict.section is None:
-        return verdict.limit
-    return limits.of_section(verdict.section, first=True)[0] or verdict.limit
+    limit_C = [
+        limits.of_section(common.section, first=True)[0] or np.nan
+        if common.source is LimitSource.FIRST_TIME and common.section is not None
+        else np.nan
+        for common in verdicts.commons
+    ]
+    own_V = np.array(limit_C, dtype=np.float64)[verdicts.common_V]
+    return np.where(np.isnan(own_V), verdicts.limit_V, own_V)
 
 
 def _some_rank_waits_for_none(
     columns: RankColumns,
     limits: RankLimits,
-    lasting: Sequence[Verdict],
-    verdicts: Sequence[Verdict],
+    lasting: Verdicts,
+    verdicts: Verdicts,
     updated_R: Bools,
 ) -> bool:
     """Whether a lasting verdict is on a rank that waits for no busy rank; ``updated_R``: its progress is recent."""
     live_R = live_ranks(columns)
     free_R = live_R & (columns.process_R != STOPPED) & updated_R
-    free_R[[v.rank for v in verdicts if v.elapsed > MOVING_SECONDS]] = False
+    free_R[verdicts.rank_V[verdicts.elapsed_V > MOVING_SECONDS]] = False
     quiet_R = columns.sections_updated_R - columns.last_progress_R
-    moving_R = free_R & (quiet_R <= max(MOVING_SECONDS, min(v.limit for v in lasting)))
+    moving_R = free_R & (quiet_R <= max(MOVING_SECONDS, float(lasting.limit_V.min())))
     busy = _least_iteration(columns, _busy(columns, limits, free_R & ~moving_R))
     if 2 * np.count_nonzero(moving_R) > np.count_nonzero(live_R):
         moving_R[:] = False
     moving = _least_iteration(columns, moving_R)
     longest = limits.first_time or 0.0
-    return any((at := columns.iteration_R[v.rank]) < busy and (at < moving or v.elapsed > longest) for v in lasting)
+    at_V = columns.iteration_R[lasting.rank_V]
+    return bool(np.any((at_V < busy) & ((at_V < moving) | (lasting.elapsed_V > longest))))
 
 
 def _busy(columns: RankColumns, limits: RankLimits, free_R: Bools) -> Bools:

@@ -8,17 +8,13 @@ rules for sections are those of :mod:`rankwatch.contract.limits`, here for all r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import repeat
-
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
-from rankwatch_monitor.core.hang.verdict import Verdict, rank_of
+from rankwatch_monitor.core.hang.verdict import NONE, Common, Verdicts, joined
 from rankwatch_monitor.core.ranks import (
     EXITED,
     Bools,
@@ -30,13 +26,10 @@ from rankwatch_monitor.core.ranks import (
     silent_for,
 )
 
-_verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict)
-"""What ``Verdict._make`` does, in a third of the time."""
-
 
 def detect(
     columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float, sample_after: float | None = None
-) -> list[Verdict]:
+) -> Verdicts:
     """All verdicts at ``now``, ordered by rank.
 
     Args:
@@ -49,13 +42,13 @@ def detect(
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
     live_R = live_ranks(columns)
-    verdicts = exited(columns, silence_baseline)
-    verdicts += _heartbeats(columns, limits, live_R)
-    verdicts += _sections(columns, limits, live_R, sample_after)
-    verdicts += _silent(columns, limits, live_R, now, silence_baseline)
-    verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
-    verdicts.sort(key=rank_of)
-    return verdicts
+    return joined(
+        exited(columns, silence_baseline),
+        *_heartbeats(columns, limits, live_R),
+        *_sections(columns, limits, live_R, sample_after),
+        _silent(columns, limits, live_R, now, silence_baseline),
+        _never_started(columns, limits, judged_R, now, silence_baseline),
+    )
 
 
 def _past(
@@ -67,34 +60,28 @@ def _past(
     *,
     end: Floats | float,
     source: LimitSource = LimitSource.CONFIGURED,
-) -> list[Verdict]:
+) -> Verdicts:
     # NaN compares false: a rank of which nothing is known is never over a limit.
     limit_R = np.broadcast_to(limit, elapsed_R.shape)
     end_R = np.broadcast_to(end, elapsed_R.shape)
     ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
-    since_R = end_R[ranks] - elapsed_R[ranks]
-    # By columns: there may be 100,000 of them, at each tick.
-    columns_of = (ranks.tolist(), repeat(section), limit_R[ranks].tolist(), elapsed_R[ranks].tolist(), since_R.tolist())
-    return list(map(_verdict, zip(repeat(kind), *columns_of, repeat(source), repeat(""), strict=False)))
+    if not len(ranks):
+        return NONE
+    since_V = end_R[ranks] - elapsed_R[ranks]
+    return Verdicts(ranks, limit_R[ranks], elapsed_R[ranks], since_V, [Common(kind, section, source)])
 
 
-def exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
+def exited(columns: RankColumns, silence_baseline: float) -> Verdicts:
     """Ranks whose process failed; since the exit, or ``silence_baseline`` where its time is unknown."""
-    return [
-        Verdict(
-            VerdictKind.PROCESS_EXITED,
-            int(r),
-            None,
-            0.0,
-            0.0,
-            float(np.nan_to_num(columns.last_heard_R[r], nan=silence_baseline)),
-        )
-        for r in np.flatnonzero(failed_ranks(columns))
-    ]
+    ranks = np.flatnonzero(failed_ranks(columns))
+    if not len(ranks):
+        return NONE
+    since_V = np.nan_to_num(columns.last_heard_R[ranks], nan=silence_baseline)
+    return Verdicts(ranks, np.zeros(len(ranks)), np.zeros(len(ranks)), since_V, [Common(VerdictKind.PROCESS_EXITED)])
 
 
-def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
-    verdicts: list[Verdict] = []
+def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdicts]:
+    verdicts: list[Verdicts] = []
     has_beaten_R = columns.heartbeats_R > 0
     if limits.rank.heartbeat is not None:
         elapsed_R = columns.last_update_R - columns.last_heartbeat_R
@@ -104,13 +91,14 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
             elapsed_R = np.fmin(elapsed_R, columns.sections_updated_R - columns.last_progress_R)
             judged_R &= columns.outside_sections() | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
-        verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.last_update_R, source=source)
+        limit, end = limits.rank.heartbeat, columns.last_update_R
+        verdicts.append(_past(kind, elapsed_R, limit, judged_R, end=end, source=source))
     if limits.signs is not None:
         sign_R = np.fmax(columns.inferred_progress_R, columns.last_heartbeat_R)
         outside_R = live_R & columns.outside_sections() & ~np.isnan(columns.inferred_progress_R)
         elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
         kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts += _past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source)
+        verdicts.append(_past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source))
     any_beat = bool(np.any(has_beaten_R))
     if limits.initial_heartbeat is not None and (any_beat or limits.first_heartbeat_is_due):
         others_beat = float(np.nanmin(columns.first_heartbeat_R)) if any_beat else np.nan
@@ -118,28 +106,23 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
         waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R)
+        verdicts.append(_past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R))
     return verdicts
 
 
-def _sections(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdict]:
-    verdicts: list[Verdict] = []
+def _sections(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdicts]:
+    verdicts: list[Verdicts] = []
     updated_R = columns.sections_updated_R
     for s, name in enumerate(columns.sections):
         limit = limits.rank.sections.get(name)
         if limit is not None:
             elapsed_R = updated_R - columns.open_since_RS[:, s]
             limit_R = _raised_in_the_first_step(columns, limit, elapsed_R, limits.rank)
-            verdicts += _past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, live_R, name, end=updated_R)
+            verdicts.append(_past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, live_R, name, end=updated_R))
     if limits.rank.out_of_section is not None:
-        verdicts += _past(
-            VerdictKind.OUT_OF_SECTION_OVERRUN,
-            updated_R - columns.idle_since_R,
-            limits.rank.out_of_section,
-            live_R & columns.uses_sections_R,
-            end=updated_R,
-            source=limits.out_of_section_source,
-        )
+        elapsed_R, where_R = updated_R - columns.idle_since_R, live_R & columns.uses_sections_R
+        kind, source = VerdictKind.OUT_OF_SECTION_OVERRUN, limits.out_of_section_source
+        verdicts.append(_past(kind, elapsed_R, limits.rank.out_of_section, where_R, end=updated_R, source=source))
     return verdicts + _without_progress(columns, limits, live_R, sample_after)
 
 
@@ -154,7 +137,9 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
     return limit_R
 
 
-def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdict]:
+def _without_progress(
+    columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None
+) -> list[Verdicts]:
     """Ranks without progress for longer than their section's limit of that time, which is never a configured one."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
@@ -167,7 +152,7 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sampl
     innermost_R = np.full(len(columns), -1)
     # Of two sections entered at the same time the one observed later is the inner one, so ties go to the last.
     innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
-    verdicts: list[Verdict] = []
+    verdicts: list[Verdicts] = []
     for s in np.flatnonzero(np.bincount(innermost_R[ranks])):  # unique() imports numpy.ma when first called
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
@@ -182,27 +167,27 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sampl
                 limit = min(limit, sample_after or np.inf)
             where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
-            verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
+            verdicts.append(_past(kind, elapsed_R, limit, where_R, name, end=end, source=source))
     return verdicts
 
 
-def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, silence_baseline: float) -> list[Verdict]:
+def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, silence_baseline: float) -> Verdicts:
     if limits.silence is None:
-        return []
+        return NONE
     elapsed_R = silent_for(columns, now, silence_baseline)
     limit_R = silence_limit(columns, limits.silence)
     # If no rank reports, the network to the monitor is the likelier cause: the job is lost, not hung. The last reports
     # before an outage lie up to an export interval apart, so "fresh" is well within the limit.
     fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
     any_reports = bool(np.any(live_R & fresh_R))
-    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now) if any_reports else []
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now) if any_reports else NONE
 
 
 def _never_started(
     columns: RankColumns, limits: Limits, judged_R: Bools, now: float, silence_baseline: float
-) -> list[Verdict]:
+) -> Verdicts:
     if limits.initial_heartbeat is None or not np.any(columns.reported_R):
-        return []
+        return NONE
     first_report = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
     elapsed_R = np.full(len(columns), now - first_report)
     kind = VerdictKind.NEVER_STARTED

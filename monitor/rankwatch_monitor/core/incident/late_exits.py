@@ -42,5 +42,5 @@ def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
         messages.sentence(first, len(verdicts) - 1, blamed, columns),
         since=first.since,
         culprits=blamed.culprits,
-        affected=tuple(sorted(named | {v.rank for v in verdicts})),
+        affected=tuple(sorted(named.union(verdicts.ranks.tolist()))),
     )

@@ -8,7 +8,6 @@ comparison. What happened to an incident is passed to :func:`.state_machine.tran
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -21,15 +20,7 @@ from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import (
-    Blame,
-    Verdict,
-    culprit_of,
-    kinds_of,
-    left_to_launchers,
-    of_kinds,
-    rank_of,
-)
+from rankwatch_monitor.core.hang.verdict import NONE, Blame, Verdict, Verdicts, culprit_of, union
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
@@ -62,9 +53,9 @@ BY_THEMSELVES: Final = "at once and by themselves, within their budget"
 STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
 
-def advance(job: Job, now: float) -> list[Effect]:
-    """Evaluate a job at ``now`` and return what follows."""
-    effects: list[Effect] = straggler_detector.judge(job, now)
+def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
+    """Evaluate a job at ``now`` and return what follows; without ``windows``, a complete one is left for later."""
+    effects: list[Effect] = straggler_detector.judge(job, now, windows=windows)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
@@ -95,13 +86,13 @@ def advance(job: Job, now: float) -> list[Effect]:
     return effects
 
 
-def verdicts_of(job: Job, now: float, *, standing: bool = False) -> list[Verdict]:
+def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended.
 
     ``standing``: all ranks are known to have stood still since their last reports.
     """
     if not job.policy.detection or job.ended is not None or not len(job.columns):
-        return []
+        return NONE
     sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.any_acting(job) else None
     columns = standstill.as_of(job.columns, now) if standing else job.columns
     verdicts = detect(columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
@@ -160,31 +151,31 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
 # Opening --------------------------------------------------------------------------------------------------------------
 
 
-def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> Sequence[Verdict]:
+def _settled(job: Job, verdicts: Verdicts, now: float) -> Verdicts:
     """The verdicts to open an incident on; none while other ranks may report something else.
 
     They have had the time to, or all have reported the same, or the job is known to stand still.
     """
     if not verdicts:
         job.verdicts_since = None
-        return ()
+        return NONE
     if job.verdicts_since is None:
         job.verdicts_since = now
     waited = now - job.verdicts_since
-    if not kinds_of(verdicts) <= TOGETHER or waited >= SETTLE + burst_spread(job.world_size):
+    if not verdicts.kinds <= TOGETHER or waited >= SETTLE + burst_spread(job.world_size):
         return verdicts
-    if len(set(map(rank_of, verdicts))) >= int(np.sum(live_ranks(job.columns))):
+    if len(verdicts.ranks) >= int(np.sum(live_ranks(job.columns))):
         return verdicts
     late = now - job.shed_at < SHED_SECONDS  # reports that were refused arrive later than their ages state
     if waited < SETTLE or late or not standstill.stands_still(job.columns):
-        return ()
+        return NONE
     return verdicts_of(job, now, standing=True)
 
 
-def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
-    confirmed = any(v.source.acts_at_once for v in verdicts)
+def _open(job: Job, verdicts: Verdicts, now: float, effects: list[Effect]) -> Incident:
+    confirmed = verdicts.act_at_once
     incident = _new_incident(job, verdicts[0].kind, now, confirmed=confirmed)
-    by_launchers = left_to_launchers(verdicts)
+    by_launchers = verdicts.left_to_launchers
     captures = not by_launchers and _captures(job)
     diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
     if by_launchers:
@@ -254,12 +245,13 @@ def _no_restart(job: Job) -> str:
 
 
 def _left_to_launchers(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, now: float
+    job: Job, incident: Incident, verdicts: Verdicts, diagnosis: Diagnosis | None, now: float
 ) -> machine.LeftToLaunchers:
-    if (end := _no_restart(job)) and left_to_launchers(verdicts):
+    if (end := _no_restart(job)) and verdicts.left_to_launchers:
         decided_at = incident.timeline.decided or now
         return machine.LeftToLaunchers(Action.STOP, f"the launchers end the job: {end}", decided_at, diagnosis)
-    what = "restart the ranks without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
+    lost = any(common.node_loss for common in verdicts.occurring())
+    what = "restart the ranks without a lost node" if lost else "restart crashed ranks"
     why = f"launchers {what} {BY_THEMSELVES}"
     return machine.LeftToLaunchers(Action.RESTART, why, incident.timeline.decided or now, diagnosis)
 
@@ -293,7 +285,7 @@ def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | N
 def _diagnose(
     job: Job,
     incident: Incident,
-    verdicts: Sequence[Verdict],
+    verdicts: Verdicts,
     now: float,
     *,
     renew: bool = False,
@@ -320,7 +312,7 @@ def _diagnose(
     if not renew and incident.reason and same and _already_stated(incident, blamed):
         return None
     first = _foremost(job, verdicts, blamed, now)
-    affected = tuple(sorted({*map(rank_of, verdicts), first.rank}))
+    affected = union(verdicts.rank_V, [first.rank])
     return Diagnosis(
         first.kind,
         _with_proof(incident, messages.sentence(first, len(affected) - 1, blamed, job.columns)),
@@ -354,17 +346,18 @@ def _without_stacks(job: Job, incident: Incident) -> list[str]:
     return sorted({node.registration.host for name, node in acting if name not in incident.heard_nodes})
 
 
-def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) -> Verdict:
+def _foremost(job: Job, verdicts: Verdicts, blamed: Blame, now: float) -> Verdict:
     """The verdict that the sentence states: a culprit's own, if there is one, and one that acts at once before others.
 
     Ranks pass a limit within milliseconds of each other and report it in any order; a culprit that entered the same
     section long enough ago has passed it too, even if its report has not arrived. One that is elsewhere has not.
     """
-    seen = next((v for v in verdicts if v.source.acts_at_once), verdicts[0])
+    at_once = verdicts.that(lambda common: common.source.acts_at_once)
+    seen = (at_once or verdicts)[0]
     if not blamed.culprits:
         return seen
     rank = blamed.culprits[0].rank
-    own = (v for v in verdicts if v.rank == rank and v.source.acts_at_once == seen.source.acts_at_once)
+    own = (v for v in verdicts.of_rank(rank) if v.source.acts_at_once == seen.source.acts_at_once)
     if (first := next(own, None)) is not None:
         return first
     columns = job.columns
@@ -378,9 +371,7 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) 
     return seen._replace(rank=rank, elapsed=elapsed, since=now - elapsed) if elapsed > seen.limit else seen
 
 
-def _recognise_node_loss(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
-) -> None:
+def _recognise_node_loss(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Rename a crash or hang that was the loss of a node, as the launchers have reported since."""
     if not incident.open or incident.kind is VerdictKind.ORDERED:
         return
@@ -389,9 +380,8 @@ def _recognise_node_loss(
         if cause is not None:
             _send(job, incident, machine.Rediagnosed(cause), now, effects)
         return
-    if {v.rank for v in of_kinds(verdicts, VerdictKind.NODE_LOST) if v.node_loss} <= {
-        c.rank for c in incident.culprits
-    }:
+    lost = verdicts.that(lambda common: bool(common.node_loss)).ranks.tolist()
+    if set(lost) <= {c.rank for c in incident.culprits}:
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
@@ -401,15 +391,13 @@ def _recognise_node_loss(
         _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 
-def _recognise_silence(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
-) -> None:
+def _recognise_silence(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Name ranks that fell silent, of a hang that nothing was done about: its other ranks wait for them.
 
     Silence takes longer to be certain than a limit of a section, so the ranks that report are over theirs before it.
     """
-    gone = of_kinds(verdicts, VerdictKind.SILENT, VerdictKind.NODE_LOST)
-    silent = {v.rank for v in gone if not v.node_loss}
+    gone = verdicts.of_kinds(VerdictKind.SILENT, VerdictKind.NODE_LOST)
+    silent = set(gone.that(lambda common: not common.node_loss).ranks.tolist())
     waits = incident.phase in (Phase.DETECTED, Phase.CONFIRMING) and incident.attempt == job.attempt
     if not waits or incident.elective or silent <= {culprit.rank for culprit in incident.culprits}:
         return
@@ -471,15 +459,13 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
     _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 
-def _recognise_cause(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
-) -> None:
+def _recognise_cause(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Name the crash behind others that were reported before it: its launcher may be another one."""
     if not incident.open or incident.attempt != job.attempt:
         return
     if not late_exits.blames_consequences(incident, job.columns):
         return
-    exits = [v.rank for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED]
+    exits = verdicts.of_kinds(VerdictKind.PROCESS_EXITED).ranks.tolist()
     if all(follows_from_another(job.columns, rank) for rank in exits) and not len(left_ranks(job.columns)):
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
@@ -507,13 +493,13 @@ def _take_late_exits(job: Job, incident: Incident | None, now: float, effects: l
     return incident
 
 
-def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def _reconsider(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Decide again on an incident that was only recorded or is suspected: a launcher came, the policy was changed."""
     recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
     suspected = incident.phase is Phase.CONFIRMING
     if incident.attempt != job.attempt or not (recorded or suspected):
         return
-    if suspected and left_to_launchers(verdicts):
+    if suspected and verdicts.left_to_launchers:
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
@@ -581,7 +567,7 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
     return incident
 
 
-def _notice_is_over(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+def _notice_is_over(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> bool:
     """Whether all ranks had time to report the same notice, or something else needs the incident's place."""
     if not incident.self_reported:
         return False
@@ -606,7 +592,7 @@ def _take_notices(job: Job, now: float, effects: list[Effect]) -> None:
 # Moving ---------------------------------------------------------------------------------------------------------------
 
 
-def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Move an incident along as far as it can go at ``now``."""
     if not incident.open:
         return
@@ -640,9 +626,9 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
             _recovering(job, incident, verdicts, now, effects)
 
 
-def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> bool:
     """Whether the suspicion that opened an incident is confirmed."""
-    verdicts = [v for v in verdicts if v.kind is not VerdictKind.STALLED]  # the ranks may do anything for long
+    verdicts = verdicts.that(lambda common: common.kind is not VerdictKind.STALLED)  # they may do anything for long
     window = job.policy.confirmation_window
     return proven(job.columns, job.limits.rank, verdicts, _waited_since(job, incident), window, now)
 
@@ -652,11 +638,11 @@ def _waited_since(job: Job, incident: Incident) -> float:
     return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
 
 
-def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
     columns, groups = job.columns, incident.stacks.groups()
     decision = proof.NOTHING
-    if not any(v.source.acts_at_once for v in verdicts):
+    if not verdicts.act_at_once:
         decision = proof.decide(columns, job.limits.rank, now)
     if decision.proven:
         why = proof.proof_sentence(decision, groups)
@@ -684,15 +670,13 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         effects.append(_directive(job, incident, Command.CAPTURE, now))
 
 
-def _retries_for_ever(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> bool:
     """Whether a stalled job has moved for the confirmation window, and no rank was found busy in it."""
-    stalled = all(v.kind is VerdictKind.STALLED for v in verdicts)
+    stalled = verdicts.kinds <= {VerdictKind.STALLED}
     return stalled and now - _waited_since(job, incident) >= job.policy.confirmation_window
 
 
-def _of_busy(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], decision: proof.Decision, why: str
-) -> Diagnosis:
+def _of_busy(job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, why: str) -> Diagnosis:
     """The diagnosis while no action follows; the others wait for ranks that are busy, and none of them hangs."""
     culprits = tuple(culprit_of(job.columns, r, CulpritClass.BEHIND, "it is busy") for r in decision.ranks)
     first = verdicts[0]
@@ -705,7 +689,7 @@ def _of_busy(
         limit_source=first.stated_source,
         elapsed=first.elapsed or None,
         culprits=culprits,
-        affected=tuple(sorted({v.rank for v in verdicts} | set(decision.ranks))),
+        affected=union(verdicts.rank_V, decision.ranks),
     )
 
 
@@ -722,9 +706,11 @@ def _order_missed(job: Job, incident: Incident) -> bool:
     return not incident.excluded_anew and any(node.ranks for node in excluded)
 
 
-def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> None:
-    known, ranks = set(incident.affected), set(map(rank_of, verdicts))
-    affected = incident.affected if ranks <= known else tuple(sorted(known | ranks))
+def _observe(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> None:
+    known = np.array(incident.affected, dtype=np.int64)
+    affected = incident.affected
+    if not np.isin(verdicts.rank_V, known).all():
+        affected = union(known, verdicts.rank_V)
     furthest = incident.furthest_iteration
     if job.furthest_iteration is not None:  # a rank's last report may arrive after the verdict on it
         furthest = max(furthest or 0, job.furthest_iteration)
@@ -732,11 +718,11 @@ def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: flo
         machine.transition(incident, machine.Observed(affected, furthest), now)
 
 
-def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def _confirm(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     action, why = allowed_action(job, job.policy.on_hang)
     # A configured limit was passed meanwhile, which needs neither the window nor proof that were stated.
-    at_once = action is incident.action and any(v.source.acts_at_once for v in verdicts)
+    at_once = action is incident.action and verdicts.act_at_once
     _send(job, incident, machine.Confirmed(diagnosis, why if at_once else ""), now, effects)
 
 
@@ -751,8 +737,8 @@ def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[
         _send(job, incident, machine.Closed(now, outcome), now, effects)
 
 
-def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    lost = {v.rank for v in of_kinds(verdicts, VerdictKind.NODE_LOST)}
+def _capturing(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
+    lost = set(verdicts.of_kinds(VerdictKind.NODE_LOST).ranks.tolist())
     asked = {name for name, node in nodes.acting(job).items() if not node.ranks or not node.ranks <= lost}
     complete = asked <= incident.heard_nodes
     if not complete and now - incident.phase_since < job.policy.capture_deadline + evidence_spread(len(asked)):
@@ -772,8 +758,8 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
     _send(job, incident, machine.StacksTaken(diagnosis, excluded), now, effects)
 
 
-def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    by_launchers = incident.action is Action.SAVE_AND_STOP or left_to_launchers(verdicts)
+def _acting(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
+    by_launchers = incident.action is Action.SAVE_AND_STOP or verdicts.left_to_launchers
     if by_launchers and not incident.directive:
         return
     waited = now - incident.phase_since
@@ -788,7 +774,7 @@ def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: floa
         _send(job, incident, machine.Unanswered(), now, effects)
 
 
-def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def _recovering(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     columns = job.columns
     stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
     if len(stepped_R):

@@ -5,7 +5,7 @@ All of it is derived when it is read; nothing is stored. Shapes: R ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from rankwatch.cli.formatting import duration
 from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
-from rankwatch_monitor.core.hang.verdict import Verdict
+from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
@@ -85,7 +85,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     return JobState.STARTING, "no rank has reported yet"
 
 
-def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArray[np.uint8]:
+def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint8]:
     """One code for each rank, an index into :data:`RANK_STATES`; shape (R,).
 
     The ranks of a lost job are silent, except those of an open incident, whose last state is kept: that none of them
@@ -100,18 +100,14 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
-    certain = incident.confirmed if incident is not None else any(v.source.acts_at_once for v in verdicts)
+    certain = incident.confirmed if incident is not None else verdicts.act_at_once
     hung = _CODE[RankState.HUNG if certain else RankState.SUSPECTED]
-    for verdict in verdicts:
-        if verdict.node_loss:
-            codes_R[verdict.rank] = _CODE[RankState.DEAD]
-        elif verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
-            codes_R[verdict.rank] = _CODE[RankState.SILENT]
-        else:
-            waits = bool(blamed) and verdict.rank not in blamed
-            if verdict.rank in busy:
-                continue
-            codes_R[verdict.rank] = _CODE[RankState.WAITING] if waits else hung
+    code_V = np.array([_code_of(common, hung) for common in verdicts.commons], dtype=np.uint8)[verdicts.common_V]
+    blamed_V, over_V = np.isin(verdicts.rank_V, list(blamed)), code_V == hung
+    if blamed:
+        code_V[over_V & ~blamed_V] = _CODE[RankState.WAITING]
+    shown_V = ~(over_V & blamed_V) if busy else np.ones(len(verdicts), dtype=np.bool_)
+    codes_R[verdicts.rank_V[shown_V]] = code_V[shown_V]
     for rank in blamed - busy:
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = hung
@@ -127,6 +123,13 @@ def rank_states(job: Job, verdicts: Sequence[Verdict], now: float) -> npt.NDArra
     codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
     return codes_R
+
+
+def _code_of(common: Common, hung: int) -> int:
+    """The state of a rank over a limit, if it is not found to wait for another one."""
+    if common.node_loss:
+        return _CODE[RankState.DEAD]
+    return _CODE[RankState.SILENT] if common.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST) else hung
 
 
 def _attempt_is_over(job: Job, incident: Incident) -> bool:

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
-from rankwatch_monitor.core.hang.verdict import Blame, Verdict
+from rankwatch_monitor.core.hang.verdict import Blame, Verdict, Verdicts
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNINTERRUPTIBLE, RankColumns
 
 
@@ -38,7 +38,7 @@ def test_only_a_process_that_can_run_holds_its_gil(process: int, named: bool) ->
     columns = scene.job.columns
     columns.process_R[:] = (ALIVE, ALIVE, process, ALIVE)
     columns.liveness_tick_R[2] = columns.last_heard_R[2] - 4.0
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
     holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
     assert holding == ([2] if named else [])
 
@@ -86,7 +86,9 @@ def test_without_stacks_only_a_minority_is_behind(iterations: tuple[int, ...], n
     scene = Scene(launchers=False).run(30).stall()
     columns = scene.job.columns
     columns.iteration_R[:], columns.progress_R[:] = iterations, 0
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, r, "step", 10.0, 11.0, scene.now - 11.0) for r in range(4)]
+    verdicts = Verdicts.of(
+        [Verdict(VerdictKind.SECTION_OVERRUN, r, "step", 10.0, 11.0, scene.now - 11.0) for r in range(4)]
+    )
     assert [culprit.rank for culprit in blame(columns, verdicts, ()).culprits] == named
 
 
@@ -115,7 +117,7 @@ def test_a_report_from_before_the_hang_makes_no_culprit_while_reports_are_refuse
     columns.iteration_R[:], columns.progress_R[:] = (99, 90, 100, 100), 0
     columns.last_update_R[:] = (now, now - 20.0, now, now)
     columns.last_progress_R[:] = (now - 11.0, now - 21.0, now - 10.0, now - 10.0)
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, now - 11.0)]
+    verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, now - 11.0)])
     culprits = blame(columns, verdicts, (), shed=shed).culprits
     assert [c.rank for c in culprits] == [named]
     if shed:
@@ -141,13 +143,13 @@ def test_the_first_whose_report_is_taken_are_not_blamed_while_those_of_others_ar
     shed: bool, named: list[int]
 ) -> None:
     scene = Scene(launchers=False).run(30).stall().run(9)
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
     assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=shed).culprits] == named
 
 
 def test_a_rank_past_its_limit_is_blamed_while_reports_are_refused_if_the_others_go_on() -> None:
     scene = Scene(launchers=False, reports_durations=True).run(30)
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)]
+    verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
     assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=True).culprits] == [0]
 
 
@@ -189,7 +191,9 @@ def test_ranks_that_entered_the_next_step_a_moment_before_another_left_the_last_
     """Rank 0 stands between two steps, outside all sections, while the others wait for it in the next step."""
     columns, now = Scene(reports_durations=True).run(40).job.columns, 2_000_000.0
     columns.progress_R[:], columns.last_progress_R[:] = 0, now - 3.0
-    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, rank, "step", 3.0, 3.0, now - 3.0) for rank in (1, 2, 3)]
+    verdicts = Verdicts.of(
+        [Verdict(VerdictKind.SECTION_OVERRUN, rank, "step", 3.0, 3.0, now - 3.0) for rank in (1, 2, 3)]
+    )
     columns.last_progress_R[0] = now - 2.99
     assert blame(columns, verdicts, ()).culprits == ()
     columns.last_progress_R[0] = now - 0.5
@@ -199,7 +203,7 @@ def test_ranks_that_entered_the_next_step_a_moment_before_another_left_the_last_
 def test_in_a_stalled_job_the_last_step_that_began_blames_no_rank() -> None:
     columns, now = Scene(reports_durations=True).run(40).job.columns, 2_000_000.0
     columns.progress_R[3] -= 1
-    verdicts = [Verdict(VerdictKind.STALLED, rank, None, 60.0, 60.0, now - 60.0) for rank in range(4)]
+    verdicts = Verdicts.of([Verdict(VerdictKind.STALLED, rank, None, 60.0, 60.0, now - 60.0) for rank in range(4)])
     assert blame(columns, verdicts, (), capturing=True).culprits == ()
 
 
@@ -315,8 +319,8 @@ def columns_of(size: int, hosts: int = 1) -> RankColumns:
     return columns
 
 
-def overrun(*ranks: int, kind: VerdictKind = VerdictKind.SECTION_OVERRUN, elapsed: float = 62.0) -> list[Verdict]:
-    return [Verdict(kind, rank, "step", 10.0, elapsed, 0.0) for rank in ranks]
+def overrun(*ranks: int, kind: VerdictKind = VerdictKind.SECTION_OVERRUN, elapsed: float = 62.0) -> Verdicts:
+    return Verdicts.of(Verdict(kind, rank, "step", 10.0, elapsed, 0.0) for rank in ranks)
 
 
 def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int = 0) -> Stacks:
@@ -329,7 +333,7 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
     return stacks
 
 
-def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, without_stacks: Sequence[str] = ()) -> Blame:
+def blamed(columns: RankColumns, verdicts: Verdicts, stacks: Stacks, without_stacks: Sequence[str] = ()) -> Blame:
     return blame(columns, verdicts, stacks.groups(), progress=stacks.group_progress(), without_stacks=without_stacks)
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from rankwatch.contract.enums import CulpritClass, VerdictKind
-from rankwatch_monitor.core.hang.verdict import (
-    Verdict,
-    culprit_of,
-    kinds_of,
-    left_to_launchers,
-    of_kinds,
-    rank_of,
-)
+from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch_monitor.core.hang.verdict import NONE, Verdict, Verdicts, culprit_of, joined
 from rankwatch_monitor.core.ranks import RankColumns
 
 HUNG, SILENT, LOST = VerdictKind.SECTION_OVERRUN, VerdictKind.SILENT, VerdictKind.NODE_LOST
@@ -22,13 +16,38 @@ def verdict(kind: VerdictKind, rank: int, node_loss: str = "") -> Verdict:
     return Verdict(kind, rank, None, 10.0, 12.0, 0.0, node_loss=node_loss)
 
 
+MIXED = [verdict(kind, rank) for rank, kind in enumerate((HUNG, SILENT, HUNG, HUNG, LOST, SILENT))]
+
+
 def test_verdicts_by_kind_however_they_are_mixed() -> None:
-    verdicts = [verdict(kind, rank) for rank, kind in enumerate((HUNG, SILENT, HUNG, HUNG, LOST, SILENT))]
-    assert kinds_of(verdicts) == {HUNG, SILENT, LOST}
-    assert [v.rank for v in of_kinds(verdicts, SILENT, LOST)] == [1, 4, 5]
-    assert of_kinds(verdicts, VerdictKind.PROCESS_EXITED) == []
-    assert kinds_of([]) == set()
-    assert list(map(rank_of, verdicts)) == [0, 1, 2, 3, 4, 5]
+    verdicts = Verdicts.of(MIXED)
+    assert verdicts.kinds == {HUNG, SILENT, LOST}
+    assert [v.rank for v in verdicts.of_kinds(SILENT, LOST)] == [1, 4, 5]
+    assert not verdicts.of_kinds(VerdictKind.PROCESS_EXITED)
+    assert not NONE
+    assert NONE.kinds == set()
+
+
+def test_columns_hold_every_field_of_a_verdict() -> None:
+    learned = Verdict(HUNG, 7, "step", 3.0, 4.5, 100.0, LimitSource.LEARNED)
+    lost = Verdict(LOST, 2, None, 0.0, 9.0, 90.0, node_loss="node a is lost")
+    assert list(Verdicts.of([learned, lost, *MIXED])) == sorted([learned, lost, *MIXED], key=lambda each: each.rank)
+
+
+def test_verdicts_of_several_checks_are_ordered_by_rank_and_then_by_check() -> None:
+    first, second = Verdicts.of([verdict(HUNG, 1), verdict(HUNG, 3)]), Verdicts.of([verdict(SILENT, 1)])
+    assert [(v.rank, v.kind) for v in joined(first, NONE, second)] == [(1, HUNG), (1, SILENT), (3, HUNG)]
+    assert joined(first, second).ranks.tolist() == [1, 3]
+    assert [v.kind for v in joined(first, second).of_rank(1)] == [HUNG, SILENT]
+
+
+def test_one_configured_limit_among_others_needs_no_confirmation() -> None:
+    learned = Verdict(HUNG, 0, "step", 3.0, 4.5, 100.0, LimitSource.LEARNED)
+    assert not Verdicts.of([learned]).act_at_once
+    assert Verdicts.of([learned, verdict(HUNG, 1)]).act_at_once
+    assert (
+        not joined(Verdicts.of([learned]), Verdicts.of([verdict(HUNG, 1)])).where(np.array([True, False])).act_at_once
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +55,7 @@ def test_verdicts_by_kind_however_they_are_mixed() -> None:
     [(VerdictKind.PROCESS_EXITED, "", True), (LOST, "node a is lost", True), (LOST, "", False), (SILENT, "", False)],
 )
 def test_what_is_left_to_launchers(kind: VerdictKind, node_loss: str, left: bool) -> None:
-    assert left_to_launchers([verdict(HUNG, 0), verdict(kind, 1, node_loss)]) is left
+    assert Verdicts.of([verdict(HUNG, 0), verdict(kind, 1, node_loss)]).left_to_launchers is left
 
 
 @pytest.mark.parametrize(
