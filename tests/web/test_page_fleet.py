@@ -8,7 +8,7 @@ import time
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
@@ -121,6 +121,19 @@ def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Sc
     page.goto(monitor_url)
     expect(page.get_by_role("heading", name="No job yet.")).to_be_visible()
     script.add("new", ["running"])
+    expect(page.get_by_text("new-name")).to_be_visible()
+
+
+def test_a_late_list_does_not_replace_what_an_event_brought(page: Page, monitor_url: str, script: Script) -> None:
+    late: list[tuple[Route, APIResponse]] = []
+    page.route(re.compile("/jobs$"), lambda route: late.append((route, route.fetch())))
+    page.goto(monitor_url)
+    wait_for(lambda: page.wait_for_timeout(20) or late, "the list without a job")
+    script.add("new", ["running"])
+    expect(page.get_by_text("new-name")).to_be_visible()
+    for route, answer in late:
+        with page.expect_request_finished(lambda each: each.url.endswith("/jobs")):
+            route.fulfill(response=answer)
     expect(page.get_by_text("new-name")).to_be_visible()
 
 

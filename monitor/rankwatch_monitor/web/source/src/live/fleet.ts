@@ -29,12 +29,15 @@ export function watchFleet(): FleetWatch {
   const nodes = signal<NodeMap | null>(null);
   const sparklines = signal<Sparklines | null>(null);
   let before = "";
+  let taken = 0;
   const take = (answer: { jobs: Listed[] }) => {
+    taken++;
     jobs.value = answer.jobs;
   };
   const read = () => {
+    const asked = taken; // an event that comes before the answer is newer
     get<{ jobs: Listed[] }>("/jobs").then(
-      take,
+      (answer) => asked === taken && take(answer),
       () => undefined, // shown by the connection bar
     );
   };
