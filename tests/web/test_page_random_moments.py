@@ -44,7 +44,7 @@ PATIENCE: Final = 30.0
 """Seconds in which the page shows a moment."""
 ONWARD: Final = 12.0
 """Seconds by which the page's clock may be ahead of the monitor's, which stands still."""
-TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( [\d.]+\s?[×%])?)+$")
+TAGS: Final = re.compile(r"((culprit|suspect)( of attempt \d+)?|slow( \d+\s%)?)+$")
 OF_INCIDENTS: Final = {Bucket.HANG, Bucket.RESTART}
 BUCKETS: Final = {
     "kept steps": Bucket.PRODUCTIVE,

@@ -158,7 +158,7 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
         expect(goodput).to_contain_text(re.compile(f"after waiting for slow ranks{SPACE}*{share}"))
         expect(goodput).to_contain_text("if waiting counted as useful")
         page.goto(f"{monitor.url}/#/")
-        words = re.compile(f"{share}.*{loss} lost waiting for rank {HOT}")
+        words = re.compile(rf"{share}.*{loss} lost\s+waiting for rank {HOT}")
         expect(page.locator(".figure.goodput")).to_contain_text(words)
 
 
