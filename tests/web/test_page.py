@@ -113,7 +113,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
             re.compile(thin(r"^Capture1\.0 scaptured [\d:]+$")),
             re.compile(thin(r"^Restart3\.0 srestarted [\d:]+$")),
             re.compile(r"^Recover\d.*first new step [\d:]+$"),
-            thin("Lost steps3.0 s2 more steps to repeat"),
+            thin("Lost steps3.0 s2 of 3 steps, the first is in Recover"),
         ]
     )
     expect(page.locator(".verdict.open")).to_have_count(0)

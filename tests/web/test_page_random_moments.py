@@ -67,6 +67,9 @@ BUCKETS: Final = {
 
 Those of a hang and of its handling are one here: stacks are also captured of a hang that is not handled.
 """
+LAST_HEARD: Final = " when last heard"
+"""Follows the section of a silent rank."""
+UNKNOWN: Final = re.compile(r"unknown since (\d+ \w+ )?\d\d:\d\d(:\d\d)?")
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 UNFOLD: Final = """(each) => {
@@ -589,6 +592,8 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
     """Section, time in it, heartbeat age and step of one row; ages grow with the page's clock, which is ``ahead``."""
     columns = job.columns
     section, inside, report, step = (row[each] for each in ("Section", "Time in it", "Report age", "Step"))
+    silent_there = section.endswith(LAST_HEARD)
+    section = section.removesuffix(LAST_HEARD)
     beats = columns.last_heartbeat_R
     same("a column of heartbeats", "Heartbeat age" in row, bool((beats == beats).any()))
     steps = sorted({int(each) for each in columns.iteration_R[ranks] if each >= 0})
@@ -607,7 +612,9 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
             entered.append(now - opened[first])
         else:
             holds(f"rank {rank} is in no section", section in ("outside", "–"), section)
-    if entered:
+    if silent_there:
+        holds(f"time of silent ranks {ranks}", UNKNOWN.fullmatch(inside), inside)
+    elif entered:
         from_to(f"time of ranks {ranks} in {section}", inside, entered, ahead)
 
 

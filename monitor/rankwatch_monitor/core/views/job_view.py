@@ -277,14 +277,15 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     functions: dict[int, str] = {}
     if incident is not None and incident.attempt == job.attempt:
         reasons = {c.rank: headline.uncertain(incident, explained(incident, c, columns)) for c in incident.culprits}
-        functions = {c.rank: headline.innermost(incident, c.rank) for c in incident.culprits}
+        groups = incident.stacks.groups()
+        functions = {rank: each.frames[0].function for each in groups if each.frames for rank in each.ranks}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores = rankings.rank_scores(job)
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
-        hangs = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED)
+        stands = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
         rows.append(
             {
                 "rank": rank,
@@ -297,7 +298,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
                 "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
                 "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
-                "function": (functions.get(rank) or None) if hangs else None,
+                "function": (functions.get(rank) or None) if stands else None,
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),

@@ -141,7 +141,7 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
 def _answers(host: str, *, excludable: bool) -> str:
     stuck = f"restart without {host}" if excludable else f"look at the storage and the GPUs of {host}"
     return (
-        f"If no process is left, restart. If one is in state D or T, {stuck}. "
+        f"If no process is left, restart. If one is in state D, {stuck}; in state T, kill -CONT PID, or restart. "
         f"If all run, look at the network from {host} to the monitor."
     )
 

@@ -54,8 +54,8 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
     assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
     assert quiet["answers"] == (
-        "If no process is left, restart. If one is in state D or T, restart without host-1. "
-        "If all run, look at the network from host-1 to the monitor."
+        "If no process is left, restart. If one is in state D, restart without host-1; in state T, kill -CONT PID, or "
+        "restart. If all run, look at the network from host-1 to the monitor."
     )
     assert quiet["notes"] == [
         "The launcher on host-1 is silent too.",

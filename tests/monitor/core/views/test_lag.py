@@ -27,7 +27,7 @@ def test_stacks_show_where_the_rank_is_and_where_the_others_wait() -> None:
     scene = captured(Scene(on_hang="log").run(20).hang(2))
     assert row(scene)["reason"] == f"{WITHIN} (it is in load_batch, the others are already in all_reduce)"
     assert row(scene)["function"] == "load_batch"
-    assert (row(scene, 1)["reason"], row(scene, 1)["function"]) == ("", None)
+    assert (row(scene, 1)["reason"], row(scene, 1)["function"]) == ("", "all_reduce")
 
 
 def test_one_rank_that_is_ahead_is_the_other() -> None:

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankReport, RankState } from "../src/api/types";
-import { asOfNow, beatsApart, openSection, sectionWords, tally, worstFirst } from "../src/logic/severity";
+import { asOfNow, beatsApart, openSection, sectionWords, tally, timeIn, worstFirst } from "../src/logic/severity";
+import { clock } from "../src/logic/text";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
   rank, host: "a", pid: 1, state: "running", iteration, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
@@ -61,4 +62,11 @@ test("a heartbeat at the beginning of the section is no figure of its own", () =
   assert.equal(beatsApart({ ...hung, heartbeat_age: 30 }), true);
   assert.equal(beatsApart({ ...hung, heartbeat_age: null }), false);
   assert.equal(beatsApart({ ...hung, state: "running" }), true, "its column stays while it runs");
+});
+
+test("how long a silent rank has been in its section is unknown since it was last heard", () => {
+  const inside = { ...report(0, 9, { step: 25 }), report_age: 25 };
+  assert.equal(timeIn([inside, report(1, 9, { step: 30 })], 1000), "25\u202fs–30\u202fs");
+  assert.equal(timeIn([{ ...inside, state: "silent" }], 1000), `unknown since ${clock(975, 1000)}`);
+  assert.equal(timeIn([{ ...inside, state: "silent", open_sections: {} }], 1000), "–");
 });

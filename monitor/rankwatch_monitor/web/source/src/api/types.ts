@@ -180,7 +180,7 @@ export interface RankReport {
   heartbeat_age: number | null;
   report_age: number | null;
   open_sections: Record<string, number>;
-  /** In which a rank hangs; null: that is not known, or it does not hang. Absent with older monitors. */
+  /** In which a rank hangs or waits; null: that is not known, or it does neither. Absent with older monitors. */
   function?: string | null;
   idle: number | null;
   reason: string;

@@ -1,7 +1,7 @@
 // Which ranks of a table are alike, so that one line stands for them.
 
 import type { PlacedRank } from "../api/types";
-import { openSection, sectionWords } from "./severity";
+import { secondsIn, sectionWords } from "./severity";
 
 /** Fewer are shown one by one. */
 const FEWEST = 3;
@@ -9,7 +9,7 @@ const FEWEST = 3;
 /** Figures in which a rank may differ from the middle of the others, and by how much. */
 const FIGURES: readonly (readonly [of: Figure, most: (middle: number) => number])[] = [
   [(rank) => rank.iteration, () => 1],
-  [(rank) => openSection(rank)?.seconds ?? rank.idle, (middle) => 2 + middle / 2],
+  [secondsIn, (middle) => 2 + middle / 2],
   [(rank) => rank.heartbeat_age, (middle) => 2 + middle / 2],
   [(rank) => rank.report_age, (middle) => 5 + middle / 2],
   [(rank) => rank.scores?.lateness_share, () => 0.05],

@@ -2,7 +2,7 @@
 
 import type { RankReport, RankState } from "../api/types";
 import type { Cell } from "./levels";
-import { count } from "./text";
+import { clock, count, duration, range, wholeDuration } from "./text";
 
 /** Worst first. "unseen" stands before "waiting": the others may wait for a rank that never reported. */
 export const WORST_FIRST: readonly RankState[] = [
@@ -77,10 +77,23 @@ export function worstFirst(
 }
 
 /** Whether the heartbeat age of a rank is another one than its time in the section, in which one that stands had its last heartbeat. */
-export const beatsApart = (rank: RankReport): boolean => rank.heartbeat_age != null && (moves(rank.state) || Math.abs(rank.heartbeat_age - (openSection(rank)?.seconds ?? rank.idle ?? Infinity)) >= 1);
+export const beatsApart = (rank: RankReport): boolean => rank.heartbeat_age != null && (moves(rank.state) || Math.abs(rank.heartbeat_age - (secondsIn(rank) ?? Infinity)) >= 1);
 
-/** "step › load_batch": the section of a rank, and the function in which it hangs; "outside" sections; "–": not known. */
+/** "step › load_batch": the section of a rank, and the function in which it hangs or waits; "outside" sections; "–": not known. */
 export const sectionWords = (rank: RankReport): string => [openSection(rank)?.name ?? (rank.idle != null ? "outside" : rank.function ? "" : "–"), rank.function].filter(Boolean).join(" › ");
+
+/** How long a rank has been in its section, or outside of all; of one that is silent: if it is still there. */
+export const secondsIn = (rank: RankReport | undefined): number | null => openSection(rank)?.seconds ?? rank?.idle ?? null;
+
+/** How long ranks that are alike have been there; "unknown since 14:01:15": they are silent; "–": not known. */
+export function timeIn(same: readonly RankReport[], now: number): string {
+  const { state, report_age: age } = same[0]!;
+  const known = figures(same, secondsIn, moves(state) ? duration : wholeDuration);
+  return known !== "–" && state === "silent" && age != null ? `unknown since ${clock(now - age, now)}` : known;
+}
+
+/** A figure of ranks that are alike, from the least to the most; "–": not known of any. */
+export const figures = <T extends RankReport>(same: readonly T[], of: (rank: T) => number | null | undefined, text: (value: number) => string): string => range(same.map(of), text) || "–";
 
 /** The section a rank has been in longest: the outermost one that is open. */
 export function openSection(report: RankReport | undefined): { name: string; seconds: number } | null {

@@ -97,7 +97,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 {addingUp(columns.map((name) => taken.get(entry.id)?.[name]?.seconds ?? 0)).map((seconds, i) => (
-                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}{columns[i] === LOST && entry.steps_lost !== null && entry.steps_lost > 1 ? <small class="of-it">{moreSteps(entry.steps_lost)}</small> : null}</td>
+                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}{columns[i] === LOST && entry.steps_lost! > 1 && <small class="of-it">{moreSteps(entry.steps_lost!)}</small>}</td>
                 ))}
                 <td class="number force">{cost(entry)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>

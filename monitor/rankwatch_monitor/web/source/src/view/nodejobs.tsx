@@ -8,12 +8,13 @@ import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, isElsewhere, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
-import { isTrouble, moves, openSection, sectionWords } from "../logic/severity";
+import { figures, isTrouble, moves, secondsIn, timeIn } from "../logic/severity";
 import { restOf } from "../logic/stragglers";
-import { clock, count, duration, elapsed, plural, range, roughly, runs, wholeDuration } from "../logic/text";
+import { clock, count, elapsed, plural, roughly, runs } from "../logic/text";
 import { Fold } from "./fold";
 import { ErrorText } from "./errortext";
 import { JobMark, RankMark } from "./marks";
+import { InSection } from "./placedranks";
 import { GroupLinks } from "./placelinks";
 import { SlowNote, SlowTag } from "./slowtag";
 
@@ -105,8 +106,7 @@ function JobCell({ part }: { part: Part }) {
 function RankCells({ job, over, same, open }: { job: string; over: boolean; same: readonly PlacedRank[]; open: () => void }) {
   const first = same[0]!;
   const { straggler } = first;
-  const still = over || moves(first.state) ? null : (openSection(first)?.seconds ?? first.idle);
-  const since = still == null ? null : asOf.value - still;
+  const still = over || first.state === "silent" || moves(first.state) ? null : secondsIn(first);
   return (
     <>
       <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>
@@ -115,9 +115,9 @@ function RankCells({ job, over, same, open }: { job: string; over: boolean; same
         {straggler && <SlowTag of={straggler} />}
         {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={open}>show {same.length}</button>}
       </td>
-      <td class="code section">{over ? "–" : sectionWords(first)}</td>
-      <td class="number time">{over ? "–" : range(same.map((rank) => openSection(rank)?.seconds ?? rank.idle), moves(first.state) ? duration : wholeDuration) || "–"}{since !== null && <small> since {clock(since, asOf.value)}</small>}</td>
-      <td class="number step">{range(same.map(({ iteration }) => iteration), count) || "–"}</td>
+      <td class="code section">{over ? "–" : <InSection of={first} />}</td>
+      <td class="number time">{over ? "–" : timeIn(same, asOf.value)}{still !== null && <small> since {clock(asOf.value - still, asOf.value)}</small>}</td>
+      <td class="number step">{figures(same, ({ iteration }) => iteration, count)}</td>
     </>
   );
 }

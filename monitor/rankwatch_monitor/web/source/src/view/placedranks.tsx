@@ -2,15 +2,15 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { PlacedRank } from "../api/types";
+import type { PlacedRank, RankReport } from "../api/types";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { cellOf } from "../logic/levels";
 import { rankAddress } from "../logic/route";
-import { beatsApart, isTrouble, moves, openSection, sectionWords } from "../logic/severity";
+import { beatsApart, figures, isTrouble, moves, secondsIn, sectionWords, timeIn } from "../logic/severity";
 import { restOf, score } from "../logic/stragglers";
-import { clock, count, duration, plural, range, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
+import { clock, count, duration, plural, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { SlowNote, SlowTag } from "./slowtag";
@@ -90,18 +90,18 @@ interface Column {
 
 /** Those of which any rank has a figure; `single`: a line stands for one rank, which has groups to lead to. */
 function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
-  const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => range(same.map(of), text) || "–";
+  const cells = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => figures(same, of, text);
   const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
   const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeDuration;
-  const placed = ranks.some((rank) => openSection(rank) !== null || rank.idle !== null);
+  const placed = ranks.some((rank) => secondsIn(rank) !== null);
   const all: (Column | false)[] = [
     without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
-    placed && { head: "Section", kind: "code", cell: ([first]) => sectionWords(first!) },
-    placed && { head: "Time in it", kind: "number", cell: figures((rank) => openSection(rank)?.seconds ?? rank.idle, aged) },
-    ranks.some(beatsApart) && { head: "Heartbeat age", kind: "number", cell: figures((rank) => rank.heartbeat_age, aged) },
-    { head: "Step", kind: "number", cell: figures((rank) => rank.iteration, count) },
-    ranks.some(({ scores }) => (scores?.lateness_share ?? 0) >= NOTABLE) && { head: WAITED_FOR, kind: "number", cell: figures((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
-    any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: figures((rank) => rank.scores?.gpu_robust, score) },
+    placed && { head: "Section", kind: "code", cell: ([first]) => <InSection of={first!} /> },
+    placed && { head: "Time in it", kind: "number", cell: (same) => timeIn(same, asOf.value) },
+    ranks.some(beatsApart) && { head: "Heartbeat age", kind: "number", cell: cells((rank) => rank.heartbeat_age, aged) },
+    { head: "Step", kind: "number", cell: cells((rank) => rank.iteration, count) },
+    ranks.some(({ scores }) => (scores?.lateness_share ?? 0) >= NOTABLE) && { head: WAITED_FOR, kind: "number", cell: cells((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
+    any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: cells((rank) => rank.scores?.gpu_robust, score) },
     ranks.some((rank) => deviceFacts(rank.device) !== "") && { head: "Device", kind: "device", cell: (same) => deviceFacts(...same.map(({ device }) => device)) || "–" },
     single && ranks.some((rank) => Object.keys(rank.groups).length > 0) && {
       head: without === "groups" ? "All its groups" : "Groups",
@@ -109,6 +109,11 @@ function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | 
     },
   ];
   return all.filter((column) => column !== false);
+}
+
+/** The section of a rank; of a silent one as it was last heard. */
+export function InSection({ of }: { of: RankReport }) {
+  return <>{sectionWords(of)}{of.state === "silent" && secondsIn(of) !== null && <small> when last heard</small>}</>;
 }
 
 /** One node by its name, several by their number. */

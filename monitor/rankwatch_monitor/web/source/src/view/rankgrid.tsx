@@ -10,7 +10,7 @@ import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable,
 import { type Cell, cellOf, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
-import { asOfNow, isTrouble, moves, openSection, tally } from "../logic/severity";
+import { asOfNow, isTrouble, moves, openSection, secondsIn, sectionWords, tally } from "../logic/severity";
 import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
 import { count, duration, plural, wholeDuration, wholePercent } from "../logic/text";
@@ -281,7 +281,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
   const { byRank, at } = watch.reports.value;
   const state = grid.legend[byte]!;
   const report = byRank[rank] && asOfNow({ ...byRank[rank], state }, asOf.value - at);
-  const section = openSection(report);
+  const inside = secondsIn(report);
   const aged = moves(state) ? duration : wholeDuration;
   return (
     <p class="readout" id="grid-keys" aria-live="polite">
@@ -294,8 +294,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
       {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
       {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {wholePercent(report!.scores!.lateness_share!)} of a step</span>}
-      {section && <span>in <span class="code">{section.name}</span> for {aged(section.seconds)}</span>}
-      {!section && report?.idle != null && <span>outside sections for {aged(report.idle)}</span>}
+      {inside !== null && <span>{openSection(report) && "in "}<span class="code">{sectionWords(report!)}</span> {state === "silent" ? "when last heard" : `for ${aged(inside)}`}</span>}
       {report?.heartbeat_age != null && <span>heartbeat {aged(report.heartbeat_age)} ago</span>}
       {report?.iteration != null && <span>step {count(report.iteration)}</span>}
       {report?.pid != null && <span>pid {report.pid}</span>}

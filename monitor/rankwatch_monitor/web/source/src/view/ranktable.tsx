@@ -7,13 +7,13 @@ import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { cellOf, cellWords, slowestFirst } from "../logic/levels";
 import { isFormer, quietOf } from "../logic/incidents";
-import { asOfNow, moves, openSection, sectionWords, worstFirst } from "../logic/severity";
+import { asOfNow, figures, moves, sectionWords, timeIn, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
 import { score, slowRanks } from "../logic/stragglers";
-import { clock, count, duration, range, runs, wholeDuration, wholePercent } from "../logic/text";
+import { clock, count, duration, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { looksOf, shownBy } from "./look";
-import { Nodes } from "./placedranks";
+import { InSection, Nodes } from "./placedranks";
 import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
 
@@ -29,7 +29,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const past = job?.state === "lost" || job?.ended_at != null;
   const grid = watch.grid.value;
   const { byRank, at } = watch.reports.value;
-  const culprits = useMemo(() => new Set(incident?.closed_at === null && !former ? incident.culprits.map((culprit) => culprit.rank) : []), [incident, former]);
+  const culprits = useMemo(() => (former ? new Set<number>() : named), [former, named]);
   const silent = new Set(job !== null && incident !== null && incident.culprits.length === 0 ? quietOf(job, incident)?.ranks : []);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
   const performance = watch.performance.value;
@@ -67,8 +67,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               {known && <th scope="col">{past ? "Last section" : "Section"}</th>}
               {!past && known && <th scope="col" class="number">Time in it</th>}
-              {beating && <th scope="col" class="number wide" title="Since the training loop last sent a heartbeat or completed a step">Heartbeat age</th>}
-              {!past && known && <th scope="col" class="number wide" title="Since anything was received of the rank: a rank that hangs still reports">Report age</th>}
+              {beating && <th scope="col" class="number wide" title="Since its last heartbeat or step">Heartbeat age</th>}
+              {!past && known && <th scope="col" class="number wide" title="Since its last report: a rank that hangs still reports">Report age</th>}
               {known && <th scope="col" class="number wide">Step</th>}
             </tr>
           </thead>
@@ -79,7 +79,6 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               const straggler = slow.get(rank);
               const alone = same.length === 1;
               const aged = moves(report.state) ? duration : wholeDuration;
-              const figures = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => range(same.map(of), text) || "–";
               const tone = incident && culprits.has(rank) ? blame(incident) : silent.has(rank) ? "suspect" : undefined;
               const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
               return [
@@ -88,18 +87,18 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
                   <td>
                     <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
-                    {!alone && <button type="button" class="quiet" title="Show each in a line of its own" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
+                    {!alone && <button type="button" class="quiet" title="Show each" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
                     {tone && <span class="tag">{tone}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <SlowTag of={straggler} />}
                   </td>
                   {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
-                  {known && <td class="code">{sectionWords(report)}</td>}
-                  {!past && known && <td class="number">{figures((one) => openSection(one)?.seconds ?? one.idle, aged)}</td>}
-                  {beating && <td class="number wide">{figures((one) => one.heartbeat_age, aged)}</td>}
-                  {!past && known && <td class="number wide">{figures((one) => one.report_age, aged)}</td>}
-                  {known && <td class="number wide">{figures((one) => one.iteration, count)}</td>}
+                  {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
+                  {!past && known && <td class="number time">{timeIn(same, asOf.value)}</td>}
+                  {beating && <td class="number wide">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
+                  {!past && known && <td class="number wide">{figures(same, (one) => one.report_age, aged)}</td>}
+                  {known && <td class="number wide">{figures(same, (one) => one.iteration, count)}</td>}
                 </tr>,
                 report.reason !== "" && <tr key={`${rank} why`} class={["because", tone].filter(Boolean).join(" ")}><td /><td colSpan={heads - 1}>{report.reason}</td></tr>,
               ];
