@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from monitor.core.scene import LOGS, Scene
+from monitor.core.views.test_node_verdict import crashed
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.web import static_folder
@@ -308,6 +309,22 @@ def test_a_job_that_resumed_on_a_suspect_host_links_to_it(page: Page) -> None:
         expect(outcome.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
 
 
+def test_its_twin_faults_of_another_gpu_stand_apart_from_the_incident_that_is_over(page: Page) -> None:
+    scene = Scene(4, hosts=2, job_id="a").run(60).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    others = [crashed("b", 3, 2), crashed("c", 3, 1)]
+    with serving_scenes(scene.job, *(each.job for each in others), now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/a")
+        outcome = page.locator(".verdict .outcome")
+        expect(outcome).to_have_text(
+            re.compile(
+                r"^Nothing to do in this job: attempt 2 resumed at step [^A]*\. Apart from this hang, GPU 1 of host-1: "
+                r"3 crashes in 2 other jobs; check it for errors\.$"
+            )
+        )
+        expect(outcome.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
+
+
 def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> None:
     scene = Scene(8, hosts=2).run(60).cut_host(0).cut_host(1).run(190)
     with serving_scenes(scene.job, now=scene.now) as monitor:
@@ -434,7 +451,9 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         expect(steps).to_contain_text(["Wait until ", "CUDA_LAUNCH_BLOCKING=1"])
         expect(steps.locator("code")).to_contain_text(["readlink /proc/", "nvidia-smi -q -i 1 -d ECC"])
         expect(steps.get_by_role("button")).to_have_text(["Copy", "Copy"])
-        expect(todo).to_contain_text("After a restart without host-1: if rank 3 fails again, suspect data or code; if ")
+        expect(todo).to_contain_text(
+            "After a restart without host-1: the same error on any rank left points to data or code."
+        )
         expect(todo.get_by_role("button", name="Restart without host-1 …")).to_be_visible()
         expect(todo.locator("button.go")).to_have_count(0)
         page.goto(f"{monitor.url}/#/")
@@ -454,7 +473,7 @@ def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page:
         expect(todo.locator(".ways button")).to_have_text(["Restart without host-1 …", "Restart …"])
         expect(todo.locator("button.go")).to_have_text("Restart without host-1 …")
         expect(todo).to_contain_text(
-            "After a restart without host-1: if rank 3 hangs again, suspect data or code; if not, host-1."
+            "After a restart without host-1: a hang in load_batch on any rank left points to data or code."
         )
         page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
         expect(page.locator(".standing")).to_contain_text(f"{fact}.")

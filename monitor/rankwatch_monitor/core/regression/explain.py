@@ -86,6 +86,8 @@ NAMED_HOSTS: Final = 5
 NOTHING: Final = "Nothing changed"
 ON_RANK: Final = " on rank "
 """In the name of a section that takes longer on one rank."""
+OTHERS_WAIT: Final = ", in which the others wait"
+"""After the name of a section; such a section comes last."""
 NO_RANKS: Final[Mapping[int, float]] = {}
 
 TWICE: Final = 1.5
@@ -281,7 +283,7 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     sentence = f"{head}: {words}{at_the_same_time}."
     shown = attributed(found, parts, cause)
     if waits:
-        shown = tuple(map(_with_waiting, shown))
+        shown = tuple(sorted(map(_with_waiting, shown), key=lambda each: OTHERS_WAIT in each.sentence))
     return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated)
 
 
@@ -289,7 +291,7 @@ def _with_waiting(each: Contributor) -> Contributor:
     """A section of the median rank that no part but the waiting accounts for, with the words that ranks wait in it."""
     if each.kind != "section" or each.share or each.part or ON_RANK in each.name:
         return each
-    return each._replace(sentence=each.sentence.replace(" (", ", in which the others wait (", 1))
+    return each._replace(sentence=each.sentence.replace(" (", f"{OTHERS_WAIT} (", 1))
 
 
 def _change_words(factor: float) -> str:

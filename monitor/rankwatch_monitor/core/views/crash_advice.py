@@ -145,10 +145,10 @@ def _passed(step: int, incidents: Iterable[Incident]) -> int | None:
     return next((each.attempt for each in incidents if (each.furthest_iteration or 0) > step), None)
 
 
-def next_failure(crash: Crash, elsewhere: bool) -> str:
-    """What to do if a job that is restarted after a crash fails again; ``elsewhere``: it has other hosts."""
+def next_failure(crash: Crash, elsewhere: str) -> str:
+    """What to do after a further crash; ``elsewhere``: what the job's other hosts then show; empty: it has none."""
     if elsewhere:
-        return f"If it crashes again, restart without {crash.host}: {separating(crash.rank, crash.host)}."
+        return f"If it crashes again, restart without {crash.host}: {elsewhere}."
     text = advice(crash).text
     return f"If it crashes again: {text[:1].lower()}{text[1:]}."
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, CulpritClass
 from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
@@ -20,6 +21,7 @@ from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
+from rankwatch_monitor.core.views.node_gpus import common_function, fault_words
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.core.views.slow_action import can_exclude
 
@@ -44,7 +46,8 @@ class OfHost(NamedTuple):
     meanwhile: str = ""
     """The look as a clause, while nothing else is to be done; empty: it has no command, or is about one job."""
     suspect: str = ""
-    """Of an incident that is over: ``host-0 is suspect: check GPU 5 of host-0 for errors.``; empty: it is not."""
+    """Of an incident that is over: ``host-0 is suspect: check GPU 5 of host-0 for errors.``, or the faults of another
+    GPU of the host; empty: it is not."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -106,7 +109,7 @@ def advice(
         clause = history.finding.clause if command else ""
     again = _again(job, incident, first, history, leaves_out=leaves_out)
     if by_launchers and proposed.action is Action.RESTART_EXCLUDING_NODE:
-        again = f"{headline.restart_without(first.host)}: {separating(first.rank, first.host)}."
+        again = f"{headline.restart_without(first.host)}: {_shows(job, incident, first)}."
     return proposed, OfHost(first.host, history.beside(incident), look, again, command, clause)
 
 
@@ -133,11 +136,22 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     if first is None:
         return None
     history = history_of(job, first.host, now, activity)
-    suspect = ""
-    if history.finding is not None:
-        look = history.finding.clause
-        suspect = f"{first.host} is suspect{f': {look}' if look else ''}."
-    return OfHost(first.host, history.beside(incident), "", "", suspect=suspect)
+    return OfHost(first.host, history.beside(incident), "", "", suspect=_suspect(incident, first, history))
+
+
+def _suspect(incident: Incident, first: Culprit, history: HostHistory) -> str:
+    """What to look at on the host of an incident that is over; the faults of another GPU stand apart from it."""
+    gpu, finding = history.gpu, history.finding
+    if gpu is None or finding is None:
+        return ""
+    look = finding.clause
+    if history.concerns(incident):
+        return f"{first.host} is suspect{f': {look}' if look else ''}."
+    this = fault_words(first.kind)[0]
+    which = f"{gpu.of_ranks} on {first.host}" if gpu.hangs else f"{gpu.name} of {first.host}"
+    faults = gpu.history(other=incident.job_id not in gpu.jobs)
+    check = look.replace(which, "it")
+    return f"Apart from this {this}, {which}: {faults}{f'; {check}' if check else ''}."
 
 
 def _first(incident: Incident) -> Culprit | None:
@@ -212,10 +226,22 @@ def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *
     """What to do if it happens again, or what a restart without the host shows, as a sentence; empty: nothing."""
     elsewhere = any(host not in ("", first.host) for host in job.columns.hosts)  # of many hosts the first one answers
     if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
-        return next_failure(crash_of(first, incident, job.incidents), elsewhere)
+        shows = _shows(job, incident, first) if elsewhere else ""
+        return next_failure(crash_of(first, incident, job.incidents), shows)
     if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
         return ""
-    shows = separating(first.rank, first.host, "fails" if first.kind is CulpritClass.DEAD else "hangs")
+    shows = _shows(job, incident, first)
     if history.repeats:
         return f"After a restart without {first.host}: {shows}."
     return f"If it hangs again, restart without {first.host}: {shows}."
+
+
+def _shows(job: Job, incident: Incident, first: Culprit) -> str:
+    """What a restart without the host shows, as a clause; the rank runs again only where a spare takes its place."""
+    crashed = first.kind is CulpritClass.DEAD
+    left = exclusion.remaining(job, first.host)
+    if left.nodes + left.spares >= left.of:
+        return separating(first.rank, first.host, "fails" if crashed else "hangs")
+    function = common_function([(incident, first)])
+    same = "the same error" if crashed else f"a hang{f' in {function}' if function else ''}"
+    return f"{same} on any rank left points to data or code"

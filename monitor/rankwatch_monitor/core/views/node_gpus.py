@@ -111,17 +111,17 @@ class Gpu:
         elsewhere = " (not the GPU)" if reads_input(common_function(self.hangs)) else ""
         return f"{self.place}{elsewhere}: {self.history()}"
 
-    def history(self) -> str:
-        """``5 crashes in 2 jobs, slow in 1``; empty: nothing is known of it."""
+    def history(self, *, other: bool = False) -> str:
+        """``5 crashes in 2 jobs, slow in 1``; ``other``: in ``2 other jobs``; empty: nothing is known of it."""
         counts: dict[tuple[str, str], list[str]] = {}
         for incident, culprit in self.faults:
             counts.setdefault(fault_words(culprit.kind), []).append(incident.job_id)
         parts = [
-            f"{len(jobs)} {one if len(jobs) == 1 else many} in {_jobs(len(set(jobs)))}"
+            f"{len(jobs)} {one if len(jobs) == 1 else many} in {_jobs(len(set(jobs)), other=other)}"
             for (one, many), jobs in sorted(counts.items(), key=lambda item: -len(item[1]))
         ]
         if slow := {job for job, _ in self.slow}:
-            parts.append(f"slow in {len(slow) if parts else _jobs(len(slow))}")
+            parts.append(f"slow in {len(slow) if parts else _jobs(len(slow), other=other)}")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -243,5 +243,5 @@ def _place(job: Job, slow: Straggler) -> tuple[int, str]:
     return -1, device
 
 
-def _jobs(number: int) -> str:
-    return f"{number} job{'' if number == 1 else 's'}"
+def _jobs(number: int, *, other: bool = False) -> str:
+    return f"{number} {'other ' if other else ''}job{'' if number == 1 else 's'}"

@@ -224,6 +224,12 @@ def test_a_section_in_which_the_others_wait_is_called_so_and_that_of_the_slow_ra
     assert words["load_batch on rank 3"].startswith("section 'load_batch' on rank 3 (")
 
 
+def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_which_the_others_wait() -> None:
+    found = judged(lambda steps: steps.slower.update({(3, "compute"): 0.3}))
+    sections = [each for each in found.contributors if each.kind == "section"]
+    assert [each.name for each in sections] == ["forward on rank 3", "backward"]
+
+
 def test_its_twin_a_section_that_is_slow_on_all_ranks_waits_for_none() -> None:
     found = judged(lambda steps: setattr(steps, "compute", 0.9))
     assert not any("others wait" in each.sentence for each in found.contributors)

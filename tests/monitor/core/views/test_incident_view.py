@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from monitor.core.incident.test_exclusion import spare
 from monitor.core.scene import Rank, Scene
 from monitor.core.views.test_node_verdict import crashed, with_stacks
 from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import RankStack
+from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.awaited import PATIENCE
@@ -23,6 +25,8 @@ from rankwatch_monitor.core.views.job_view import summary
 from rankwatch_monitor.core.views.node_view import one_node
 
 RESTART = "Restart without host-1, where incidents repeat"
+HANG_LEFT = "a hang in load_batch on any rank left points to data or code"
+ERROR_LEFT = "the same error on any rank left points to data or code"
 
 
 def hung(job: str = "now", **policy: Any) -> Scene:
@@ -52,7 +56,7 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     fact = "host-1 was named in 2 incidents of 2 jobs in 24 h"
     pointed = "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
     assert found["of_host"]["text"] == f"{fact}, this one included. {pointed}"
-    assert found["of_host"]["again"] == f"After a restart without host-1: {separating(3, 'host-1', 'hangs')}."
+    assert found["of_host"]["again"] == f"After a restart without host-1: {HANG_LEFT}."
     assert orders(found) == ["restart_excluding_node", "restart"]
     assert found["next_action"]["text"] == f"{RESTART}: nothing restarts the ranks by itself."
     listed = summary(scene.job, scene.now, activity)["todo"]
@@ -83,9 +87,7 @@ def test_a_first_hang_proposes_the_plain_restart_and_offers_the_other() -> None:
     found = among(scene, Scene(4, hosts=2, job_id="healthy").run(30))
     assert orders(found) == ["restart", "restart_excluding_node"]
     assert found["of_host"]["text"] == ""
-    assert found["of_host"]["again"] == (
-        f"If it hangs again, restart without host-1: {separating(3, 'host-1', 'hangs')}."
-    )
+    assert found["of_host"]["again"] == (f"If it hangs again, restart without host-1: {HANG_LEFT}.")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,26 @@ def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does
     assert lately(scene, scene.now).clause == ""
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_where_a_spare_takes_the_place_of_the_host_the_same_rank_shows_what_is_the_cause(crashes: bool) -> None:
+    scene = Scene(4, hosts=2, job_id="now", on_hang="log").run(30)
+    if crashes:
+        scene.crash(3, "ValueError: no data").run(1)
+    else:
+        scene.hang(3).until_found()
+    fewer = among(scene)["of_host"]["again"]
+    assert fewer.endswith(f"restart without host-1: {ERROR_LEFT if crashes else HANG_LEFT}.")
+    spare(scene)
+    shows = separating(3, "host-1", "fails" if crashes else "hangs")
+    assert among(scene)["of_host"]["again"].endswith(f"restart without host-1: {shows}.")
+
+
+def test_where_no_stack_shows_a_hang_no_function_is_named() -> None:
+    scene = Scene(4, hosts=2, job_id="now", on_hang="log").run(30).hang(3).until_found()
+    scene.job.incidents[-1] = replace(scene.incident, stacks=Stacks())
+    assert "restart without host-1: a hang on any rank left points" in among(scene)["of_host"]["again"]
+
+
 def test_incidents_count_for_a_day_and_orders_never() -> None:
     scene = crashed("one", 3, 2)
     scene.order(Action.CAPTURE)
@@ -148,7 +170,7 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
         "The error is the same each time."
     )
     assert host["look"].startswith("Check GPU 1 of host-1 for errors; ")
-    assert host["again"] == f"After a restart without host-1: {separating(3, 'host-1')}."
+    assert host["again"] == f"After a restart without host-1: {ERROR_LEFT}."
     other = Scene(4, hosts=2, job_id="other").run(30)
     other.die(3, exit_code=1, message="KeyError: 1").run(1)
     assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
@@ -261,7 +283,7 @@ def test_a_crash_that_repeats_on_a_gpu_of_several_jobs_proposes_to_leave_its_hos
     assert (proposed["action"], proposed["also"], proposed["waits"]) == (None, ["restart_excluding_node"], True)
     assert host["look"].startswith("Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs ")
     assert host["command"] == f"{host_commands.gpu('1')}; {host_commands.xid()}"
-    assert host["again"] == f"After a restart without host-1: {separating(3, 'host-1')}."
+    assert host["again"] == f"After a restart without host-1: {ERROR_LEFT}."
     activity, due = HostActivity(jobs), proposed["until"]
     listed = summary(scene.job, scene.now, activity)
     assert listed["todo"] is None, "nothing is needed of a person while the launchers are to act"
@@ -286,7 +308,7 @@ def test_once_launchers_are_late_the_restart_without_the_host_is_proposed_everyw
     found = shown(scene.job, scene.incident, late, activity)
     proposed = found["next_action"]
     assert (proposed["action"], proposed["ranks"], proposed["waits"]) == ("restart_excluding_node", [3], False)
-    assert found["of_host"]["again"] == f"{RESTART}: {separating(3, 'host-1')}."
+    assert found["of_host"]["again"] == f"{RESTART}: {ERROR_LEFT}."
     listed = summary(scene.job, late, activity)["todo"]
     assert (listed["text"], listed["action"]) == (RESTART, "restart_excluding_node")
     node = one_node(list(jobs.values()), "host-1", late, activity)
@@ -327,6 +349,16 @@ def test_of_an_incident_that_is_over_its_suspect_host_is_still_to_be_looked_at()
     later = of_host(past.job, last, past.now + 2 * WINDOW)
     assert later is not None
     assert later.suspect == ""
+
+
+def test_its_twin_faults_of_another_gpu_in_other_jobs_stand_apart_from_an_incident_that_is_over() -> None:
+    scene = Scene(4, hosts=2, job_id="now").run(60).hang(2)
+    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
+    others = [crashed("one", 3, 2), crashed("two", 3, 1)]
+    activity = HostActivity({each.job.id: each.job for each in (scene, *others)})
+    found = of_host(scene.job, scene.incident, scene.now, activity)
+    assert found is not None
+    assert found.suspect == "Apart from this hang, GPU 1 of host-1: 3 crashes in 2 other jobs; check it for errors."
 
 
 def test_crashes_that_repeat_in_one_job_offer_to_leave_the_host_out_and_wait() -> None:

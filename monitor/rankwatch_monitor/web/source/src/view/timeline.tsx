@@ -221,7 +221,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               {!narrow.value && <th scope="col">Node</th>}
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>+ of it waiting</small></th>}
+              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>(waiting)</small></th>}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
             </tr>
           </thead>
@@ -235,7 +235,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 {Number.isFinite(least) && (
                   <td class="number">
                     {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> +{duration(waits[i]! - least)}</small>}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)} waiting)</small>}
                   </td>
                 )}
                 {seconds[i]!.map((each, j) => {
@@ -243,7 +243,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                   return (
                     <td key={sections[j]} class={more === null ? "number" : "number longer"}>
                       {duration(each)}
-                      {more !== null && <small>+{duration(more)}</small>}
+                      {more !== null && <small> ({duration(more)} more)</small>}
                     </td>
                   );
                 })}

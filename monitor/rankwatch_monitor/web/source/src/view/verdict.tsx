@@ -74,7 +74,8 @@ function Sequel({ job, incident, newest, suspect }: { job: JobSummary; incident:
     if (outcome === "" || known) return null;
     const done = newest && job.state === "running" && job.open_incidents === 0 && job.todo === null;
     const host = hosts(incident.culprits)[0];
-    return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> <NodeLink host={host} />{suspect.slice(host.length)}</>}</p>;
+    const before = suspect?.split(host!)[0] ?? "";
+    return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> {before}<NodeLink host={host} />{suspect.slice(before.length + host.length)}</>}</p>;
   }
   if (job.state === "lost") return null;
   // Waiting is stated once, as what to do now.
