@@ -165,6 +165,7 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   again, `steps_at_risk` those after its last checkpoint; `goodput_notes` has them in words, also the steps of a
   finished job of which no save is known. `steps_thrown_away` are those of all its restarts, also where they were done
   again.
+  While no step completes, `step_seconds` is how long one usually took (null: unknown, or steps complete).
   `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
   none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how

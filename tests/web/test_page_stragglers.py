@@ -43,7 +43,7 @@ def test_a_straggler_is_reported_with_cause_cost_and_reason_and_folded_once_it_i
 
     script.speed_up("j")
     calm = page.get_by_role("region", name="Stragglers none now")
-    expect(calm.locator(".finding")).to_have_text("No rank makes the others wait.")
+    expect(calm.locator(".finding")).to_have_text("No straggler.")
     ended = calm.get_by_role("region", name="Stragglers that have ended")
     expect(ended).to_be_hidden()
     calm.get_by_text("Recently ended (2)").click()

@@ -460,7 +460,7 @@ def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_i
     kinds = page.get_by_role("group", name="What to do")
     restarts = kinds.locator("div").nth(1)
     expect(restarts.locator(".all-lost")).to_have_text(
-        re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps, ")
+        re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps")
     )
     excluding = kinds.get_by_role("radio", name="Restart without some nodes", exact=True)
     expect(excluding).to_have_accessible_description(re.compile("it goes on if --nnodes allows 1, else waits.$"))

@@ -62,7 +62,7 @@ def test_the_answer_has_a_sentence_and_its_parts(api: httpx.Client) -> None:
 def test_its_twin_nothing_changed(api: httpx.Client) -> None:
     reported = api.get("/jobs/steady/why").json()
     assert (reported["kind"], reported["parts"], reported["contributors"]) == ("steady", [], [])
-    assert reported["sentence"].startswith("Nothing changed in the last hour")
+    assert reported["sentence"].startswith("Nothing changed since the first step")
 
 
 def test_a_job_of_which_no_window_was_judged(api: httpx.Client) -> None:

@@ -259,13 +259,16 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
     since = _began(longer, min(begins, len(longer) - 1))
-    words = f"{NOTHING} in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}."
+    taken = f"steps have taken {duration(level)}"
+    if longer[0].at - longer[0].seconds <= now - HOUR:
+        span, taken = "in the last hour", f"{taken} since {clock_time(since, now)}"
+    else:
+        span = f"since {clock_time(since, now)}" if begins else "since the first step"
+    words = f"{NOTHING} {span}: {taken}."
     slow = step_T[step_T > TWICE * level]
     if len(slow):
-        words = (
-            f"No lasting change in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}, "
-            f"but {len(slow)} of {len(samples)} samples up to {duration(float(slow.max()))}."
-        )
+        longest = duration(float(slow.max()))
+        words = f"No lasting change {span}: {taken}, but {len(slow)} of {len(samples)} samples up to {longest}."
     return Explanation("steady", words, since, level, level)
 
 

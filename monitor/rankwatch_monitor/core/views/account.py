@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
-import numpy as np
-
 from rankwatch.cli.formatting import count, duration, gpu_time, percent
 from rankwatch.contract.enums import JobState, StragglerVerdict
 from rankwatch.contract.semconv import STEP_SECTION
@@ -57,12 +55,8 @@ def _steps(job: Job, now: float) -> Iterator[str]:
 
 
 def _slowest(job: Job) -> Iterator[str]:
-    _, share_R = rankings.lateness(job)
-    if job.world_size > 1 and np.isfinite(share_R).any():
-        rank = int(np.nanargmax(share_R))
-        limit = f"{100 * job.policy.straggler_slowdown:.3g} %"
-        share = percent(max(0.0, float(share_R[rank])))
-        yield f"the others wait {share} of a step for the slowest rank, {rank} (a straggler from {limit} on)"
+    if waits := rankings.longest_wait(job):
+        yield waits
 
 
 def _devices(job: Job) -> Iterator[str]:

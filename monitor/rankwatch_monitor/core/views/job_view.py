@@ -150,6 +150,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         activity: from which hosts all jobs are heard; None: not known.
     """
     state, reason = job_state(job, now)
+    speed = steps_per_second(job, now)
     quiet, slow = quiet_host(job, now, activity), slow_action(job)
     return {
         "id": job.id,
@@ -179,7 +180,9 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
         "iteration": _iteration(job),
         "iteration_before": _iteration_before(job),
-        "iterations_per_second": steps_per_second(job, now),
+        "iterations_per_second": speed,
+        # While no step completes alone, as with `last_heard`.
+        "step_seconds": _usual_step(job) if speed == 0 else None,
         "checkpoint": _checkpoint(job),
         # Of a lost job alone: it would change with every report, and with it all that is sent only when it changes.
         "last_heard": job.last_heard if state is JobState.LOST else None,
@@ -233,6 +236,11 @@ def _iteration_before(job: Job) -> int | None:
     """While an attempt after an incident has completed no step: the furthest step of the attempt before."""
     incident = job.open_incident
     return incident.furthest_iteration if incident is not None and job.furthest_iteration is None else None
+
+
+def _usual_step(job: Job) -> float | None:
+    """Seconds of productive time that a step usually took, in three digits; None: unknown."""
+    return float(f"{job.ledger.step_seconds:.3g}") or None
 
 
 def _checkpoint(job: Job) -> dict[str, Any] | None:

@@ -91,6 +91,16 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
 
 
+def test_how_long_a_step_took_is_stated_while_none_completes_and_only_then() -> None:
+    scene = Accounted(checkpoint=50, saves=True).run(92)
+    assert job_view.summary(scene.job, scene.now)["step_seconds"] is None
+    scene.crash(1, "boom").run(1)
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["iterations_per_second"] == 0
+    assert shown["step_seconds"] == pytest.approx(1, rel=0.1)
+    assert job_view.summary(scene.job, scene.now + 10)["step_seconds"] == shown["step_seconds"]
+
+
 def test_steps_of_a_finished_job_that_no_save_may_hold_are_stated() -> None:
     scene = Accounted(checkpoint=50, saves=True).run(92)
     assert account(scene.job, scene.now)[0].startswith("a step takes "), "no warning while it trains"

@@ -22,22 +22,24 @@ test("of an ended job the last save is dated by its end, with the steps that may
   assert.equal(fact({ checkpoint: at(null) }), "28 s before the end; undefined");
 });
 
-test("what a restart loses are the steps since the last checkpoint", () => {
+test("what a restart loses are the steps since the last checkpoint, and their time at the usual step time", () => {
   const lost = (...facts: Parameters<typeof loss>) => plain(loss(...facts));
-  assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838 }, 138), "A restart loses up to 39 steps (1 min 38 s) since the checkpoint at step 799.");
-  assert.equal(lost("A stop", { checkpoint: loaded(840), iteration: 885 }, 100), "A stop loses up to 45 steps (1 min) since the checkpoint at step 840.");
-  assert.match(loss("A restart", { checkpoint: at(885), iteration: 885 }, 100), /loses no step \(/);
-  assert.match(loss("A restart", { checkpoint: at(840), iteration: 10 }, 100), /loses the steps \(/, "an earlier attempt saved it");
-  assert.equal(lost("A restart", { checkpoint: at(null), iteration: null }, 100), "A restart loses the steps (1 min) since the last checkpoint.");
-  assert.equal(loss("A restart", { iteration: 885 }, 100), "A restart loses the steps since the last checkpoint.", "an older monitor");
+  const hung = { iterations_per_second: 0, step_seconds: 1 };
+  assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838, ...hung }), "A restart loses up to 39 steps (39 s of training) since the checkpoint at step 799.");
+  assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838, iterations_per_second: 0.5, step_seconds: null }), "A restart loses up to 39 steps (1 min 18 s of training) since the checkpoint at step 799.");
+  assert.equal(lost("A stop", { checkpoint: loaded(840), iteration: 885, iterations_per_second: null }), "A stop loses up to 45 steps since the checkpoint at step 840.");
+  assert.match(loss("A restart", { checkpoint: at(885), iteration: 885, ...hung }), /loses no step since/);
+  assert.match(loss("A restart", { checkpoint: at(840), iteration: 10, ...hung }), /loses the steps since/, "an earlier attempt saved it");
+  assert.equal(lost("A restart", { checkpoint: at(null), iteration: null, ...hung }), "A restart loses the steps since the last checkpoint.");
+  assert.equal(loss("A restart", { iteration: 885 }), "A restart loses the steps since the last checkpoint.", "an older monitor");
 });
 
 test("without a known checkpoint training may restart from the first step", () => {
   const from = "No checkpoint is known: if there is none, training restarts from step 0";
-  assert.equal(loss("A restart", { checkpoint: null, iteration: null }, 100), `${from}.`);
-  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }, 100), `${from}: 4,667 steps.`);
-  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 4667, goodput: 0.5, started_at: 100 }, 1900)), `${from}: 4,667 steps, 15 min of training.`);
-  assert.equal(loss("A stop", { checkpoint: null, iteration: 4667 }, 100), "No checkpoint is known: all steps may be lost.");
+  assert.equal(loss("A restart", { checkpoint: null, iteration: null }), `${from}.`);
+  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }), `${from}: 4,667 steps.`);
+  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 900, step_seconds: 1 })), `${from}: 900 steps (15 min of training).`);
+  assert.equal(loss("A stop", { checkpoint: null, iteration: 4667 }), "No checkpoint is known: all steps may be lost.");
 });
 
 test("a job that is launched again goes on after its last checkpoint", () => {

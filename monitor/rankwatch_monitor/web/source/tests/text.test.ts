@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, speedAndStep, wholeDuration, zoned } from "../src/logic/text";
+import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, speedText, wholeDuration, zoned } from "../src/logic/text";
 import { chooseZone } from "../src/logic/zone";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -25,7 +25,7 @@ test("slow steps are shown in seconds per step", () => {
   assert.deepEqual(rate(0.05), { value: "20.0", unit: "s/step" });
   assert.deepEqual(rate(0), { value: "0.00", unit: "steps/s" });
   assert.deepEqual(rate(3.214), { value: "3.21", unit: "steps/s" });
-  assert.deepEqual([4.47, 0.05, 0, null].map(speedAndStep).map(plain), ["4.47 steps/s, 224 ms a step", "20.0 s/step", "0.00 steps/s", "–"]);
+  assert.deepEqual([4.47, 0.05, 0, null].map(speedText).map(plain), ["4.47 steps/s", "20.0 s/step", "0.00 steps/s", "–"]);
 });
 
 test("ranks are grouped into runs", () => {

@@ -28,6 +28,8 @@ export interface JobSummary {
   iteration_before?: number | null;
   /** Zero while no step completes; null: unknown. */
   iterations_per_second: number | null;
+  /** While no step completes: how long one usually took; null: unknown, or steps complete. Absent with older monitors. */
+  step_seconds?: number | null;
   /** When the last message of any rank or launcher arrived. Absent with older monitors. */
   last_heard?: number | null;
   instrumented: boolean;

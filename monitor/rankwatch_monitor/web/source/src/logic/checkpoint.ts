@@ -1,21 +1,27 @@
 // What is lost by a restart: the steps since the last checkpoint.
 
 import type { JobSummary } from "../api/types";
-import { ago, capital, clock, count, elapsed, plural, roughly, wholeDuration } from "./text";
+import { ago, capital, clock, count, elapsed, plural, wholeDuration } from "./text";
 
-type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "goodput" | "started_at">>;
+type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "iterations_per_second" | "step_seconds">>;
 
 /** What an action costs in steps, as a sentence. `checkpoint` is undefined with older monitors. */
-export function loss(what: "A restart" | "The restart" | "A stop", { checkpoint, iteration, goodput, started_at: started }: Known, now: number): string {
+export function loss(what: "A restart" | "The restart" | "A stop", job: Known): string {
+  const { checkpoint, iteration } = job;
   if (checkpoint === null) {
     if (what === "A stop") return "No checkpoint is known: all steps may be lost.";
-    const took = goodput && started ? `, ${roughly(goodput * elapsed(started, now))} of training` : "";
-    return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${took}`}.`;
+    return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${training(iteration, job)}`}.`;
   }
   if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
-  const { step, at } = checkpoint;
-  const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}`;
-  return `${what} loses ${steps} (${wholeDuration(elapsed(at, now))}) since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
+  const { step } = checkpoint;
+  const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}${training(iteration - step, job)}`;
+  return `${what} loses ${steps} since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
+}
+
+/** " (39 s of training)": so many steps at the usual step time; empty: it is not known. */
+function training(steps: number, { iterations_per_second: speed, step_seconds: usual }: Known): string {
+  const seconds = steps * (speed ? 1 / speed : usual ?? 0);
+  return seconds ? ` (${wholeDuration(seconds)} of training)` : "";
 }
 
 type Checkpoint = NonNullable<JobSummary["checkpoint"]>;

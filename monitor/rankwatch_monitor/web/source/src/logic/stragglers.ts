@@ -5,7 +5,7 @@ import { isUneven, times } from "./kernels";
 import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
 const VERDICTS: Record<string, string> = {
-  healthy: "No rank makes the others wait.",
+  healthy: "No straggler.",
   worker: "Some ranks are slow; the others wait for them.",
   stage: "A pipeline stage is slower than the others; no node is at fault.",
   workload: "Different ranks are slow in turn; no node is at fault.",

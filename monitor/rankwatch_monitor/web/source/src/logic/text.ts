@@ -131,9 +131,6 @@ export function speedText(perSecond: number | null): string {
   return perSecond === null ? value : `${value}${THIN}${unit}`;
 }
 
-/** "4.47 steps/s, 224 ms a step". */
-export const speedAndStep = (perSecond: number | null): string => `${speedText(perSecond)}${perSecond === null || perSecond < 0.1 ? "" : `, ${ofStep(1 / perSecond)} a step`}`;
-
 /** What ranks cost, one GPU each, from seconds: "3.6 GPU-minutes", "1.25 GPU-hours"; three digits are enough to order by. */
 export function gpuTime(seconds: number): string {
   if (seconds < 3597) return `${(seconds / 60).toFixed(1)}${THIN}GPU-minutes`;

@@ -2,7 +2,6 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
-import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
@@ -160,7 +159,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
-              <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>
+              <p id="confirm-words">{consequence(action, job, left)}</p>
               <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={() => void send()}>
                 {title}
               </button>

@@ -9,7 +9,7 @@ import { changedWords, changeOf, explanation, heard, mainValue, nonFinite, speed
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
-import { figure, perSecond, speedAndStep, speedText } from "../logic/text";
+import { figure, perSecond, speedText } from "../logic/text";
 import { Broken, Explanation, unknownWords } from "./charts";
 import { Plot } from "./plot";
 
@@ -93,7 +93,7 @@ function Speed({ job, incidents, trends, range, change, height = HEIGHT }: Cours
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={height} time={time} incidents={incidents} format={speedAndStep} label={perSecond} range={range} together={job.id}
+        key={job.id} name="Speed" height={height} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
         live={goesOn(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
