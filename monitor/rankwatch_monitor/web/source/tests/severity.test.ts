@@ -66,7 +66,7 @@ test("a heartbeat at the beginning of the section is no figure of its own", () =
 
 test("how long a silent rank has been in its section is unknown since it was last heard", () => {
   const inside = { ...report(0, 9, { step: 25 }), report_age: 25 };
-  assert.equal(timeIn([inside, report(1, 9, { step: 30 })], 1000), "25.0\u202fs–30.0\u202fs");
+  assert.equal(timeIn([inside, report(1, 9, { step: 30 })], 1000), "25.0\u2009s–30.0\u2009s");
   assert.equal(timeIn([{ ...inside, state: "silent" }], 1000), `unknown since ${clock(975, 1000)}`);
   assert.equal(timeIn([{ ...inside, state: "silent", open_sections: {} }], 1000), "–");
 });
