@@ -226,7 +226,7 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
         "1.1 s",
         "4.0 s",
         "6.5 s",
-        "3.0 s3 steps",
+        "3.0 s2 of 3 steps, the first is in Recover",
         "24.8 s",
         "open",
     ]

@@ -635,7 +635,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.policy.max_restarts}")
     needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
     troubled = len(needing | {job for job, state in states.items() if state == "recovering"})
-    found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", shown["lead"][0])
+    apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state
+    found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", apart)
     same("jobs in trouble", sum(map(int, found)), troubled)
 
 

@@ -198,7 +198,8 @@ def test_messages_of_a_job_that_moved_away_are_left_to_its_next_monitor(
     webhooks.observe(other, scene.now)
     wait_for(lambda: receiver.taken, "the thread works on")
     assert reported(receiver) == ["job_failed"]
-    assert [row["body"]["event"] for row in shelf.load()] == ["incident_opened", "incident_closed"]
+    left = ["incident_opened", "incident_closed"]
+    wait_for(lambda: [row["body"]["event"] for row in shelf.load()] == left, "what was taken is removed, nothing else")
 
 
 def test_one_that_hangs_does_not_hold_up_the_other(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:

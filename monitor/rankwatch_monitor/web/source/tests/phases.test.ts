@@ -95,6 +95,8 @@ test("a suspicion is confirming from the capture of its stacks on, until it is o
   assert.deepEqual(over.at(-1), { name: "Confirm", ends: "closed", from: 111, to: 140, seconds: 29 });
   const without = phases(incident({ timeline: { ...suspected, captured: null }, confirmed: false }), 130);
   assert.deepEqual(without.map(({ name }) => name), ["Detect", "Confirm"]);
+  const lost = phases(incident({ timeline: suspected, confirmed: false }), 500, { state: "lost", ended_at: null, last_heard: 130 });
+  assert.deepEqual(lost.at(-1), { name: "Confirm", ends: "closed", from: 111, to: 130, seconds: 19 });
 });
 
 test("the detection stands beside the beginning, where it came later", () => {

@@ -58,13 +58,13 @@ export function phases(incident: Incident, now: number, job: Pick<JobSummary, "s
     found.push({ name, ends, from: from!, to, seconds: to - from!, ...(waited ? { limit } : {}) });
     from = to;
   });
+  const heard = job?.state === "lost" ? Math.max(from, job.last_heard ?? now) : null;
   if (!incident.confirmed) {
-    const to = closedAt === null ? null : Math.max(closedAt, from);
+    const to = closedAt === null ? heard : Math.max(closedAt, from);
     return [...found, { name: "Confirm", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
     const [name, ends] = current(incident);
-    const heard = job?.state === "lost" ? Math.max(from, job.last_heard ?? now) : null;
     found.push({ name, ends: heard === null ? ends : "last heard", from, to: heard, seconds: Math.max(0, (heard ?? now) - from) });
   } else if (timeline.first_step === null && closedAt > from) {
     const [name, ends] = lastly(incident, job);
