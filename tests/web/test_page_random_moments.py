@@ -368,7 +368,8 @@ def table_of(rows: list[list[str]]) -> list[Line]:
 def line_of(row: list[str]) -> Line:
     holds("the numbers of a line are complete", "…" not in row[1], row)
     ranks = sorted(ranks_in(row[1]))
-    alone = TAGS.sub("", row[3]) if len(ranks) == 1 else row[3]
+    # Several have a tag of their own where all of them are suspect: the ranks of a silent host.
+    alone = TAGS.sub("", row[3]) if len(ranks) == 1 else re.sub("(?<!: )suspect$", "", row[3])
     made = STATE.fullmatch(alone)
     if made is None:
         raise Differs(f"state of a line: {row}")
@@ -430,7 +431,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     same("lines of the table", sorted(rank for line in table for rank in line.ranks), list(range(len(ranks))))
     same("table", {rank: line.state for line in table for rank in line.ranks}, dict(enumerate(ranks)))
     named = {rank for line in table for rank in line.ranks if line.cells[0]}
-    same("named in the table", named, set() if former else culprits)
+    unheard = set() if quiet is None else set(quiet.ranks)
+    same("named in the table", named, (set() if former else culprits) | unheard)
     tagged = {rank for line in table for rank in line.former}
     same("culprits of an attempt before", tagged, culprits if former else set())
     seen = any(each != "unseen" for each in ranks)
@@ -611,7 +613,9 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
             same(f"section of rank {rank}", section.split(" › ")[0], first)
             entered.append(now - opened[first])
         else:
-            holds(f"rank {rank} is in no section", section in ("outside", "–"), section)
+            place = section.split(" › ")[0]  # else the function alone in which it hangs or waits
+            in_function = place.isidentifier() and place not in columns.sections
+            holds(f"rank {rank} is in no section", place in ("outside", "–") or in_function, section)
     if silent_there:
         holds(f"time of silent ranks {ranks}", UNKNOWN.fullmatch(inside), inside)
     elif entered:
