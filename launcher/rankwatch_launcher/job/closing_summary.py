@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import count, duration, percent
+from rankwatch.cli.formatting import count, duration, percent, useful
 from rankwatch.contract.enums import RESTARTS
 from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
@@ -35,9 +35,8 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
     facts = []
     if outcome.iteration is not None:
         facts.append(f"step {outcome.iteration}")
-    goodput, useful = job.get("goodput"), job.get("goodput_without_waiting")
-    if goodput is not None:
-        facts += [f"goodput {percent(goodput if useful is None else useful)}", *(job.get("goodput_notes") or ())]
+    if (goodput := useful(job, "goodput")) is not None:
+        facts += [f"goodput {percent(goodput)}", *(job.get("goodput_notes") or ())]
     started, ended = job.get("started_at"), job.get("ended_at")
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
         facts.append(f"in {duration(ended - started)}")

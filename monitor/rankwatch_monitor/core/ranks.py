@@ -54,7 +54,7 @@ _EMPTY: Final[Mapping[str, float]] = {
     "open_since_RS": nan,
     "first_RS": False,
 }
-"""Values of a rank of which nothing is known."""
+"""Values of a rank of which nothing is known; their types are those of the columns."""
 
 _Column = npt.NDArray[Any]
 
@@ -115,20 +115,18 @@ class RankColumns:
     pid_R: Ints
     local_rank_R: Ints
     first_iteration_R: Ints
+    process_R: Ints
+    exit_code_R: Ints
+    reported_R: Bools
+    uses_sections_R: Bools
+    shut_down_R: Bools
+    expected_exit_R: Bools
+    open_since_RS: Floats
+    first_RS: Bools
 
     def __init__(self, size: int = 0) -> None:
-        for name in _FLOATS:
-            setattr(self, name, np.full(size, np.nan))
-        for name in _COUNTS:
-            setattr(self, name, np.full(size, -1, dtype=np.int64))
-        self.reported_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.uses_sections_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.shut_down_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.expected_exit_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.process_R: Ints = np.full(size, UNKNOWN, dtype=np.int64)
-        self.exit_code_R: Ints = np.zeros(size, dtype=np.int64)
-        self.open_since_RS: Floats = np.full((size, 0), np.nan)
-        self.first_RS: Bools = np.zeros((size, 0), dtype=np.bool_)
+        for name, empty in _EMPTY.items():
+            setattr(self, name, np.full((size, 0) if name.endswith("_RS") else size, empty))
         self.sections: list[str] = []
         self._column_of: dict[str, int] = {}
         self.hosts: list[str] = [""] * size

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -123,7 +123,7 @@ class LauncherMessages:
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
         check(registration, "the registration", self._longest)
-        size = _json_size(registration)
+        size = len(json.dumps({each.name: getattr(registration, each.name) for each in fields(registration)}))
         if size > limits.registration_bytes:
             raise HTTPException(422, f"the registration has {size} bytes, the limit is {limits.registration_bytes}")
         known = self.monitor.jobs.get(job_id)
@@ -276,12 +276,6 @@ def launcher_routes(
         return Response(status_code=204)
 
     return routes
-
-
-def _json_size(registration: NodeRegistration) -> int:
-    """Bytes as JSON of what a registration may hold any amount of; the rest is a few short texts."""
-    unbounded = registration.policy, registration.facts, registration.ft_state
-    return sum(len(json.dumps(each)) for each in unbounded if each)
 
 
 def _check_world(event: ProcessEvent, limit: int) -> None:

@@ -42,10 +42,10 @@ def check(value: Any, where: str, longest: int, depth: int = 0) -> None:
     Raises:
         HTTPException: 422, the first invalid value.
     """
-    if _plainly_valid(value, where, longest):
-        return
     if depth > DEEPEST:
         raise HTTPException(422, f"{where} is nested more than {DEEPEST} levels deep")
+    if _plainly_valid(value, where, longest):
+        return
     kind = type(value)
     if (named := _names_of.get(kind)) is None and is_dataclass(value):
         named = _names_of[kind] = tuple(each.name for each in fields(value))

@@ -52,6 +52,28 @@ def whole_percent(share: float) -> str:
     return f"{math.floor(100 * share + 0.5)} %"
 
 
+def capital(text: str) -> str:
+    """With a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def uncapital(text: str) -> str:
+    """With a small first letter."""
+    return text[:1].lower() + text[1:]
+
+
+def useful(goodput: Mapping[str, Any], name: str) -> float | None:
+    """Goodput without the waiting for slow ranks, where there was any and the monitor is new enough to know it.
+
+    Args:
+        goodput: an object of the API that has it.
+        name: of the field with the whole goodput.
+    """
+    without: float | None = goodput.get(f"{name}_without_waiting")
+    known: float | None = goodput.get(name)
+    return known if without is None else without
+
+
 def of_it_lost(seconds: float | None, steps: int | None) -> str:
     """``, of it 7.5 s for 8 lost steps``: the part of a cost that went into them; empty: none, or unknown."""
     if not seconds:
@@ -143,7 +165,7 @@ def log_lines(log: Mapping[str, Any], indent: str) -> list[str]:
     on = f" on {log['host']}" if log["host"] else ""
     of = f", {log['stream']}" if log["stream"] else ""
     place, text = log["place"], log["text"]
-    lines = wrapped(printable(f"rank {log['rank']}{on}{of}: {text[:1].lower()}{text[1:]}"), indent)
+    lines = wrapped(printable(f"rank {log['rank']}{on}{of}: {uncapital(text)}"), indent)
     lines += [f"{indent}  | {printable(line)}" for line in log["lines"]]
     if place["command"]:
         where = f"on {place['host']}: " if place["host"] else ""

@@ -248,15 +248,18 @@ _NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmat
 def _number(name: str, value: Any) -> float:
     above, most, words = _NUMBERS[name]
     try:
-        percent = name in SHARES and isinstance(value, str) and value.rstrip().endswith("%")
-        number = (
-            float("nan") if isinstance(value, bool) else float(value.rstrip(" %")) / 100 if percent else float(value)
-        )
+        number = float("nan") if isinstance(value, bool) else _share(value) if name in SHARES else float(value)
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not above < number <= most:
         raise ValueError(f"{name} must be {words}, not {value!r}")
     return number
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return float(value.rstrip().removesuffix("%")) / 100
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)

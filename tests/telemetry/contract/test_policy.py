@@ -67,7 +67,9 @@ def test_a_share_is_given_in_percent_or_as_a_part(value: object) -> None:
     assert Policy().changed({"straggler_slowdown": value}).straggler_slowdown == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize(("name", "value"), [("straggler_slowdown", "101%"), ("relative_threshold", "70%")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("straggler_slowdown", "101%"), ("straggler_slowdown", "5%%"), ("relative_threshold", "70%")]
+)
 def test_a_share_is_at_most_all_of_it_and_other_numbers_are_not_in_percent(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
         Policy().changed({name: value})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rankwatch.cli.formatting import capital, uncapital
 from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Frame
@@ -26,7 +27,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
     """
     if first.node_loss:
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
-        return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
+        return f"{capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     rank_name = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
     has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
     if first.kind is VerdictKind.PROCESS_EXITED:
@@ -39,7 +40,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
     if not judged.culprits:
         several = others > 0 and first.kind is not VerdictKind.STALLED
         text = _what(first, "one of them" if several else rank_name, has_beaten)
-        text = f"Limits were passed by {others + 1} ranks: {text[:1].lower()}{text[1:]}" if several else text
+        text = f"Limits were passed by {others + 1} ranks: {uncapital(text)}" if several else text
         return f"{text}; {judged.explanation}."
     text = _what(first, rank_name, has_beaten) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
@@ -71,23 +72,23 @@ def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
         case VerdictKind.STALLED:
             return f"No step has completed for {elapsed}, over the limit of {_plain(verdict.limit)} s"
         case VerdictKind.SECTION_OVERRUN if not verdict.source.acts_at_once:
-            return f"{_capital(rank_name)} has made no progress in section '{verdict.section}' for {elapsed}, {limit}"
+            return f"{capital(rank_name)} has made no progress in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.SECTION_OVERRUN:
-            return f"{_capital(rank_name)} has been in section '{verdict.section}' for {elapsed}, {limit}"
+            return f"{capital(rank_name)} has been in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.OUT_OF_SECTION_OVERRUN:
-            return f"{_capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
+            return f"{capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if verdict.source is LimitSource.LEARNED:
-            return f"{_capital(rank_name)} has sent no heartbeat and completed no step for {elapsed}, {limit}"
+            return f"{capital(rank_name)} has sent no heartbeat and completed no step for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if has_beaten:
             return f"Did not get subsequent heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
             return f"Did not get initial heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.SILENT | VerdictKind.NODE_LOST:
-            return f"{_capital(rank_name)} has been silent for {elapsed}, {limit}"
+            return f"{capital(rank_name)} has been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
             return f"Rank {verdict.rank} has not reported within {elapsed} of the first rank, {limit}"
         case _:
-            return _capital(rank_name)
+            return capital(rank_name)
 
 
 def _limit(verdict: Verdict) -> str:
@@ -180,10 +181,6 @@ def _ranks_enter(ranks: int) -> str:
 
 def _plain(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def signal_number(name: str) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.cli.formatting import capital, uncapital
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
@@ -23,7 +24,7 @@ from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import NONE, Blame, Verdict, Verdicts, culprit_of, union
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
-from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
+from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import EXITED, Ints, left_ranks, live_ranks
@@ -417,7 +418,7 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
     if not ranks or ranks <= {culprit.rank for culprit in incident.culprits}:
         return None
     stated = "; ".join(loss.reason for loss in losses)
-    followed = f"{incident.reason[:1].lower()}{incident.reason[1:]}"
+    followed = uncapital(incident.reason)
     return Diagnosis(
         VerdictKind.NODE_LOST,
         f"{capital(stated)}; after that, {followed}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import NoticeKind, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core.incident_record import Incident, Notice
@@ -44,4 +45,4 @@ def known(job: Job, notice: Notice) -> Incident | None:
 
 def _sentence(reason: str) -> str:
     words = reason.strip() or "a rank sent a notice without a reason"
-    return f"{words[:1].upper()}{words[1:].rstrip('. ')}."
+    return f"{capital(words.rstrip('. '))}."

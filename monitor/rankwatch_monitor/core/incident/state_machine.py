@@ -49,6 +49,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
+from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
 from rankwatch_monitor.core.effects import Changed
@@ -547,8 +548,3 @@ def _announcement(incident: Incident) -> str:
 
 def _words(action: Action) -> str:
     return action.replace("_", " ")
-
-
-def capital(text: str) -> str:
-    """A sentence's first letter in upper case."""
-    return text[:1].upper() + text[1:]

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from rankwatch.cli.formatting import capital, uncapital
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
@@ -99,7 +100,7 @@ class Advice(NamedTuple):
     def before_launch(self) -> str:
         """The text where another launch follows anyway."""
         text = self.text.removeprefix(f"{_AGAIN} and ")
-        return f"{text[:1].upper()}{text[1:]}"
+        return capital(text)
 
 
 def advice(crash: Crash) -> Advice:
@@ -150,7 +151,7 @@ def next_failure(crash: Crash, elsewhere: str) -> str:
     if elsewhere:
         return f"If it crashes again, restart without {crash.host}: {elsewhere}."
     text = advice(crash).text
-    return f"If it crashes again: {text[:1].lower()}{text[1:]}."
+    return f"If it crashes again: {uncapital(text)}."
 
 
 def separating(rank: int, host: str, recurs: str = "fails") -> str:

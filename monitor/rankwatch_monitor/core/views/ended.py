@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.cli.formatting import duration
+from rankwatch.cli.formatting import duration, uncapital
 from rankwatch.contract.enums import CulpritClass, JobState, NoRestart, RankState
 from rankwatch_monitor.core.hang.messages import ITS_PROCESS
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -221,7 +221,7 @@ def _after_repeated(job: Job, crash: Repeated) -> str:
     if found is not None and found.host_first:
         return launch
     first = "Remove the cause" if found is None else found.before_launch
-    return f"{first}; then {launch[:1].lower()}{launch[1:]}"
+    return f"{first}; then {uncapital(launch)}"
 
 
 def whole(seconds: float) -> str:

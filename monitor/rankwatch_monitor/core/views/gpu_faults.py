@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from rankwatch.cli.formatting import capital, uncapital
 from rankwatch.contract.enums import CulpritClass, RankState
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
-from rankwatch_monitor.core.views.headline import first_clause, uncapital
+from rankwatch_monitor.core.views.headline import first_clause
 from rankwatch_monitor.core.views.node_gpus import Fault, Gpu, common_function, reads_input
 
 _STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
@@ -77,7 +78,7 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
     function = common_function(every)
     also = f", {len(suspected)} suspected" if suspected else ""
     ranks = gpu.of_ranks
-    subject, verb = f"{ranks[:1].upper()}{ranks[1:]}", "hang" if ranks.startswith("ranks") else "hangs"
+    subject, verb = capital(ranks), "hang" if ranks.startswith("ranks") else "hangs"
     if not function:
         found = f"{subject} on {host} {verb}, and no stack shows where: {gpu.history()}{also}."
         unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)

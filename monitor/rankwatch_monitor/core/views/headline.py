@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import capital, uncapital
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
 from rankwatch.contract.exits import shorter_exits
@@ -243,7 +244,7 @@ def _when_detected(incident: Incident, found: str) -> str:
     found = found.replace(" has ", " had ", 1)
     for culprit in incident.culprits[:1]:
         found = re.sub(rf"^Rank {culprit.rank} on \S+ had ", "it had ", found)
-    return f"When detected, {found[:1].lower()}{found[1:]}."
+    return f"When detected, {uncapital(found)}."
 
 
 def _line(incident: Incident, longest: int) -> str:
@@ -388,13 +389,3 @@ def _plain(text: str) -> str:
 def first_clause(text: str) -> str:
     """What a proposal is about, without how and why."""
     return _REST.sub("", text, count=1)
-
-
-def uncapital(text: str) -> str:
-    """With a small first letter."""
-    return text[:1].lower() + text[1:]
-
-
-def capital(text: str) -> str:
-    """With a capital first letter."""
-    return text[:1].upper() + text[1:]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.cli.formatting import duration
+from rankwatch.cli.formatting import capital, duration
 from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
@@ -67,9 +67,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
         waits = restarting and incident.exclude and incident.phase is Phase.ACTING
         reason = (
-            f"{incident.reason} {_capitalized(exclusion.consequences(job, incident.exclude))}"
-            if waits
-            else incident.reason
+            f"{incident.reason} {capital(exclusion.consequences(job, incident.exclude))}." if waits else incident.reason
         )
         return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns
@@ -395,10 +393,6 @@ def stack_groups(incident: Incident) -> list[dict[str, Any]]:
         for g in incident.stacks.groups()
     ]
     return sorted(rows, key=lambda row: not row["is_culprit"])
-
-
-def _capitalized(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _non_negative(value: np.int64) -> int | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import CulpritClass
 from rankwatch.contract.messages import LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
@@ -127,7 +128,7 @@ def _received(log: RankLog, attempt: int) -> ShownLog:
         what = "it is empty or cannot be read"
     elif log.shared:
         what = f"{number} of a log that all ranks on {log.host} write to"
-    text = f"{what[:1].upper()}{what[1:]}."
+    text = f"{capital(what)}."
     match = _LOG.fullmatch(log.path)
     place = Place(
         host_commands.tail_of(log.path), log.host, _in_folder(attempt, int(match["attempt"])) if match else ""

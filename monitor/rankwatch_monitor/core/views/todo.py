@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import incident_view
 from rankwatch_monitor.core.views.awaited import Awaited, awaited
-from rankwatch_monitor.core.views.headline import capital, first_clause, restart_without
+from rankwatch_monitor.core.views.headline import first_clause, restart_without
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import (
@@ -19,6 +19,7 @@ from rankwatch.cli.formatting import (
     ranks,
     run_lines,
     spaced,
+    useful,
     when,
 )
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
@@ -160,7 +161,7 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(speed),
         Cell(str(job["world_size"]) if elsewhere or over else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
-        Cell("" if (useful := _useful(job, "goodput")) is None else percent(useful)),
+        Cell("" if (kept := useful(job, "goodput")) is None else percent(kept)),
         _verdict(job),
         Cell(duration(lived)),
     ]
@@ -309,12 +310,12 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
 
 
 def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    lived, ratio = snapshot.goodput["seconds"], _useful(snapshot.goodput, "ratio")
+    lived, ratio = snapshot.goodput["seconds"], useful(snapshot.goodput, "ratio")
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
-    lately, window = _useful(snapshot.goodput["window"], "ratio"), snapshot.goodput["window"]["seconds"]
+    lately, window = useful(snapshot.goodput["window"], "ratio"), snapshot.goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately is not None and window < lived:
         words += f"; {percent(lately)} of the last {duration(window)}"
@@ -324,13 +325,6 @@ def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
         *terminal.wrapped(words),
         *terminal.wrapped(", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent), "  ", "dim"),
     ]
-
-
-def _useful(goodput: Mapping[str, Any], name: str) -> float | None:
-    """Goodput without the waiting for slow ranks, where there was any and the monitor is new enough to know it."""
-    without: float | None = goodput.get(f"{name}_without_waiting")
-    known: float | None = goodput[name]
-    return known if without is None else without
 
 
 def _nodes(job: Json, terminal: Terminal) -> list[str]:

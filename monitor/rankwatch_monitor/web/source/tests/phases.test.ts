@@ -97,6 +97,10 @@ test("a suspicion is confirming from the capture of its stacks on, until it is o
   assert.deepEqual(without.map(({ name }) => name), ["Detect", "Confirm"]);
   const lost = phases(incident({ timeline: suspected, confirmed: false }), 500, { state: "lost", ended_at: null, last_heard: 130 });
   assert.deepEqual(lost.at(-1), { name: "Confirm", ends: "closed", from: 111, to: 130, seconds: 19 });
+  const late = incident({ timeline: { ...suspected, captured: null }, confirmed: false });
+  const job = { state: "lost", ended_at: null, last_heard: 108 } as const;
+  const spent = phases(late, 500, job).reduce((sum, { seconds }) => sum + seconds, 0);
+  assert.equal(spent, costOf(late, job, 500), "it was detected after the job was last heard");
 });
 
 test("the detection stands beside the beginning, where it came later", () => {

@@ -39,7 +39,7 @@ export const ALL_STAGES: readonly string[] = ["Detect", "Confirm", "Decide", "Ca
 /**
  * The phases that were reached, and the current one, or of an incident without a first new step that in which it was closed. Unreached
  * marks are left out. A suspicion is being confirmed once its stacks are captured. The lost steps come last: together they are the cost.
- * What has become of a lost job is not known: its last phase ends when it was last heard. `job`: its state and end; none: it runs.
+ * What has become of a lost job is not known: its phases end when it was last heard. `job`: its state and end; none: it runs.
  */
 export function phases(incident: Incident, now: number, job: Pick<JobSummary, "state" | "ended_at" | "last_heard"> | null = null): Phase[] {
   const { closed_at: closedAt } = incident;
@@ -47,25 +47,26 @@ export function phases(incident: Incident, now: number, job: Pick<JobSummary, "s
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
   const found: Phase[] = [];
+  const heard = job?.state === "lost" && closedAt === null ? job.last_heard ?? now : null;
   MARKS.forEach(([key, name, ends]) => {
     const at = timeline[key];
     if (at === null) return;
     // Marks come from the clocks of several machines: one before its predecessor counts as simultaneous.
-    const to = Math.max(at, from!);
+    const to = Math.max(Math.min(at, heard ?? at), from!);
     const limit = incident.elapsed === null ? null : incident.limit;
     // Detected before its limit: the record states another cause by now, which was found later.
     const waited = key === "detected" && timeline.since !== null && limit !== null && to - from! >= limit;
     found.push({ name, ends, from: from!, to, seconds: to - from!, ...(waited ? { limit } : {}) });
     from = to;
   });
-  const heard = job?.state === "lost" ? Math.max(from, job.last_heard ?? now) : null;
+  const last = heard === null ? null : Math.max(from, heard);
   if (!incident.confirmed) {
-    const to = closedAt === null ? heard : Math.max(closedAt, from);
+    const to = closedAt === null ? last : Math.max(closedAt, from);
     return [...found, { name: "Confirm", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
   }
   if (closedAt === null) {
     const [name, ends] = current(incident);
-    found.push({ name, ends: heard === null ? ends : "last heard", from, to: heard, seconds: Math.max(0, (heard ?? now) - from) });
+    found.push({ name, ends: last === null ? ends : "last heard", from, to: last, seconds: Math.max(0, (last ?? now) - from) });
   } else if (timeline.first_step === null && closedAt > from) {
     const [name, ends] = lastly(incident, job);
     found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
