@@ -463,7 +463,7 @@ def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_i
         re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps")
     )
     excluding = kinds.get_by_role("radio", name="Restart without some nodes", exact=True)
-    expect(excluding).to_have_accessible_description(re.compile("it goes on if --nnodes allows 1, else waits.$"))
+    expect(excluding).to_have_accessible_description(re.compile("the job goes on if it may run on 1, else waits.$"))
     expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
         "The ranks are ended at once, without saving. No checkpoint is known: all steps may be lost."
     )

@@ -82,8 +82,8 @@ test("nodes to be left out stand by name where launchers know them, with what re
   assert.equal(leftOut(["n1", "elsewhere"], "", launchers), "host-1, elsewhere");
   assert.equal(leftOut([], "", launchers), "");
   const left = (...order: Parameters<typeof remaining>) => leftWords(remaining(...order)!);
-  assert.equal(left(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare: it goes on if --nnodes allows 2, else waits.");
-  assert.equal(left(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare: it goes on if --nnodes allows 2, else waits.");
+  assert.equal(left(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare: the job goes on if it may run on 2, else waits.");
+  assert.equal(left(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare: the job goes on if it may run on 2, else waits.");
   assert.equal(remaining([], "99", launchers), null);
 });
 

@@ -164,8 +164,8 @@ export function remaining(nodes: readonly string[], ranks: string, launchers: re
   return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare") };
 }
 
-/** "3 of 4 nodes remain, and no spare: it goes on if --nnodes allows 3, else waits." */
-export const leftWords = ({ nodes, of, spares }: Left): string => `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}${nodes > 0 && nodes + spares < of ? `: it goes on if --nnodes allows ${nodes + spares}, else waits` : ""}.`;
+/** "3 of 4 nodes remain, and no spare: the job goes on if it may run on 3, else waits." */
+export const leftWords = ({ nodes, of, spares }: Left): string => `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}${nodes > 0 && nodes + spares < of ? `: the job goes on if it may run on ${nodes + spares}, else waits` : ""}.`;
 
 /** A text with the values in force in place of the settings that it names. */
 export const withValues = (text: string, settings: readonly Setting[], policy: Record<string, SettingValue>): string =>
