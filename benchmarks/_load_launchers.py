@@ -164,6 +164,47 @@ def _written(ranks: tuple[int, ...], behind: frozenset[int], directive: int, att
     return json.dumps(asdict(Evidence(_NAME, attempt, incident, stacks, directive, seconds=CAPTURE_SECONDS)))
 
 
+def node_name(number: int) -> str:
+    """The name of a launcher, as launchers make it: host, process, and a part that no other has."""
+    return f"node-{number:05d}-{_PID}-{number:04x}"
+
+
+def registration(name: str, ranks: range) -> dict[str, Any]:
+    """A launcher registers."""
+    return asdict(NodeRegistration(name, f"{name}.cluster.internal", _PID, len(ranks)))
+
+
+def started(name: str, attempt: int, ranks: range, world: int) -> dict[str, Any]:
+    """It has started its ranks."""
+    kind = ProcessEventKind.STARTED
+    events = [
+        ProcessEvent(name, kind, attempt, rank=rank, local_rank=local, pid=_PID + local, world_size=world)
+        for local, rank in enumerate(ranks)
+    ]
+    return {"events": [asdict(event) for event in events]}
+
+
+def poll_path(name: str, after: int) -> str:
+    """Where a launcher waits for the directives that follow ``after``."""
+    return f"directives?after={after}&node={name}&wait={POLL_SECONDS:g}"
+
+
+def common_headers(netloc: str, token: str) -> str:
+    """What each request of a launcher has in its head."""
+    headers = f"host: {netloc}\r\nuser-agent: python-requests/2\r\naccept-encoding: gzip, deflate\r\n"
+    headers += "accept: */*\r\nconnection: keep-alive\r\n"
+    return headers + (f"authorization: Bearer {token}\r\n" if token else "")
+
+
+def request(method: str, job: str, path: str, headers: str, body: bytes = b"") -> bytes:
+    """The bytes of a request about a job."""
+    job = quote(job, safe="")
+    head = f"{method} {API_PREFIX}/jobs/{job}/{path} HTTP/1.1\r\n{headers}{JOB_HEADER}: {job}\r\n"
+    if body:
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
 class Launchers:
     """The launchers of all jobs of a fleet."""
 
@@ -172,11 +213,9 @@ class Launchers:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._fleet, self._limit, self.tally = fleet, limit, Tally()
-        self._rest = f"host: {parts.netloc}\r\nuser-agent: python-requests/2\r\naccept-encoding: gzip, deflate\r\n"
-        self._rest += "accept: */*\r\nconnection: keep-alive\r\n"
-        self._rest += f"authorization: Bearer {token}\r\n" if token else ""
+        self._headers = common_headers(parts.netloc, token)
         self.nodes = [
-            Node(f"node-{number:05d}-{_PID}-{number:04x}", job, ranks, iter([self._line() for _ in range(3)]))
+            Node(node_name(number), job, ranks, iter([self._line() for _ in range(3)]))
             for number, (job, ranks) in enumerate(fleet.members)
         ]
         count = len(self.nodes) // len(fleet.jobs)
@@ -226,15 +265,15 @@ class Launchers:
 
     async def _live(self, node: Node, after: float) -> None:
         await asyncio.sleep(after)
-        registration = NodeRegistration(node.name, f"{node.name}.cluster.internal", _PID, len(node.ranks))
-        while (reply := await self._post(node, node.listen, "nodes", asdict(registration))).status != 200:
+        body = registration(node.name, node.ranks)
+        while (reply := await self._post(node, node.listen, "nodes", body)).status != 200:
             await asyncio.sleep(BACKOFF)
         node.beat_at = time.monotonic() + random.random() * node.beat
         last = int(json.loads(reply.body)["last_directive"])
         self._task(self._started(node))
         while True:
-            path = f"directives?after={last}&node={node.name}&wait={POLL_SECONDS:g}"
-            reply = await node.listen.ask(self._request("GET", node, path), POLL_SECONDS + ANSWER_SECONDS)
+            asked = self._request("GET", node, poll_path(node.name, last))
+            reply = await node.listen.ask(asked, POLL_SECONDS + ANSWER_SECONDS)
             self.tally.statuses[f"asked {reply.status}"] += 1
             if reply.status != 200:
                 await asyncio.sleep(BACKOFF)
@@ -267,19 +306,8 @@ class Launchers:
 
     async def _started(self, node: Node) -> None:
         world = self._fleet.shape.ranks_a_job
-        events = [
-            ProcessEvent(
-                node.name,
-                ProcessEventKind.STARTED,
-                node.attempt,
-                rank=rank,
-                local_rank=local,
-                pid=_PID + local,
-                world_size=world,
-            )
-            for local, rank in enumerate(node.ranks)
-        ]
-        await self._deliver(node, "process-events", {"events": [asdict(event) for event in events]})
+        body = started(node.name, node.attempt, node.ranks, world)
+        await self._deliver(node, "process-events", body)
 
     async def _show(self) -> None:
         """Beats of all launchers, and in small jobs their words for ranks past a limit."""
@@ -357,11 +385,7 @@ class Launchers:
         return reply
 
     def _request(self, method: str, node: Node, path: str, body: bytes = b"") -> bytes:
-        job = quote(self._fleet.jobs[node.job].id, safe="")
-        head = f"{method} {API_PREFIX}/jobs/{job}/{path} HTTP/1.1\r\n{self._rest}{JOB_HEADER}: {job}\r\n"
-        if body:
-            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        return head.encode() + b"\r\n" + body
+        return request(method, self._fleet.jobs[node.job].id, path, self._headers, body)
 
     def _line(self) -> Line:
         return Line(self._host, self._port)

@@ -31,6 +31,7 @@ import _table
 from _load_client import Client
 from _load_faults import Fault, Schedule, parse
 from _load_fleet import Fleet, Shape
+from _load_joining import Joining
 from _load_launchers import Launchers
 from _load_measure import Api, Prober, Scraper, Usage, usage
 from _load_run import Generator
@@ -89,6 +90,8 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--ranks-a-request {asked.ranks_a_request} is out of range: give 1 to 1000")
     if asked.interval <= 0 or asked.step_seconds <= 0:
         parser.error("--interval and --step-seconds are seconds above 0; --hurried sends as fast as it goes")
+    if asked.late and (asked.fault or not asked.launchers):
+        parser.error("--late launchers join and hold their long polls: give --launchers, and no --fault")
     if asked.url is not None and asked.holds:
         parser.error("--holds measures a monitor that is started here: leave --url out")
     if asked.url is None and asked.pid is not None:
@@ -136,6 +139,9 @@ async def load(
     fleet = Fleet(shape)
     fleet.warm_up()
     made = time.monotonic() - began
+    joining = Joining(fleet, url, asked.token) if asked.late else None
+    if joining is not None:
+        stack.callback(joining.close)
 
     def make_client(done: Any) -> Client:
         return Client(url, asked.connections, done, headers=headers, gzip=asked.gzip, timeout=asked.timeout)
@@ -145,9 +151,9 @@ async def load(
 
     generator = Generator([fleet], make_client)
     schedule = Schedule(fleet, faults, make_api, asked.limit)
-    launchers = Launchers(fleet, url, asked.limit, asked.token) if asked.launchers else None
+    launchers = Launchers(fleet, url, asked.limit, asked.token) if asked.launchers and not asked.late else None
     fleet.begin()
-    if launchers is not None and not asked.late:
+    if launchers is not None:
         launchers.start()
     await generator.run(asked.warm_up)
     patience = time.monotonic() + 8 * asked.warm_up
@@ -159,7 +165,7 @@ async def load(
             await generator.run(0.2)
         preparing.result()
     generator.forget()
-    if launchers is not None and not asked.late:
+    if launchers is not None:
         launchers.forget()
     scraper, prober = Scraper(make_api()), Prober(url)
     if asked.profile is not None and pid is not None:
@@ -171,8 +177,8 @@ async def load(
     before, own, at = usage(pid) if pid else None, time.process_time(), time.monotonic()
     scraper.start()
     prober.start()
-    if launchers is not None and asked.late:
-        launchers.start()
+    if joining is not None:
+        joining.start()
     rounds = int(fleet.reports_S.min())
     await generator.run(asked.seconds, schedule.tick)
     patience = at + 4 * asked.seconds
@@ -191,7 +197,7 @@ async def load(
     await generator.client.close()
     if launchers is not None:
         await launchers.close()
-    reported = launchers.figures() if launchers is not None else {}
+    reported = launchers.figures() if launchers is not None else joining.figures() if joining is not None else {}
     probed = {"/readyz, s": _table.spread(prober.seconds or [float("nan")]), "/readyz not ready": prober.failed}
     measured = figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
     return reported | held | probed | measured
