@@ -23,10 +23,12 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import _service
 import _table
 from _load_fleet import Fleet
 from _load_launchers import (
@@ -72,7 +74,8 @@ class Joining:
 
     def __init__(self, fleet: Fleet, url: str, token: str = "", within: float = JOIN_SECONDS) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
+        end = partial(_service.end_with, os.getpid())
+        self._process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, preexec_fn=end)
         self._write(json.dumps(plan(fleet, url, token, within)).encode())
 
     def start(self) -> None:

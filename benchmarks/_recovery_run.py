@@ -203,6 +203,7 @@ def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=functools.partial(_service.end_with, os.getpid()),
         )
     running = Job(arm, ranks, folder, launcher, mark)
     try:

@@ -1,8 +1,9 @@
-"""Real processes for the benchmarks: a monitor and a launcher, which end with the benchmark whatever happens."""
+"""Real processes for the benchmarks: a monitor and a launcher, which end with the benchmark, also if that is killed."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -10,12 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
 
 T = TypeVar("T")
+
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 TOKEN_VARIABLE, TOKEN = "RANKWATCH_MONITOR_TOKEN", "of-a-benchmark"
 """Given to ``rankwatch run``, whose own monitor then has this token."""
@@ -36,6 +41,13 @@ def wait_for(what: str, look: Callable[[], T | None], deadline: float = 60.0) ->
     raise TimeoutError(f"waited {deadline:g} s for {what}")
 
 
+def end_with(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, however that is; for ``preexec_fn``, with its pid."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before prctl() took effect
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextlib.contextmanager
 def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process in a session of its own, killed with all its children at the end. Its launcher prewarms no workers."""
@@ -45,6 +57,7 @@ def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[s
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=partial(end_with, os.getpid()),
             env={**os.environ, "RANKWATCH_STANDBY": "0", **environment},
         )
     try:

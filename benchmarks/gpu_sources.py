@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import statistics
 import threading
 import time
@@ -31,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _service
 import _table
 
 from rankwatch.profiling.source import MAX_EVENTS, Source, SourceUnavailable, Trace
@@ -158,9 +160,11 @@ def load(torch: Any, ended: Callable[[], bool], ready: Any) -> None:
         ready.set()
 
 
-def neighbour(ready: Any) -> None:
+def neighbour(ready: Any, parent: int) -> None:
     """Load the GPU until this process is ended."""
     import torch
+
+    _service.end_with(parent)
 
     load(torch, lambda: False, ready)
 
@@ -170,7 +174,7 @@ def loading_process() -> Iterator[None]:
     """A process that loads the GPU."""
     context = multiprocessing.get_context("spawn")  # a fork cannot use the GPU
     ready = context.Event()
-    process = context.Process(target=neighbour, args=(ready,), daemon=True)
+    process = context.Process(target=neighbour, args=(ready, os.getpid()), daemon=True)
     process.start()
     try:
         if not ready.wait(120):

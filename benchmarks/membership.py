@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 import _membership_fleet as fleets
+import _service
 import _table
 from _load_measure import usage
 
@@ -69,7 +70,9 @@ class Child:
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
         self.pipe, theirs = CONTEXT.Pipe()
-        self.process: BaseProcess = CONTEXT.Process(target=target, args=(theirs, *arguments), daemon=True)
+        self.process: BaseProcess = CONTEXT.Process(
+            target=_run, args=(os.getpid(), target, theirs, *arguments), daemon=True
+        )
         self.process.start()
         theirs.close()
 
@@ -93,6 +96,11 @@ class Child:
         """Send a command and wait for the answer."""
         self.pipe.send((name, argument))
         return self.receive()
+
+
+def _run(parent: int, target: Callable[..., None], *arguments: Any) -> None:
+    _service.end_with(parent)
+    target(*arguments)
 
 
 def serve_store(pipe: Connection) -> None:

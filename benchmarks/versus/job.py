@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -112,6 +113,7 @@ def running(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=partial(_service.end_with, os.getpid()),
         )
     job = Job(arm, ranks, folder, launcher, mark)
     try:

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import _service
 from _recovery_run import FOREIGN
 
 from rankwatch.contract.policy import Policy
@@ -64,7 +66,14 @@ def theirs(python: Path, ranks: int, rounds: int) -> dict[str, float]:
         own = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "TMPDIR": name}
         log = Path(name) / "log"
         with log.open("wb") as out:
-            running = subprocess.Popen(command, env=inherited | own, stdout=out, stderr=out, start_new_session=True)
+            running = subprocess.Popen(
+                command,
+                env=inherited | own,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                preexec_fn=partial(_service.end_with, os.getpid()),
+            )
             try:
                 running.wait(SECONDS)
             except subprocess.TimeoutExpired:
