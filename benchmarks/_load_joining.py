@@ -24,7 +24,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -42,6 +41,7 @@ from _load_launchers import (
     request,
     started,
 )
+from _load_measure import processor_waits
 
 from rankwatch.contract.intervals import POLL_SECONDS
 
@@ -171,7 +171,7 @@ class Crowd:
         return self._figures()
 
     def _join(self, control: int) -> None:
-        self._began, self._cpu, self._waited = time.monotonic(), time.process_time(), _waited()
+        self._began, self._cpu, self._waited = time.monotonic(), time.process_time(), processor_waits(os.getpid())
         for launcher in self.launchers:
             launcher.due = self._began + random.uniform(0, self._within)
             self._later(Line(launcher, REGISTER, launcher.registration), launcher.due)
@@ -295,7 +295,7 @@ class Crowd:
         return {
             "launchers joined within, s": seconds,
             "launchers' process while they joined, cores": (time.process_time() - self._cpu) / seconds,
-            "launchers' process waited for a processor, s": _waited() - self._waited,
+            "launchers' process waited for a processor, s": processor_waits(os.getpid()) - self._waited,
             "launchers' process, longest turn, s": self._longest_turn,
         }
 
@@ -311,11 +311,6 @@ class Crowd:
             **self._joined,
             "launchers' answers": dict(sorted(self.statuses.items())),
         }
-
-
-def _waited() -> float:
-    """Seconds for which this thread could have run and had no processor."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 def main() -> None:

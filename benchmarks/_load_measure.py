@@ -23,10 +23,12 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """What a process has taken so far; all but the first two are of now."""
+    """What a process has taken so far; memory, threads and files are of now."""
 
     cpu: float
     """Seconds of all threads."""
+    waited: float
+    """Seconds for which its main thread could have run and had no processor."""
     peak: float
     """The most memory it ever held, MiB."""
     rss: float
@@ -50,11 +52,17 @@ def usage(pid: int) -> Usage:
 
     return Usage(
         (int(fields[11]) + int(fields[12])) / _TICKS,
+        processor_waits(pid),
         mib("VmHWM"),
         mib("VmRSS"),
         int(status["Threads"]),
         len(list((folder / "fd").iterdir())),
     )
+
+
+def processor_waits(pid: int) -> float:
+    """Seconds for which the main thread of a process could have run and had no processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def rows(database: Path) -> int:

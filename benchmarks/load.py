@@ -254,6 +254,7 @@ def figures(
         "tick errors": scraper.tick_errors,
         "scrapes that failed": scraper.failed,
         "monitor's CPU, cores": cpu / seconds if cpu is not None else None,
+        "monitor waited for a processor, s": after.waited - before.waited if before and after else None,
         "monitor's RSS at the beginning, MiB": before.rss if before else None,
         "monitor's RSS, MiB": after.rss if after else None,
         "monitor's peak RSS, MiB": after.peak if after else None,
