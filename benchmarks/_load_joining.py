@@ -52,6 +52,8 @@ A_TURN: Final = 16
 """Requests sent at most before answers are read again."""
 OVERDUE_SECONDS: Final = 1.0
 """Between two looks for overdue answers."""
+IP_BIND_ADDRESS_NO_PORT: Final = 24
+"""Linux chooses the port when the socket connects."""
 RECEIVED: Final = 1 << 16
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
@@ -112,6 +114,8 @@ class Launcher:
     job: str
     registration: bytes
     report: bytes
+    address: str
+    """From which it connects; empty: from this machine's."""
     due: float = 0.0
     """When it joins."""
     last: int = 0
@@ -203,7 +207,12 @@ class Crowd:
             request("POST", job, path, self._headers, json.dumps(body).encode())
             for path, body in zip((REGISTER, REPORT), bodies, strict=True)
         ]
-        return Launcher(name, job, *written)
+        return Launcher(name, job, *written, self._source(number))
+
+    def _source(self, number: int) -> str:
+        """An address of its own, as launchers have; from one address the kernel would search for free ports."""
+        loopback = self._family == socket.AF_INET and self._address[0].startswith("127.")
+        return f"127.1.{number >> 8}.{number & 255}" if loopback else ""
 
     def _later(self, line: Line, at: float) -> None:
         heapq.heappush(self._due, (at, next(self._order), line))
@@ -223,6 +232,9 @@ class Crowd:
 
     def _connect(self, line: Line) -> None:
         line.socket = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        if line.launcher.address:
+            line.socket.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            line.socket.bind((line.launcher.address, 0))
         error = line.socket.connect_ex(self._address)
         if error not in (0, errno.EINPROGRESS):
             raise OSError(error, os.strerror(error))
