@@ -67,9 +67,11 @@ class BoundedProtocol(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None
         self.waiting_since = time.monotonic()
         self._refusal: GrpcRefusal | None = None
+        self._socket_transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
         super().connection_made(transport)
+        self._socket_transport = _socket_transport(transport)
         if len(self.connections) > self.most:
             self._make_room()
         self._await(h11.IDLE, HEAD)
@@ -94,7 +96,7 @@ class BoundedProtocol(H11Protocol):
         # uvicorn leaves this timer running after a broken connection, and the protocol in memory until then.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
-        _unlink(self.transport)
+        _unlink(self._socket_transport)
 
     def pause_writing(self) -> None:  # noqa: D102
         super().pause_writing()
@@ -182,11 +184,19 @@ class BoundedProtocol(H11Protocol):
         _warn(_LIMIT_REACHED, self.most)
 
 
-def _unlink(transport: asyncio.Transport) -> None:
+def _socket_transport(transport: asyncio.BaseTransport) -> asyncio.BaseTransport:
+    """The transport that owns the socket: under TLS not that of the protocol, which loses it when it is closed."""
+    inner: asyncio.BaseTransport = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+    return inner
+
+
+def _unlink(transport: asyncio.BaseTransport | None) -> None:
     """Break the reference cycles of a closed transport, which only a full collection of garbage would find.
 
     asyncio's own transport keeps bound methods of itself: one in Python 3.11, both in 3.12; later versions drop them.
     """
+    if transport is None:
+        return
     for name in vars(transport).keys() & {"_read_ready_cb", "_write_ready"}:
         setattr(transport, name, None)
 
