@@ -10,6 +10,7 @@ generator takes CPU time from the monitor; how much stands in the table.
 Presets: ``p6`` sends as fast as it is answered, from 8,192 ranks of one job, for 30 s, with the content that reports
 have at 5 s; the figure is reports accepted for each second of the monitor's CPU time. ``p7`` is 100,000 ranks of one
 job, each of which reports every 5 s.
+``--launchers --late``: the launchers of all nodes join within 5 s, from a process of their own (``_load_joining.py``).
 Faults by schedule: ``--fault "rank=17,at=30,kind=hang"`` (``_load_faults.py`` describes each kind).
 """
 
@@ -71,7 +72,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gzip", action="store_true", help="compress the requests (costs the generator most)")
     parser.add_argument("--kernels", action="store_true", help="64 kernels of each rank every 300 s, the first at once")
     parser.add_argument("--launchers", action="store_true", help="emulate the launcher of each node, too")
-    parser.add_argument("--late", action="store_true", help="with --launchers: they register once it is measured")
+    parser.add_argument("--late", action="store_true", help="with --launchers: they join once it is measured")
     parser.add_argument("--fault", action="append", default=[], metavar="SPEC", help="rank=17,at=30,kind=hang")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds: limit of the step in jobs that are to hang")
     parser.add_argument("--url", help="a monitor that runs already, instead of one that is started here")
