@@ -12,6 +12,7 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from rankwatch_launcher import torch_compat
+from rankwatch_launcher.open_files import restore_limit
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 
@@ -36,6 +37,8 @@ class RankHandler(SubprocessHandler):
         env = self._bootstrap.environment(env)
         taken = self._take(args, env)
         process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
+        if taken is None:
+            restore_limit(process.pid)
         self._on_start(process.pid)
         if self._pool is not None:
             self._pool.started(self.local_rank_id, process.pid)

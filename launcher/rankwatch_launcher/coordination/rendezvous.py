@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.open_files import allow_connections
 from rankwatch_launcher.outcome import FINISHED, Outcome
 from rankwatch_launcher.torch_compat import DistError, PrefixStore, Store, TCPStore
 
@@ -51,8 +51,6 @@ _STALE_SECONDS: Final = 30.0
 """How long a closed store may belong to the previous launch, whose launchers are still leaving."""
 _CONNECTIONS: Final = 2
 """Of each launcher with the store, and of each rank with the ranks' store: two threads."""
-_OTHER_FILES: Final = 256
-"""Open files of a launcher besides the connections of a store that it hosts."""
 _DEFAULT_PORT: Final = 29400
 """torch's, for a ``c10d`` endpoint without a port."""
 
@@ -336,22 +334,6 @@ def _outcome(members: MembershipService) -> Outcome | None:
         return members.store.outcome()
     except DistError:
         return None
-
-
-def allow_connections(count: int) -> None:
-    """Raise this process's soft limit of open files as far as a store with so many connections needs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        logger.warning(
-            "the limit of open files is %d (ulimit -Hn): a store here may have %d connections and refuses the rest",
-            hard,
-            count,
-        )
 
 
 def workers_of(place: Place, local_world_size: int) -> list[Worker]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.open_files import restore_limit
 from rankwatch_launcher.prewarm import child
 from rankwatch_launcher.prewarm.bootstrap import with_hook
 
@@ -102,6 +103,7 @@ class PrewarmedWorker:
             theirs.close()
             os.close(outputs[0])
             self._stderr = outputs[1]
+        restore_limit(self.process.pid)
         self._connection = ours
         self._data = b""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from rankwatch_launcher import torch_compat
+from rankwatch_launcher import open_files, torch_compat
 from rankwatch_launcher.agent.workers import rank_handlers
 from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, Bootstrap
 
@@ -72,6 +73,17 @@ def test_without_a_pool_a_rank_is_a_new_process_that_is_reported(started: list[i
     handler = start(None, started)
     assert started == [handler.proc.pid]
     assert handler.proc.wait(60) == 3
+
+
+def test_a_rank_has_the_limit_of_open_files_that_the_launcher_was_started_with(
+    started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(open_files, "_inherited", (512, hard))
+    handler = start(None, started, args=("-c", "exec sleep 600"))
+    assert resource.prlimit(handler.proc.pid, resource.RLIMIT_NOFILE) == (512, hard)
+    handler.proc.kill()
+    handler.proc.wait()
 
 
 def test_a_pool_without_a_matching_worker_changes_nothing(started: list[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -182,30 +181,6 @@ def test_launchers_that_are_expected_poll_as_rarely_as_those_that_are_there(
     rendezvous.next_attempt()
     rendezvous.shutdown()
     assert pauses == [2.5]
-
-
-@pytest.fixture
-def soft_limit() -> Iterator[int]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
-    yield 512
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_the_host_of_a_store_may_open_as_many_files_as_there_are_connections(
-    soft_limit: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    module.allow_connections(100)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft_limit, hard), "enough as it is"
-    module.allow_connections(500)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 500 + 100, "some files are something else"
-    assert caplog.text == ""
-    if hard == resource.RLIM_INFINITY:
-        pytest.skip("no limit of open files here")
-    module.allow_connections(hard)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-    assert f"may have {hard} connections" in caplog.text
 
 
 def test_waiting_is_interrupted(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.conftest import wait_for
+from rankwatch_launcher import open_files
 from rankwatch_launcher.prewarm import child, handle
 from rankwatch_launcher.prewarm.bootstrap import HOOK
 from rankwatch_launcher.prewarm.handle import Command, PrewarmedWorker, worker_environment
@@ -68,6 +70,14 @@ def answered(worker: PrewarmedWorker, count: int = 1) -> list[dict[str, Any]]:
 
     wait_for(look)
     return found
+
+
+def test_a_worker_has_the_limit_of_open_files_that_the_launcher_was_started_with(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(open_files, "_inherited", (512, hard))
+    assert resource.prlimit(play("hear()").process.pid, resource.RLIMIT_NOFILE) == (512, hard)
 
 
 # The command ----------------------------------------------------------------------------------------------------------
