@@ -41,6 +41,7 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_awaited",
         "_unread",
         "_refusal",
+        "_socket_transport",
         "_lanes",
         "_lane",
         "_request",
