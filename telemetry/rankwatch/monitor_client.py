@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -28,6 +30,9 @@ CONTROLLED: Final = ("/tokens", "/audit")
 """Paths below the API's prefix that only a control token may read."""
 PLAIN_HTTP: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """OpenSSL's names for an answer that is not TLS."""
+SAME_CLOCK: Final = 2.0
+"""Seconds by which the header ``Date`` of a response may differ from this machine's clock and count as the same: it has
+whole seconds, and was sent a moment ago."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """Host names of this machine."""
 
@@ -51,6 +56,8 @@ class MonitorClient:
         if not _is_address(url):
             raise MonitorError(f"--monitor must be an address such as {DEFAULT_MONITOR}, not {url!r}", EXIT_WRONG)
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        self._ahead = 0.0
+        """Seconds by which the monitor's clock is ahead of this machine's."""
         try:
             self._opener = opener(url)
         except OSError as error:
@@ -61,6 +68,10 @@ class MonitorClient:
     def url(self) -> str:
         """The monitor's address."""
         return self._url
+
+    def now(self) -> float:
+        """Seconds since the epoch by the monitor's clock, as its last response gave it, so that ages are right here."""
+        return time.time() + self._ahead
 
     def newest_job(self) -> str:
         """Return the id of the most recent job."""
@@ -128,6 +139,7 @@ class MonitorClient:
         try:
             request = urllib.request.Request(f"{self._url}{API_PREFIX}{path}", content, headers, method=method)
             with self._opener.open(request, timeout=self._timeout or TIMEOUT) as response:
+                self._compare_clocks(response.headers.get("Date"))
                 yield response
         except urllib.error.HTTPError as error:
             with error:
@@ -142,6 +154,13 @@ class MonitorClient:
                 f"{env.MONITOR_URL}, the one that 'rankwatch run' printed when the job began",
                 EXIT_AWAY,
             ) from None
+
+    def _compare_clocks(self, date: str | None) -> None:
+        try:
+            ahead = parsedate_to_datetime(date).timestamp() - time.time() if date else 0.0
+        except ValueError:
+            return
+        self._ahead = ahead if abs(ahead) >= SAME_CLOCK else 0.0
 
     def not_a_monitor(self) -> MonitorError:
         """Return the error for a response that is not a monitor's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from abuse.decoder_target import START, Edge
+from rankwatch.cli.common import EXIT_TROUBLE
+from rankwatch.cli.status.command import status
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import add_window, body, rank_report
@@ -210,3 +213,21 @@ def test_a_histogram_of_a_clock_that_was_set_back_is_still_counted() -> None:
         point.attributes.add(key="rankwatch.section").value.string_value = "step"
         edge.post(body(report), traces=False, encoded="protobuf", encoding="")
     assert edge.monitor.jobs["j"].durations.sections["step"].count == 20
+
+
+@pytest.mark.parametrize("offset", ["+7h", "-7h"])
+def test_a_command_states_ages_by_the_monitors_clock(
+    tmp_path: Path, offset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if FAKETIME is None:
+        pytest.skip("libfaketimeMT.so.1 is missing: apt install libfaketime")
+    settings = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": offset, **REAL_WAITS}
+    with running_monitor(tmp_path, settings=settings) as monitor, Api(monitor.url) as api:
+        api.report(*at_work("away", 1))
+        api.change_policy("away", section_timeouts={"step": LIMIT}, silence_timeout=600.0, on_hang="log")
+        api.report(*at_work("away", 1, hung=1))
+        wait_for(lambda: api.incidents("away"), "the hang is found")
+        assert status(["away", "--monitor", monitor.url]) == EXIT_TROUBLE
+        shown = capsys.readouterr().out
+        assert (found := re.search(r"INCIDENT [a-z ]+ for ([\d.]+) s,", shown)), shown
+        assert float(found[1]) >= LIMIT

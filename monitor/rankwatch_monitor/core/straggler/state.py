@@ -112,11 +112,15 @@ class Table:
             return None
         self._index[name] = len(self.names)
         self.names.append(name)
-        rows, columns, statistics = self._values_RKX.shape
-        if columns < len(self.names):  # doubled, so that most new names copy nothing
-            fresh = np.full((rows, max(4, columns), statistics), np.nan, dtype=np.float32)
-            self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1)
+        self._reserve(len(self.names))
         return self._index[name]
+
+    def _reserve(self, columns: int) -> None:
+        """Have room for so many columns; at least doubled, so that most new names copy nothing."""
+        rows, present, statistics = self._values_RKX.shape
+        if columns > present:
+            fresh = np.full((rows, max(4, columns - present, present), statistics), np.nan, dtype=np.float32)
+            self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1) if present else fresh
 
     def columns(self, names: Iterable[str]) -> _Columns:
         """The columns of some names, added when they are new."""
@@ -125,6 +129,7 @@ class Table:
         if found is None:
             if len(self._columns) >= MAX_COMBINATIONS:
                 self._columns.clear()
+            self._reserve(min(self._limit, len(self.names) + sum(name not in self._index for name in key)))
             at = [self.index(name) for name in key]
             whole = bool(key) and at == list(range(len(key)))
             found = self._columns[key] = _Columns(at, slice(len(key)) if whole else None)

@@ -80,12 +80,11 @@ def watch(arguments: argparse.Namespace) -> int:
 
 
 def _fetch_lines(client: MonitorClient, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
-    now = time.time()
     if job is None:
-        jobs = query.list_jobs(client)
+        jobs, now = query.list_jobs(client), client.now()
         trouble = any(query.in_trouble(each, now, alone=False) for each in jobs)
         return render.fleet_lines(jobs, terminal, now), EXIT_TROUBLE if trouble else 0
-    snapshot = query.job_snapshot(client, job)
+    snapshot, now = query.job_snapshot(client, job), client.now()
     trouble = query.in_trouble(snapshot.job, now, alone=True)
     return render.job_lines(snapshot, terminal, now), EXIT_TROUBLE if trouble else 0
 
@@ -96,14 +95,14 @@ def _text(client: MonitorClient, arguments: argparse.Namespace) -> tuple[str, in
 
 
 def _as_json(client: MonitorClient, job: str | None) -> tuple[str, int]:
-    now = time.time()
     if job is None:
-        jobs = [{**each, "in_trouble": query.in_trouble(each, now, alone=False)} for each in query.list_jobs(client)]
+        found = query.list_jobs(client)
+        jobs = [{**each, "in_trouble": query.in_trouble(each, client.now(), alone=False)} for each in found]
         trouble = any(each["in_trouble"] for each in jobs)
         shown: Mapping[str, object] = {"monitor": client.url, "in_trouble": trouble, "jobs": jobs}
     else:
         snapshot = query.job_snapshot(client, job)
-        trouble = query.in_trouble(snapshot.job, now, alone=True)
+        trouble = query.in_trouble(snapshot.job, client.now(), alone=True)
         shown = {"monitor": client.url, "in_trouble": trouble, **snapshot.to_json()}
     return json.dumps(shown, indent=2) + "\n", EXIT_TROUBLE if trouble else 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -124,8 +123,7 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
 
 
 def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json | None:
-    # A minute more, as the clocks of two hosts differ.
-    since = (time.time() if ended is None else ended) - HOUR - 60
+    since = (client.now() if ended is None else ended) - HOUR
     try:
         found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
     except MonitorError:
