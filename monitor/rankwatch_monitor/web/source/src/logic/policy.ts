@@ -147,25 +147,32 @@ export function nodesOf(ranks: readonly number[], launchers: readonly Place[]): 
   return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
 }
 
-/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares. */
+/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares; 0 `min_nodes`: unknown. */
 export interface Left {
   nodes: number;
   of: number;
   spares: number;
+  min_nodes?: number;
 }
 
 /** What is left without the nodes of an order; null: not known. */
-export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended">[]): Left | null {
+export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended" | "min_nodes">[]): Left | null {
   const running = launchers.filter(({ ended }) => ended === null);
   const active = running.filter(({ role }) => role === "active");
   const out = new Set([...nodes, ...(nodesOf(rankList(ranks) ?? [], active) ?? [])]);
   const live = running.filter(({ node, lost }) => lost === null && !out.has(node));
   const number = (of: Launcher["role"]) => live.filter(({ role }) => role === of).length;
-  return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare") };
+  return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare"), min_nodes: Math.max(...running.map((each) => each.min_nodes ?? 0)) };
 }
 
-/** "3 of 4 nodes remain, and no spare: the job goes on if it may run on 3, else waits." */
-export const leftWords = ({ nodes, of, spares }: Left): string => `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}${nodes > 0 && nodes + spares < of ? `: the job goes on if it may run on ${nodes + spares}, else waits` : ""}.`;
+/** "3 of 4 nodes remain, and no spare; the job may run on 2 or more.", as `exclusion.py` words it. */
+export function leftWords({ nodes, of, spares, min_nodes: least = 0 }: Left): string {
+  const left = `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}`;
+  const usable = nodes + spares;
+  if (usable < least) return `${left}; the job needs at least ${count(least)} (--nnodes): first start a launcher on another node, or start the job again with fewer.`;
+  if (nodes === 0 || usable >= of) return `${left}.`;
+  return least > 0 ? `${left}; the job may run on ${count(least)} or more.` : `${left}: the job goes on if it may run on ${count(usable)}, else waits.`;
+}
 
 /** A text with the values in force in place of the settings that it names. */
 export const withValues = (text: string, settings: readonly Setting[], policy: Record<string, SettingValue>): string =>
