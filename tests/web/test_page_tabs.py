@@ -465,7 +465,7 @@ def test_an_order_that_follows_a_look_is_chosen_with_its_node_and_marked_as_prop
     order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1", "condition": "if it stays slow"}
     script.performance["j"]["next_action"] = order | {"text": "Look.", "runbook": "", "command": ""}
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
-    expect(page.locator(".kinds .tag")).to_have_text("proposed if it stays slow: without host-1")
+    expect(page.locator(".kinds .tag")).to_have_text("proposed: without host-1 if it stays slow")
     kinds = page.get_by_role("group", name="What to do")
     restarts = kinds.locator("div").nth(1)
     expect(restarts.locator(".all-lost")).to_have_text(
@@ -487,7 +487,7 @@ def test_an_order_that_follows_a_look_is_chosen_with_its_node_and_marked_as_prop
     boxes.get_by_role("checkbox", name="n1-17 (host-1)").check()
     page.get_by_label("Reason").fill("slow input")
     page.get_by_role("button", name="Restart without host-1 …").click()
-    expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1;")
+    expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1.")
     page.get_by_role("alertdialog").get_by_role("button", name="Restart without host-1").click()
     expect(page.get_by_text("Ordered.")).to_be_visible()
     assert script.ordered == [

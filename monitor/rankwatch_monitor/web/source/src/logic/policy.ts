@@ -98,9 +98,8 @@ export function consequence(action: ActionName, job: Pick<JobSummary, "world_siz
     case "capture":
       return `The stacks of ${ranks} are captured and stored in an incident. The ranks are left as they are.`;
     case "restart":
-      return `${again}. ${lost} ${budget}`;
     case "restart_excluding_node":
-      return `${again} without ${left}; spare nodes take their place if available. ${lost} ${budget}`;
+      return `${again}${action === "restart" ? "" : ` without ${left}`}. ${lost} ${budget}`;
     case "save_and_stop":
       return `The ranks agree on a step, save a checkpoint there and end. ${over}`;
     case "stop":
@@ -130,15 +129,10 @@ type Place = Pick<Launcher, "node" | "host" | "ranks">;
 
 /** The nodes that an order leaves out, in words: "host-0"; where no launcher names the node of a rank, "the node of rank 5". */
 export function leftOut(nodes: readonly string[], ranks: string, launchers: readonly Place[]): string {
-  const places = [...nodes.map((node) => launchers.find((each) => each.node === node)?.host ?? node), ...(hostsOf(rankList(ranks) ?? [], launchers) ?? [])];
-  const unknown = ranks !== "" && hostsOf(rankList(ranks) ?? [], launchers) === null;
-  const ofRanks = unknown ? `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}` : "";
-  return [[...new Set(places)].join(", "), ofRanks].filter(Boolean).join(" and ");
-}
-
-/** The hosts of ranks by their launchers; null: not known of each of them. */
-function hostsOf(ranks: readonly number[], launchers: readonly Place[]): string[] | null {
-  return nodesOf(ranks, launchers)?.map((node) => launchers.find((each) => each.node === node)!.host) ?? null;
+  const ofRanks = nodesOf(rankList(ranks) ?? [], launchers);
+  const hosts = [...nodes, ...(ofRanks ?? [])].map((node) => launchers.find((each) => each.node === node)?.host ?? node);
+  const unknown = ranks !== "" && ofRanks === null ? `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}` : "";
+  return [[...new Set(hosts)].join(", "), unknown].filter(Boolean).join(" and ");
 }
 
 /** The nodes that run these ranks, by their launchers; null: not known of each of them. */
@@ -167,11 +161,10 @@ export function remaining(nodes: readonly string[], ranks: string, launchers: re
 
 /** "3 of 4 nodes remain, and no spare; the job may run on 2 or more.", as `exclusion.py` words it. */
 export function leftWords({ nodes, of, spares, min_nodes: least = 0 }: Left): string {
-  const left = `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}`;
   const usable = nodes + spares;
-  if (usable < least) return `${left}; the job needs at least ${count(least)} (--nnodes): first start a launcher on another node, or start the job again with fewer.`;
-  if (nodes === 0 || usable >= of) return `${left}.`;
-  return least > 0 ? `${left}; the job may run on ${count(least)} or more.` : `${left}: the job goes on if it may run on ${count(usable)}, else waits.`;
+  const enough = !nodes || usable >= of ? "" : least ? `; the job may run on ${least} or more` : `: the job goes on if it may run on ${usable}, else waits`;
+  const follows = usable < least ? `; the job needs at least ${least} (--nnodes): first start a launcher on another node, or start the job again with fewer` : enough;
+  return `${nodes} of ${plural(of, "node")} remain, and ${spares ? plural(spares, "spare") : "no spare"}${follows}.`;
 }
 
 /** A text with the values in force in place of the settings that it names. */
