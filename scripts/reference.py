@@ -158,9 +158,10 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   ranks saved in a section `checkpointing`: after which `step` (the least that it can be, until an attempt has loaded
   it: `exact`), and when (`at`); null: none is known. A lost job also has the time of the last report, `last_heard`.
   Its `todo` is the next action of a person in a few words, with the order that carries it out or the host that it is
-  about; null: there is none, or Rankwatch acts by itself. What happens by itself then, when it is due (`until`), and
-  what can be looked at `meanwhile`, is `awaited`, also as one `sentence`. `goodput_without_waiting` is goodput without
-  the waiting for slow ranks (null: there was none),
+  about, and what follows about a slow job (`then`), with what a restart without the node gains; null: there is none,
+  or Rankwatch acts by itself. A launcher's `min_nodes` is the minimum of `--nnodes` (null: unknown).
+  What happens by itself then, when it is due (`until`), and what can be looked at `meanwhile`, is `awaited`, also as
+  one `sentence`. `goodput_without_waiting` is goodput without the waiting for slow ranks (null: there was none),
   which the page shows instead. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
   again, `steps_at_risk` those after its last checkpoint; `goodput_notes` has them in words, also the steps of a
   finished job of which no save is known. `steps_thrown_away` are those of all its restarts, also where they were done

@@ -244,6 +244,7 @@ def test_acknowledgements_are_validated(sender: Api, detail: str) -> None:
         {"facts": {f"fact {number}": "" for number in range(65)}},
         {"policy": {"section_timeouts": {f"{number:0200}": 1.0 for number in range(1000)}}},
         {"ft_state": {"current_timeouts": {"unused": {f"{number:0200}": "" for number in range(1000)}}}},
+        {"min_nodes": Limits().ranks_per_job + 1},
     ],
     ids=lambda more: next(iter(more)),
 )

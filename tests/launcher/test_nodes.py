@@ -42,6 +42,7 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
+    assert {each["min_nodes"] for each in monitor.of("nodes")} == {2}, "of a spare too"
     assert re.fullmatch(lost, event["reason"])
     # Whoever comes now, in the place of the lost one, waits as a spare and disturbs nothing.
     job.start("d")

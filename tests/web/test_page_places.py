@@ -84,7 +84,7 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     performance._grow(4)
     performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
     performance.stragglers.append(
-        Straggler("s", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Slow input.", scene.now, 0, share=0.4)
+        Straggler("s", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Slow input.", scene.now, 0, share=0.6)
     )
     stage(script, [scene])
     page.goto(monitor_url)
@@ -100,10 +100,10 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_be_visible()
     expect(of_jobs.locator(".no-spare")).to_have_text(re.compile("^1 of 2 nodes remain, and no spare: "))
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
-    for why in (r"Slow inputSlow\. Since .*, for ", r"slow 40.%Since .*, for "):
+    for why in (r"Slow inputSlow\. Since .*, for ", r"slow 60.%Since .*, for "):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
         expect(rows.locator("th:not(.job)")).to_have_text(["3", "2"])
-        expect(rows.locator(".tag.slow")).to_have_text([re.compile("^slow 40.%$")])
+        expect(rows.locator(".tag.slow")).to_have_text([re.compile("^slow 60.%$")])
         expect(rows.first).to_contain_text(re.compile(why))
         expect(page.get_by_text("Slow input")).to_have_count(1)
         page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")

@@ -444,41 +444,50 @@ def test_changes_can_be_discarded_and_a_phone_folds_the_groups_of_settings(
     assert slow.policy.max_restarts == 3
 
 
-def test_an_order_that_follows_a_look_is_not_chosen_and_names_its_node_once_it_is(
-    page: Page, monitor_url: str, script: Script
+@pytest.mark.parametrize(
+    ("least", "remain"),
+    [
+        (None, ": the job goes on if it may run on 1, else waits."),
+        (1, "; the job may run on 1 or more."),
+        (
+            2,
+            "; the job needs at least 2 (--nnodes): first start a launcher on another node, or start the job again",
+        ),
+    ],
+)
+def test_an_order_that_follows_a_look_is_chosen_with_its_node_and_marked_as_proposed(
+    page: Page, monitor_url: str, script: Script, least: int | None, remain: str
 ) -> None:
-    facts = {"role": "active", "role_reason": "", "lost": None, "ended": None, "last_seen_age": 1.0}
+    facts = {"role": "active", "role_reason": "", "lost": None, "ended": None, "last_seen_age": 1.0, "min_nodes": least}
     nodes = [{"node": f"n{n}-17", "host": f"host-{n}", "ranks": [2 * n, 2 * n + 1]} | facts for n in (0, 1)]
     script.add("j", ["running"] * 4, nodes=nodes, checkpoint=None)
     script.score("j", slow=(3,), verdict="worker", reason="rank 3 makes the others wait")
     order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1", "condition": "if it stays slow"}
     script.performance["j"]["next_action"] = order | {"text": "Look.", "runbook": "", "command": ""}
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
-    expect(page.locator(".kinds .tag")).to_have_text("if it stays slow: without host-1")
-    expect(page.locator(".kinds :checked")).to_have_count(0)
-    expect(page.get_by_text("Choose what to do first")).to_be_visible()
+    expect(page.locator(".kinds .tag")).to_have_text("proposed: without host-1 if it stays slow")
     kinds = page.get_by_role("group", name="What to do")
     restarts = kinds.locator("div").nth(1)
     expect(restarts.locator(".all-lost")).to_have_text(
         re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps")
     )
     excluding = kinds.get_by_role("radio", name="Restart without some nodes", exact=True)
-    expect(excluding).to_have_accessible_description(re.compile("the job goes on if it may run on 1, else waits.$"))
+    expect(excluding).to_be_checked()
+    expect(page.locator(".kinds :checked")).to_have_count(1)
+    expect(excluding).to_have_accessible_description(re.compile(re.escape(remain)))
     expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
         "The ranks are ended at once, without saving. No checkpoint is known: all steps may be lost."
     )
-    expect(page.locator("form").first.get_by_role("button")).to_have_count(0)
-    page.get_by_role("radio", name="Restart without some nodes").check()
     boxes = page.get_by_role("group", name="Nodes")
     expect(boxes.get_by_role("checkbox", name="n1-17 (host-1)")).to_be_checked()
     expect(boxes.locator(":checked")).to_have_count(1)
-    expect(kinds.locator(".no-spare")).to_have_text(re.compile("^1 of 2 nodes remain, and no spare: "))
+    expect(kinds.locator(".no-spare")).to_have_text(re.compile(re.escape(f"1 of 2 nodes remain, and no spare{remain}")))
     boxes.get_by_role("checkbox", name="n1-17 (host-1)").uncheck()
     expect(kinds.locator(".no-spare")).to_have_count(0)
     boxes.get_by_role("checkbox", name="n1-17 (host-1)").check()
     page.get_by_label("Reason").fill("slow input")
     page.get_by_role("button", name="Restart without host-1 …").click()
-    expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1;")
+    expect(page.get_by_role("alertdialog")).to_contain_text("as attempt 2 without host-1.")
     page.get_by_role("alertdialog").get_by_role("button", name="Restart without host-1").click()
     expect(page.get_by_text("Ordered.")).to_be_visible()
     assert script.ordered == [

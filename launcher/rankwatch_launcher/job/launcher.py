@@ -100,7 +100,7 @@ class Launcher:
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # each attempt's ranks get a new store
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
-        node.launchers = self._config.min_nodes
+        node.launchers = node.min_nodes = self._config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         log_dir = torch_compat.redirected_into(_present(self._config.logs_specs))
         logs = log_facts(log_dir, sent=self._options.send_logs)

@@ -80,6 +80,8 @@ class Node:
         """Identity of this start of the job, the same for all its launchers."""
         self.launchers = 1
         """Approximate number of launchers of the job, this one included."""
+        self.min_nodes = 0
+        """Nodes without which no attempt starts; 0: unknown."""
         self._reporter: ProxyReporter | None = None
         self._pending_requests: list[RankRequest] = []
         """Requests of ranks that concern the whole job and that the agent has not taken yet."""
@@ -125,6 +127,7 @@ class Node:
             facts=self.facts,
             ft_state=self._learned_limits.loaded,
             run=self.run,
+            min_nodes=self.min_nodes,
         )
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:

@@ -126,6 +126,9 @@ class LauncherMessages:
         size = len(json.dumps({each.name: getattr(registration, each.name) for each in fields(registration)}))
         if size > limits.registration_bytes:
             raise HTTPException(422, f"the registration has {size} bytes, the limit is {limits.registration_bytes}")
+        if registration.min_nodes > limits.ranks_per_job:
+            text = f"min_nodes {registration.min_nodes} is above the limit of {limits.ranks_per_job} ranks per job"
+            raise HTTPException(422, text)
         known = self.monitor.jobs.get(job_id)
         try:
             if registration.policy:

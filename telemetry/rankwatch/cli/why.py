@@ -16,7 +16,7 @@ from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import fault, printable, refit, when
 from rankwatch.cli.incidents import log_report, whole
 from rankwatch.cli.parser import Parser
-from rankwatch.cli.status.render import details_line, incident_lines, state_lines
+from rankwatch.cli.status.render import details_line, incident_lines, next_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -43,9 +43,10 @@ def why(argv: Sequence[str]) -> int:
                 return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
             terminal = terminal_of(sys.stdout)
             lines = [] if arguments.at is not None else standing(shown, incident, terminal)
+            slow = [] if arguments.at is not None or lines else slow_lines(shown, terminal)
         except (KeyError, TypeError, AttributeError):
             raise client.not_a_monitor() from None
-        return "".join(f"{line}\n" for line in lines) + text(answer, terminal)
+        return "".join(f"{line}\n" for line in lines) + text(answer, terminal) + "".join(f"{line}\n" for line in slow)
 
     return print_for_job("rankwatch why", arguments, ask)
 
@@ -74,6 +75,11 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
         lines += incident_lines(incident, terminal, job["reason"]) + details_line(incident, terminal)
         lines += log_report(incident)
     return [*lines, "", "STEP TIMES"]
+
+
+def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
+    """What to do about a slow job, below its step times; empty: it is not slow, or its monitor is older."""
+    return ["", *next_lines(job, terminal, then=True)] if (job.get("todo") or {}).get("then") else []
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:

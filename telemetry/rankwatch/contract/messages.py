@@ -36,6 +36,8 @@ class NodeRegistration:
     """Content of ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
     run: str = ""
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
+    min_nodes: int = 0
+    """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown, an older launcher."""
 
 
 @dataclass(frozen=True, slots=True)

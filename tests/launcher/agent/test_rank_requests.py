@@ -16,7 +16,7 @@ def nodes(start: Start, tmp_path: Path, monitor: FakeMonitor) -> Callable[[str],
     return lambda nnodes: Nodes(start, tmp_path, monitor, nnodes)
 
 
-def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None:
+def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes], monitor: FakeMonitor) -> None:
     job = nodes("1:2")
     job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("row remapping failed")')
     job.start("a", "b")
@@ -25,6 +25,7 @@ def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None
     job.until(f"this node is parked: {reason}", "b")
     assert job.printed(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
     job.until("rank 0 of 1 attempt 2: trains", "a")
+    assert {each["min_nodes"] for each in monitor.of("nodes")} == {1}, "the minimum of --nnodes"
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
 

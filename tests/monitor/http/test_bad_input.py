@@ -192,6 +192,11 @@ BAD_CALLS = {
         f"{KNOWN}-fresh", "bytes", "131072", ft_state={"numbers": [0] * 50_000}
     ),
     "registration with negative ranks": registration(f"{KNOWN}-fresh", "local_world_size", local_world_size=-1),
+    "registration with a negative minimum": registration(f"{KNOWN}-fresh", "min_nodes", "-1", min_nodes=-1),
+    "registration with a minimum that is no number": registration(f"{KNOWN}-fresh", "min_nodes", min_nodes="two"),
+    "registration with a minimum above the limit": registration(
+        f"{KNOWN}-fresh", "min_nodes 2000000 is above the limit of", "ranks per job", min_nodes=2_000_000
+    ),
     "registration with a bad policy": registration(
         f"{KNOWN}-fresh", "heartbeat_timeout", policy={"heartbeat_timeout": -1}
     ),

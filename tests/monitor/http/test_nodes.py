@@ -41,6 +41,14 @@ def test_roles_and_their_reasons_are_shown(api: Api, job: str, nodes: tuple[Play
     assert "NODES 2 active, 1 spare\n  spare node-c: 2 nodes are enough\n" in report
 
 
+def test_the_minimum_of_nodes_that_a_launcher_registers_is_shown_and_one_that_sends_none_is_accepted(
+    api: Api, job: str
+) -> None:
+    PlayedLauncher(api, job, "older", (0, 1)).register()
+    PlayedLauncher(api, job, "newer", (2, 3)).register(min_nodes=2)
+    assert {node["node"]: node["min_nodes"] for node in api.job(job)["nodes"]} == {"older": None, "newer": 2}
+
+
 @pytest.mark.parametrize("meant", [{"ranks": [3]}, {"nodes": ["node-b"]}])
 def test_an_operator_excludes_a_node(
     api: Api, job: str, nodes: tuple[PlayedLauncher, ...], meant: dict[str, list[Any]]

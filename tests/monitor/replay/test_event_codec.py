@@ -86,7 +86,9 @@ EVENTS = {
         device=DEVICE,
         ended=True,
     ),
-    "registration": NodeRegistration("n", "host", 1, 4, policy={"on_hang": "log"}, ft_state={"a": {"b": [1]}}),
+    "registration": NodeRegistration(
+        "n", "host", 1, 4, policy={"on_hang": "log"}, ft_state={"a": {"b": [1]}}, min_nodes=2
+    ),
     "observation": NodeObservation(
         "n", 2, (RankObservation(3, 103, ProcessState.STOPPED, pulse_age=3.0, first_time=("a", "b")),)
     ),

@@ -100,7 +100,9 @@ policies = st.builds(
     max_restarts=st.integers(0, 10_000),
 )
 registrations = st.builds(
-    NodeRegistration, names, words, whole, whole, words, whole, st.just({"max_restarts": 1}), st.just({"torch": "2"})
+    NodeRegistration,
+    *(names, words, whole, whole, words, whole, st.just({"max_restarts": 1}), st.just({"torch": "2"})),
+    min_nodes=whole,
 )
 ends = st.builds(
     ProcessEvent,

@@ -141,6 +141,19 @@ def test_what_a_person_should_do_stands_below_the_reason() -> None:
         assert [line.strip() for line in render.state_lines(job, Terminal(140))][2:] == line
 
 
+def test_what_follows_about_a_slow_job_stands_below_it_of_one_job_alone() -> None:
+    counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
+    known = {"iteration": 7, "iterations_per_second": 1.0, "goodput": 0.9, "verdict": "worker", "reason": "Slow."}
+    todo = {"text": "Look at the GPU of rank 1", "then": "If it stays slow, restart without host-1."}
+    job = {**WELL, **counts, **known, "id": "a", "name": "a", "todo": todo}
+    below = render.fleet_lines([job], Terminal(140), 100.0)[2:]
+    assert [line.strip() for line in below] == ["Slow.", f"next: {todo['text']}"]
+    assert [line.strip() for line in render.state_lines(job, Terminal(140))][2:] == [
+        f"next: {todo['text']}",
+        todo["then"],
+    ]
+
+
 def test_a_headline_that_was_cut_gives_way_to_the_reason() -> None:
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}

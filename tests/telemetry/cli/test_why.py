@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from monitor.core.scene import Scene
+from monitor.core.views.test_node_verdict import slow
 from rankwatch.cli.why import moment, text, why
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.views import rank_logs
+from rankwatch_monitor.core.views.slow_action import slow_action
 from web.scene_monitor import serving_scenes
 
 NOW = datetime(2025, 10, 9, 14, 5, 0, tzinfo=UTC).timestamp()
@@ -142,6 +144,18 @@ def test_of_a_job_that_runs_and_of_a_moment_it_has_the_step_times_alone(capsys: 
     assert len(answered(Scene(4).run(20), capsys).splitlines()) == 1
     crashed = Scene(4, hosts=2).run(20).crash(2, ERROR)
     assert len(answered(crashed, capsys, "--at", str(int(crashed.now) + 10**9 - 10**6)).splitlines()) == 1
+
+
+def test_of_a_slow_job_it_has_what_to_do_and_whether_a_restart_gains_below_the_step_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
+    found = slow_action(scene.job)
+    assert found is not None
+    assert found.then.endswith("it leaves 50 % of the throughput, and now it is 60 %.")
+    _, empty, *below = answered(scene, capsys).splitlines()
+    assert empty == ""
+    assert " ".join(line.strip() for line in below) == f"next: Look at the GPU of rank 3 on host-1 {found.then}"
 
 
 def test_json_has_the_incident_with_its_logs(capsys: pytest.CaptureFixture[str]) -> None:

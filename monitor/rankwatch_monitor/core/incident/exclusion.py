@@ -4,7 +4,7 @@ An order may exclude any node as long as one remains. The policy may be wrong, s
 
 *  if there are culprits and a launcher of Rankwatch runs them,
 *  at most :data:`SHARE` of the job's nodes within an hour, and at least one,
-*  while another node remains.
+*  while as many nodes remain as the launchers need (``--nnodes``); at least one, where that is not known.
 
 Otherwise the ranks are restarted where they are, and ``action_reason`` states why.
 """
@@ -12,8 +12,9 @@ Otherwise the ranks are restarted where they are, and ``action_reason`` states w
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -23,6 +24,8 @@ from rankwatch_monitor.core.job import Job
 SHARE: Final = 0.05
 """Fraction of a job's nodes that the policy may exclude within :data:`WINDOW`; always at least one node."""
 WINDOW: Final = 3600.0
+REMEDY: Final = "first start a launcher on another node, or start the job again with fewer"
+"""Where too few nodes would remain."""
 
 
 def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
@@ -62,25 +65,82 @@ def consequences(job: Job, names: Sequence[str]) -> str:
         takes = "the spare {} takes its place" if one else "the spares {} take their places"
         return f"{text}; {takes.format(nodes.titles(job, spares))}"
     few = f"only the spare {nodes.titles(job, spares)} waits" if spares else "no spare waits"
-    return f"{text}; {few}, so the launchers continue with fewer nodes where that is allowed, or wait for another one"
+    left = without(job, names)
+    if left.too_few:
+        follows = f"the launchers wait for another one: {left.needs}"
+    elif left.min_nodes:
+        follows = f"the launchers continue with {count(left.usable, 'node')}: {left.needs}"
+    else:
+        follows = "the launchers continue with fewer nodes where that is allowed, or wait for another one"
+    return f"{text}; {few}, so {follows}"
 
 
 class Remaining(NamedTuple):
-    """What a job has left without some of its nodes."""
+    """What a job has left without some of its nodes. The page words a choice of nodes in the same way."""
 
     nodes: int
     """Active nodes that are neither excluded nor lost, of how many active ones."""
     of: int
     spares: int
     """Launchers that wait to take a place."""
+    min_nodes: int = 0
+    """Nodes without which no attempt starts; 0: unknown."""
+
+    @property
+    def usable(self) -> int:
+        """Nodes that the next attempt can have."""
+        return self.nodes + self.spares
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the next attempt is known not to start until another launcher comes."""
+        return self.usable < self.min_nodes
+
+    @property
+    def clause(self) -> str:
+        """``3 of 4 nodes remain, and no spare``."""
+        spares = count(self.spares, "spare") if self.spares else "no spare"
+        return f"{self.nodes} of {count(self.of, 'node')} remain, and {spares}"
+
+    @property
+    def needs(self) -> str:
+        """``the job needs at least 2 (--nnodes)``, ``the job may run on 2 or more``."""
+        if self.too_few:
+            return f"the job needs at least {self.min_nodes} (--nnodes)"
+        return f"the job may run on {self.min_nodes} or more"
+
+    @property
+    def sentence(self) -> str:
+        """What follows for the next attempt, as far as it is known."""
+        if self.too_few:
+            return f"{self.clause}; {self.needs}: {REMEDY}."
+        if not self.nodes or self.usable >= self.of:
+            return f"{self.clause}."
+        if self.min_nodes:
+            return f"{self.clause}; {self.needs}."
+        return f"{self.clause}: the job goes on if it may run on {self.usable}, else waits."
+
+    def obstacle(self, which: str) -> str:
+        """What to do before a restart without ``which``, and why, as a sentence; empty: nothing."""
+        return f"{capital(REMEDY)}: without {which}, {self.clause}; {self.needs}." if self.too_few else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "sentence": self.sentence}
 
 
-def remaining(job: Job, host: str) -> Remaining:
-    """What the job has left without the nodes of a host."""
-    running = [node for node in job.nodes.values() if node.ended is None and node.registration.host != host]
-    live = [node.role for node in running if node.lost is None]
-    active = sum(node.role is NodeRole.ACTIVE for node in job.nodes.values() if node.ended is None)
-    return Remaining(live.count(NodeRole.ACTIVE), active, live.count(NodeRole.SPARE))
+def without(job: Job, names: Collection[str]) -> Remaining:
+    """What the job has left without some launchers."""
+    running = {name: node for name, node in job.nodes.items() if node.ended is None}
+    live = [node.role for name, node in running.items() if node.lost is None and name not in names]
+    active = sum(node.role is NodeRole.ACTIVE for node in running.values())
+    needed = max((node.registration.min_nodes for node in running.values()), default=0)
+    return Remaining(live.count(NodeRole.ACTIVE), active, live.count(NodeRole.SPARE), needed)
+
+
+def remaining(job: Job, *hosts: str) -> Remaining:
+    """What the job has left without the nodes of some hosts."""
+    return without(job, {name for name, node in job.nodes.items() if node.registration.host in hosts})
 
 
 def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
@@ -117,6 +177,8 @@ def by_policy(job: Job, incident: Incident, culprits: Sequence[Culprit], now: fl
         return (), "no launcher runs the ranks that are to blame, so no node is excluded"
     if not _remain(job, names):
         return (), f"no node is excluded, since none would remain without {nodes.titles(job, names)}"
+    if (left := without(job, names)).too_few:
+        return (), f"no node is excluded: without {nodes.titles(job, names)}, {left.clause}; {left.needs}"
     cap = max(1, int(SHARE * len(acting)))
     used = sum(len(i.exclude) for i in job.incidents if i is not incident and not i.ordered and _lately(i, now))
     if used + len(names) > cap:

@@ -136,12 +136,13 @@ def of_job(incident: Incident | None, reason: str) -> str:
     return headline(incident) if incident is not None else _shortened(capital(reason.rstrip(".")))
 
 
-def next_action(incident: Incident, without: str = "") -> NextAction:
+def next_action(incident: Incident, without: str = "", obstacle: str = "") -> NextAction:
     """What a person should do about the incident now.
 
     Args:
         incident: the record.
         without: a host that restarts should leave out, since incidents repeat there; empty: none.
+        obstacle: what is to be done before a restart without the culprits' nodes; empty: nothing.
     """
     runbook = f"runbook.html#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
     ranks = tuple(c.rank for c in incident.culprits)
@@ -159,7 +160,7 @@ def next_action(incident: Incident, without: str = "") -> NextAction:
         withheld = "runbook.html#rankwatchactionwithheld"
         return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
-        return _recommended(incident, ranks, runbook, without)
+        return _recommended(incident, ranks, runbook, without, obstacle)
     if not incident.confirmed:
         return _wait("Rankwatch acts unless the ranks make progress", runbook, also=(Action.RESTART, Action.CAPTURE))
     return _wait("Rankwatch captures stacks and acts by itself", runbook)
@@ -179,7 +180,7 @@ def _under_way(incident: Incident, runbook: str) -> NextAction:
     return _wait(what, runbook, until=until, otherwise=otherwise)
 
 
-def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, without: str) -> NextAction:
+def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, without: str, obstacle: str) -> NextAction:
     """The action for a hang that Rankwatch does not act on by itself."""
     restart = restart_without(without) if without else "Restart the ranks"
     if incident.phase is Phase.CAPTURING:
@@ -188,13 +189,16 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, witho
         text = "Restart the job with the tool that started it: no launcher of Rankwatch runs it."
         return NextAction(None, text, runbook=runbook)
     if any(c.kind in _BROKEN_NODE for c in incident.culprits):
-        hosts = sorted({c.host for c in incident.culprits if c.kind in _BROKEN_NODE and c.host})
+        hosts = broken_hosts(incident)
         which = f"node {hosts[0]}" if len(hosts) == 1 else "the culprits' nodes"
-        text = f"Restart without {which}: a host, a device or the network there does not answer."
+        cause = "a host, a device or the network there does not answer."
         silent = len(hosts) == 1 and all(c.kind is CulpritClass.HOST_SILENT for c in incident.culprits)
-        return NextAction(
-            Action.RESTART_EXCLUDING_NODE, text, ranks, runbook, command=reach(hosts[0]) if silent else ""
-        )
+        command = reach(hosts[0]) if silent else ""
+        if obstacle:
+            text = f"{obstacle} {capital(cause)}"
+            return NextAction(None, text, runbook=runbook, command=command, also=(Action.RESTART,))
+        text = f"Restart without {which}: {cause}"
+        return NextAction(Action.RESTART_EXCLUDING_NODE, text, ranks, runbook, command=command)
     if incident.action is Action.LOG and not incident.stacks:
         text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
         if incident.confirmed:
@@ -204,6 +208,11 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, witho
         them = "the ranks" if without else "them"
         return NextAction(Action.RESTART, f"{restart}: nothing restarts {them} by itself.", ranks, runbook)
     return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
+
+
+def broken_hosts(incident: Incident) -> list[str]:
+    """Hosts of culprits for which the node is at fault, not the rank's program; sorted."""
+    return sorted({c.host for c in incident.culprits if c.kind in _BROKEN_NODE and c.host})
 
 
 def restart_without(host: str) -> str:

@@ -1,13 +1,15 @@
 """An incident as API, stream and publishers show it: the record, and what is derived from it and from all jobs.
 
 A restart without the culprit's host is offered wherever a plain one is, if the policy permits it and launchers can
-carry it out. It comes after the plain restart, and before it once incidents about that host repeat.
+carry it out. It comes after the plain restart, and before it once incidents about that host repeat. Where too few nodes
+would remain, what is to be done first stands in its place.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import uncapital
 from rankwatch.contract.enums import Action, CulpritClass
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident import exclusion
@@ -23,7 +25,7 @@ from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
 from rankwatch_monitor.core.views.node_gpus import common_function, fault_words
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
-from rankwatch_monitor.core.views.slow_action import can_exclude
+from rankwatch_monitor.core.views.slow_action import can_exclude, left_without
 
 _HANGS: Final = (CulpritClass.BEHIND, CulpritClass.GIL_HELD, CulpritClass.STOPPED)
 """What may be the fault of the rank's program as well as of its host."""
@@ -83,7 +85,8 @@ def advice(
 
     The host of an incident that is over is left out: see :func:`of_host`.
     """
-    proposed, first = headline.next_action(incident), _first(incident)
+    first = _first(incident)
+    proposed = headline.next_action(incident, obstacle=_obstacle(job, incident))
     if not incident.open:
         return proposed, None
     if (due := first_report_due(job, incident)) is not None:
@@ -180,6 +183,13 @@ def _can_leave_out(job: Job, incident: Incident, first: Culprit) -> bool:
     return {culprit.host for culprit in incident.culprits} == {first.host} and can_exclude(job, first.rank)
 
 
+def _obstacle(job: Job, incident: Incident) -> str:
+    """What to do before a restart without the nodes that are at fault, where too few would remain; empty: nothing."""
+    hosts = headline.broken_hosts(incident) if incident.open else []
+    which = hosts[0] if len(hosts) == 1 else f"these {len(hosts)} nodes"
+    return exclusion.remaining(job, *hosts).obstacle(which) if hosts else ""
+
+
 def _restarts_plainly(proposed: NextAction) -> bool:
     """Whether a restart may be ordered now, and none without a host is proposed."""
     orders = (proposed.action, *proposed.also)
@@ -227,13 +237,26 @@ def _again(job: Job, incident: Incident, first: Culprit, history: HostHistory, *
     elsewhere = any(host not in ("", first.host) for host in job.columns.hosts)  # of many hosts the first one answers
     if first.kind is CulpritClass.DEAD and not (leaves_out and history.repeats):
         shows = _shows(job, incident, first) if elsewhere else ""
-        return next_failure(crash_of(first, incident, job.incidents), shows)
-    if not leaves_out or first.kind not in (*_HANGS, CulpritClass.DEAD):
+        blocked = _blocked(job, incident, first) if history.repeats else ""
+        return " ".join(filter(None, (next_failure(crash_of(first, incident, job.incidents), shows), blocked)))
+    if first.kind not in (*_HANGS, CulpritClass.DEAD):
+        return ""
+    if blocked := _blocked(job, incident, first):
+        return blocked if history.repeats else f"If it hangs again, {uncapital(blocked)}"
+    if not leaves_out:
         return ""
     shows = _shows(job, incident, first)
     if history.repeats:
         return f"After a restart without {first.host}: {shows}."
     return f"If it hangs again, restart without {first.host}: {shows}."
+
+
+def _blocked(job: Job, incident: Incident, first: Culprit) -> str:
+    """What to do before a restart without the one host of all culprits, where too few nodes would remain."""
+    if {culprit.host for culprit in incident.culprits} != {first.host}:
+        return ""
+    left = left_without(job, first.rank)
+    return "" if left is None else left.obstacle(first.host)
 
 
 def _shows(job: Job, incident: Incident, first: Culprit) -> str:

@@ -260,6 +260,7 @@ def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
         "host": node.registration.host,
         "launcher_pid": node.registration.launcher_pid,
         "local_world_size": node.registration.local_world_size,
+        "min_nodes": node.registration.min_nodes or None,
         "last_seen": node.seen,
         "last_seen_age": max(0.0, now - node.seen),
         "attempt": node.attempt,

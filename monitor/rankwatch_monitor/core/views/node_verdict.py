@@ -222,7 +222,7 @@ class JobTodo(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        remaining = None if self.remaining is None else self.remaining._asdict()
+        remaining = None if self.remaining is None else self.remaining.to_json()
         return {**self._asdict(), "ranks": list(self.ranks), "remaining": remaining}
 
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from rankwatch.contract.enums import Action, CulpritClass
 from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.job_verdict import clock
-from rankwatch_monitor.core.views.slow_action import can_exclude
+from rankwatch_monitor.core.views.slow_action import left_without
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.views.host_activity import HostActivity  # which counts quiet hosts
@@ -42,7 +43,7 @@ class QuietHost(NamedTuple):
     launchers: int
     """Launchers of these hosts, which are silent too."""
     excludable: bool
-    """Whether the policy permits to restart without them, and launchers can carry it out."""
+    """Whether the policy permits to restart without them, and launchers can carry it out with the nodes that remain."""
     command: str
     """Shows whether the first of them is up; where they are, what became of the job's processes there."""
     other_jobs: int
@@ -50,7 +51,7 @@ class QuietHost(NamedTuple):
     answers: str
     """What follows from each answer to the command, in sentences; empty: it is plain."""
     notes: tuple[str, ...]
-    """Whether the launchers are silent too, and what happens by itself."""
+    """Whether the launchers are silent too, what happens by itself, and what a restart without these hosts needs."""
 
     @property
     def headline(self) -> str:
@@ -122,7 +123,11 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     limit = None if silence is None else float(silence_limit(columns, silence)[ranks].max())
     silent = [node for node in job.nodes.values() if node.registration.host in hosts]
     since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
-    excludable = all(can_exclude(job, rank) for rank in {columns.hosts[rank]: rank for rank in ranks}.values())
+    one_of_each = {columns.hosts[rank]: rank for rank in ranks}.values()
+    permitted = all(left_without(job, rank) is not None for rank in one_of_each)
+    left = exclusion.remaining(job, *hosts)
+    excludable = permitted and not left.too_few
+    obstacle = left.obstacle(hosts[0] if len(hosts) == 1 else f"these {len(hosts)} nodes") if permitted else ""
     command = _processes(job, hosts[0], silent, ranks) if other_jobs else _reach(job, hosts[0])
     return QuietHost(
         hosts,
@@ -134,7 +139,7 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         command=command,
         other_jobs=other_jobs,
         answers=_answers(hosts[0], excludable=excludable) if " ps " in command else "",
-        notes=tuple(_notes(job, hosts, launchers=bool(silent))),
+        notes=tuple(filter(None, (*_notes(job, hosts, launchers=bool(silent)), obstacle))),
     )
 
 

@@ -2,7 +2,8 @@
 
 =============  ======================================================================================================
 worker         look at the host and device of the slow ranks, at what the cause points to, or at the GPU that is known
-               to be throttled; where launchers can restart the job without that host, that follows if it stays slow
+               to be throttled; where launchers can restart the job without that host and the nodes that remain do more
+               than all do now, that follows if it stays slow
 many workers   look for what they share: no single one is to blame
 stage          move work between the stages
 workload       even out the work
@@ -18,8 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import capital, uncapital, whole_percent
 from rankwatch.contract.enums import Action, Cause, StragglerVerdict
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.incident import exclusion, straggler_actions
+from rankwatch_monitor.core.incident.exclusion import Remaining
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import host_commands
@@ -55,6 +59,8 @@ class SlowAction(NamedTuple):
     """To be run on ``host``; empty: none."""
     host: str = ""
     runbook: str = RUNBOOK
+    then: str = ""
+    """What follows the look, as in the text, as a sentence; empty: nothing."""
     throttled: Throttle | None = None
     """The GPU of the slow rank, where its throttling is the cause."""
 
@@ -85,21 +91,51 @@ def slow_action(job: Job) -> SlowAction | None:
         at = f", at {throttled.readings}" if throttled.readings else ""
         text = f"Check the {throttled.remedy} of {throttled.gpu} on {host}: it is throttled"
         text += f" ({', '.join(throttled.reasons)}){at}"
-    if first.host and can_exclude(job, first.rank):
-        text += f"; {STAYS_SLOW}, restart without {first.host}."
-        excluding = Action.RESTART_EXCLUDING_NODE
-        return SlowAction(text, excluding, (first.rank,), STAYS_SLOW, command, first.host, throttled=throttled)
-    return SlowAction(f"{text}.", command=command, host=first.host, throttled=throttled)
+    found = SlowAction(f"{text}.", command=command, host=first.host, throttled=throttled)
+    if not first.host or (left := left_without(job, first.rank)) is None:
+        return found
+    advised, clause = _without_node(job, first, left)
+    found = found._replace(text=f"{text}; {STAYS_SLOW}, {clause}.", then=f"{capital(STAYS_SLOW)}, {clause}.")
+    if not advised:
+        return found
+    return found._replace(action=Action.RESTART_EXCLUDING_NODE, ranks=(first.rank,), condition=STAYS_SLOW)
+
+
+def left_without(job: Job, rank: int) -> Remaining | None:
+    """What a restart without a rank's node leaves; None: the policy does not permit it, or launchers cannot."""
+    if job.policy.observe_only or job.restarts >= job.policy.max_restarts:
+        return None
+    try:
+        return exclusion.without(job, exclusion.chosen(job, [rank], ()))
+    except ValueError:
+        return None
 
 
 def can_exclude(job: Job, rank: int) -> bool:
-    """Whether the policy permits an order to restart without a rank's node, and launchers can carry it out."""
-    if job.policy.observe_only or job.restarts >= job.policy.max_restarts:
-        return False
-    try:
-        return bool(exclusion.chosen(job, [rank], ()))
-    except ValueError:
-        return False
+    """Whether a restart without a rank's node is permitted, can be carried out, and need not wait for another node."""
+    return (left := left_without(job, rank)) is not None and not left.too_few
+
+
+def _without_node(job: Job, straggler: Straggler, left: Remaining) -> tuple[bool, str]:
+    """Whether a restart without the straggler's node is advised, and what to do instead or what it gains, as a clause.
+
+    The throughput is that of the job without stragglers, on all nodes that run now. Fewer nodes are taken to do as much
+    work less as they are fewer: nodes alike, data-parallel ranks, and a batch per rank that stays the same.
+    """
+    host = straggler.host
+    if left.too_few:
+        return False, uncapital(left.obstacle(host)).rstrip(".")
+    order, running = f"restart without {host}", len(nodes.acting(job))
+    if (share := straggler.stated_share) is None or left.usable >= running:
+        return True, order
+    others = (each.stated_share or 0.0 for each in job.performance.open_stragglers if each.host != host)
+    after, now = left.usable / running * (1.0 - max(others, default=0.0)), 1.0 - share
+    leaves = (
+        f"with {left.usable} of {running} nodes and the same batch per rank, it leaves {whole_percent(after)} of the "
+        f"throughput, and now it is {whole_percent(now)}"
+    )
+    gains = after > now and whole_percent(after) != whole_percent(now)
+    return gains, f"{order if gains else f'mend {host} or add a spare before a restart without it'}: {leaves}"
 
 
 def _ranks(alike: Sequence[Straggler]) -> str:

@@ -29,6 +29,8 @@ class Todo(NamedTuple):
     """Of the order."""
     host: str = ""
     """The node that it is about; empty: the job's own page shows how."""
+    then: str = ""
+    """What follows about a slow job, as a sentence; empty: nothing."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -68,7 +70,7 @@ def todo(
                 return Todo(first_clause(capital(proposed.otherwise)))
             return Todo(restart_without(host.host), proposed.action, proposed.ranks)
         return Todo(first_clause(proposed.text), proposed.action, proposed.ranks)
-    return None if slow is None else Todo(first_clause(slow.text))
+    return None if slow is None else Todo(first_clause(slow.text), then=slow.then)
 
 
 def by_itself(job: Job, quiet: QuietHost | None, now: float, activity: HostActivity | None = None) -> Awaited | None:

@@ -57,7 +57,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
         lines.append(line)
         if why := _why(job):
             lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
-        lines += _next(job, terminal)
+        lines += next_lines(job, terminal)
     return lines
 
 
@@ -173,10 +173,14 @@ def _why(job: Json) -> str:
     return reason if reason and (not headline or headline.endswith("…")) else headline
 
 
-def _next(job: Json, terminal: Terminal) -> list[str]:
-    """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line."""
+def next_lines(job: Json, terminal: Terminal, *, then: bool = False) -> list[str]:
+    """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line.
+
+    ``then``: with what follows about a slow job.
+    """
     if todo := job.get("todo"):
-        return terminal.wrapped(f"next: {todo['text']}", "  ", "bold")
+        lines = terminal.wrapped(f"next: {todo['text']}", "  ", "bold")
+        return lines + (terminal.wrapped(todo["then"], "  ") if then and todo.get("then") else [])
     sentence = (job.get("awaited") or {}).get("sentence")
     return terminal.wrapped(sentence, "  ") if sentence else []
 
@@ -209,7 +213,7 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
         return lines + _steps(job["next_steps"], terminal)
     if job.get("next_step"):
         return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
-    return lines + _next(job, terminal)
+    return lines + next_lines(job, terminal, then=True)
 
 
 def _steps(steps: Sequence[Json], terminal: Terminal) -> list[str]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from monitor.core.scene import Scene
@@ -12,12 +17,22 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.job import NodeLoss
 
 RESTART = DirectiveKind.RESTART
+PAGE = Path(__file__).parents[4] / "monitor" / "rankwatch_monitor" / "web" / "source"
+WORDS = json.loads((PAGE / "tests" / "remaining.json").read_text())
+"""What remains, and its sentence, which the page's tests check too."""
 BY_POLICY = {"on_hang": "restart_excluding_node", "max_restarts": 50}
 
 
 def spare(scene: Scene, name: str = "node-9", role: NodeRole = NodeRole.SPARE) -> Scene:
     scene.submit(NodeRegistration(name, name.replace("node", "host"), 10, 2, "gpt"))
     scene.submit(NodeObservation(name, 0, role=role, role_reason="enough nodes"))
+    return scene
+
+
+def needing(scene: Scene, nodes: int) -> Scene:
+    """Its launchers register with the minimum of --nnodes."""
+    for node in list(scene.job.nodes.values()):
+        scene.submit(replace(node.registration, min_nodes=nodes))
     return scene
 
 
@@ -43,12 +58,43 @@ def test_an_order_restarts_without_the_node(meant: dict[str, tuple[str, ...]]) -
 
 
 def test_what_remains_without_a_host_is_neither_lost_nor_ended() -> None:
-    scene = spare(spare(Scene(8, 4).run(10)), "node-8", NodeRole.PARKED)
-    assert exclusion.remaining(scene.job, "host-1") == (3, 4, 1)
+    scene = needing(spare(spare(Scene(8, 4).run(10)), "node-8", NodeRole.PARKED), 2)
+    assert exclusion.remaining(scene.job, "host-1") == (3, 4, 1, 2)
     scene.job.nodes["node-2"].lost = NodeLoss(1, (4, 5), scene.now, "its machine is gone")
-    assert exclusion.remaining(scene.job, "host-1") == (2, 4, 1)
-    assert exclusion.remaining(scene.job, "host-2") == (3, 4, 1)
-    assert exclusion.remaining(scene.job, "host-9") == (3, 4, 0)
+    assert exclusion.remaining(scene.job, "host-1") == (2, 4, 1, 2)
+    assert exclusion.remaining(scene.job, "host-2") == (3, 4, 1, 2)
+    assert exclusion.remaining(scene.job, "host-9") == (3, 4, 0, 2)
+    assert exclusion.remaining(scene.job, "host-1", "host-9") == (2, 4, 0, 2)
+
+
+def test_the_minimum_is_unknown_where_no_launcher_that_runs_has_registered_one() -> None:
+    scene = Scene(8, 4).run(10)
+    assert exclusion.remaining(scene.job, "host-1").min_nodes == 0
+    last = scene.job.nodes["node-3"].registration
+    scene.submit(replace(last, min_nodes=4))
+    assert exclusion.remaining(scene.job, "host-1").min_nodes == 4
+    scene.event(ProcessEventKind.FINISHED, node="node-3")
+    assert exclusion.remaining(scene.job, "host-1").min_nodes == 0
+
+
+@pytest.mark.parametrize("case", WORDS, ids=lambda case: case["sentence"])
+def test_what_remains_is_worded_as_on_the_page(case: dict[str, Any]) -> None:
+    sentence = case.pop("sentence")
+    assert exclusion.Remaining(**case).to_json() == {**case, "sentence": sentence}
+
+
+@pytest.mark.parametrize(
+    ("least", "follows"),
+    [
+        (1, "so the launchers continue with 1 node: the job may run on 1 or more"),
+        (2, "so the launchers wait for another one: the job needs at least 2 (--nnodes)"),
+    ],
+)
+def test_an_order_states_whether_the_launchers_continue_without_the_node(least: int, follows: str) -> None:
+    scene = needing(Scene(4, 2).run(10), least)
+    excludes(scene, ranks=(3,))
+    scene.until(lambda: scene.directives(RESTART))
+    assert f"node host-1 is excluded; no spare waits, {follows}" in scene.incident.action_reason
 
 
 def test_a_plain_restart_excludes_no_node() -> None:
@@ -143,6 +189,18 @@ def test_the_only_node_is_not_excluded() -> None:
     scene.until(lambda: scene.closings)
     assert scene.directives(RESTART)[0].exclude == ()
     assert "none would remain without host-0" in scene.incident.action_reason
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_node_that_the_job_needs_is_not_excluded_unless_a_spare_waits(least: int) -> None:
+    scene = needing(Scene(4, 2, **BY_POLICY).run(10), least).hang(2)
+    scene.until(lambda: scene.closings)
+    assert scene.directives(RESTART)[0].exclude == (("node-1",) if least == 1 else ())
+    why = "no node is excluded: without host-1, 1 of 2 nodes remain, and no spare; the job needs at least 2 (--nnodes)"
+    assert (why in scene.incident.action_reason) is (least == 2)
+    replaced = needing(spare(Scene(4, 2, **BY_POLICY).run(10)), least).hang(2)
+    replaced.until(lambda: replaced.directives(RESTART))
+    assert replaced.directives(RESTART)[0].exclude == ("node-1",)
 
 
 def test_beyond_the_cap_nodes_stay_and_an_hour_later_they_may_go_again() -> None:

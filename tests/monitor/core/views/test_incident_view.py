@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from monitor.core.incident.test_exclusion import spare
+from monitor.core.incident.test_exclusion import needing, spare
 from monitor.core.scene import Rank, Scene
-from monitor.core.views.test_node_verdict import crashed, with_stacks
+from monitor.core.views.test_node_verdict import NEEDED, crashed, with_stacks
 from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.hang.stacks import Stacks
@@ -104,6 +104,47 @@ def test_a_host_that_cannot_be_left_out_is_not_offered(scene: Scene) -> None:
     found = among(scene, with_stacks("earlier", 3))
     assert "restart_excluding_node" not in orders(found)
     assert found["of_host"]["again"] == ""
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_where_too_few_nodes_would_remain_another_launcher_comes_first(repeats: bool) -> None:
+    scene = needing(hung(), 2)
+    others = [with_stacks("earlier", 3)] if repeats else []
+    found = among(scene, *others)
+    assert "restart_excluding_node" not in orders(found)
+    assert found["of_host"]["again"] == (NEEDED if repeats else f"If it hangs again, {NEEDED[0].lower()}{NEEDED[1:]}")
+    node = one_node(
+        [scene.job], "host-1", scene.now, HostActivity({each.job.id: each.job for each in (scene, *others)})
+    )
+    assert node is not None
+    assert node["of_jobs"][0]["text"].endswith(found["of_host"]["again"])
+    enough = among(needing(scene, 1), *others)
+    assert "restart_excluding_node" in orders(enough)
+    assert "start a launcher" not in enough["of_host"]["again"]
+
+
+def test_after_crashes_that_repeat_another_launcher_comes_first_too() -> None:
+    scene = needing(Scene(4, hosts=2, job_id="now").run(80), 2)
+    scene.die(3, exit_code=1, message="CUDA error").run(1)
+    host = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))["of_host"]
+    assert host["again"].endswith(NEEDED)
+    assert NEEDED not in among(scene)["of_host"]["again"], "a first crash"
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_silent_host_that_the_job_needs_is_not_left_out_before_another_comes(least: int) -> None:
+    scene = needing(Scene(8, hosts=2, on_hang="log").run(30), least).cut_host(1).run(70)
+    proposed = among(scene)["next_action"]
+    cause = "a host, a device or the network there does not answer."
+    if least == 1:
+        assert (proposed["action"], proposed["ranks"]) == ("restart_excluding_node", [4, 5, 6, 7])
+        assert proposed["text"] == f"Restart without node host-1: {cause}"
+    else:
+        assert (proposed["action"], proposed["also"], proposed["ranks"]) == (None, ["restart"], [])
+        assert proposed["text"] == f"{NEEDED} {cause.capitalize()}"
+        listed = summary(scene.job, scene.now)["todo"]
+        assert listed["text"] == "First start a launcher on another node, or start the job again with fewer"
+    assert proposed["command"] == "ping -c 3 -- host-1"
 
 
 def test_before_stacks_were_captured_they_come_first() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from monitor.core.incident.test_exclusion import needing
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, Cause, ProcessEventKind, ScoreReference
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -19,6 +21,10 @@ from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
 from rankwatch_monitor.core.views.slow_action import slow_action
 
+NEEDED = (
+    "First start a launcher on another node, or start the job again with fewer: without host-1, 1 of 2 nodes remain, "
+    "and no spare; the job needs at least 2 (--nnodes)."
+)
 SLURM = "scontrol update nodename='n7;reboot' state=drain reason=rankwatch"
 
 
@@ -349,6 +355,7 @@ def test_a_slow_rank_counts_and_an_order_does_not() -> None:
 
 def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> None:
     scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
+    scene.job.performance.stragglers[-1].share = 0.6
     healthy = Scene(4, hosts=2, job_id="fine").run(20)
     [found] = shown("host-1", scene, healthy)["of_jobs"]
     of_job = slow_action(scene.job)
@@ -357,9 +364,13 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
         "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "",
-        "remaining": {"nodes": 1, "of": 2, "spares": 0},
+        "remaining": exclusion.Remaining(1, 2, 0).to_json(),
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
+    needing(scene, 2)
+    [found] = shown("host-1", scene, healthy)["of_jobs"]
+    assert (found["ranks"], found["remaining"]) == ([], None)
+    assert found["text"].endswith(f"if it stays slow, {NEEDED[0].lower()}{NEEDED[1:-1]}.")
 
 
 @pytest.mark.parametrize("silent", [False, True])

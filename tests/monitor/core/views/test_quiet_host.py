@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from monitor.core.incident.test_exclusion import needing
 from monitor.core.scene import Scene
+from monitor.core.views.test_node_verdict import NEEDED
 from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST, headline
@@ -61,6 +63,24 @@ def test_a_restart_without_a_quiet_host_is_offered_only_where_it_is_permitted() 
         assert quiet is not None
         assert not quiet.excludable
         assert any("(observe_only)" in note for note in quiet.notes) is ("observe_only" in policy)
+
+
+def test_a_quiet_host_that_the_job_needs_is_not_left_out_before_another_comes() -> None:
+    for least in (1, 2):
+        scene = needing(Scene(8, hosts=2, on_hang="log").run(30), least).cut_host(1).run(25)
+        quiet = quiet_host(scene.job, scene.now)
+        assert quiet is not None
+        assert quiet.excludable is (least == 1)
+        assert (NEEDED in quiet.notes) is (least == 2)
+
+
+def test_quiet_hosts_are_left_out_together_or_not_at_all() -> None:
+    for least in (3, 4):
+        scene = needing(Scene(10, hosts=5, on_hang="log").run(30), least).cut_host(1).cut_host(2).run(25)
+        quiet = quiet_host(scene.job, scene.now)
+        assert quiet is not None
+        assert (len(quiet.hosts), quiet.excludable) == (2, least == 3)
+        assert any("without these 2 nodes, 3 of 5 nodes remain" in note for note in quiet.notes) is (least == 4)
 
 
 def test_under_slurm_the_command_asks_the_controller_too() -> None:

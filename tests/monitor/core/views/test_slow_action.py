@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from rankwatch.cli.formatting import gpu_time
-from rankwatch.contract.enums import Action, Cause
+from rankwatch.contract.enums import Action, Cause, NodeRole
+from rankwatch.contract.messages import NodeObservation, NodeRegistration
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import cost_rate
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.slow_action import slow_action
@@ -40,11 +43,66 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     found = slow_action(job)
     assert found is not None
     assert words in found.text
-    assert found.text.endswith("if it stays slow, restart without host-0.")
+    after, now = f"{0.75:.0%}", f"{1.0 - (straggler.stated_share or 0.0):.0%}"
+    assert found.then == (
+        "If it stays slow, restart without host-0: with 3 of 4 nodes and the same batch per rank, it leaves "
+        f"{after} of the throughput, and now it is {now}."
+    ).replace("%", " %")
+    assert found.text.endswith("; i" + found.then[1:])
     assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
     assert found.condition == "if it stays slow"
     assert found.command.startswith(command)
     assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
+
+
+def proposed(job: Job) -> tuple[Action | None, tuple[int, ...], str]:
+    found = slow_action(job)
+    assert found is not None
+    assert found.text.endswith("; i" + found.then[1:])
+    assert bool(found.condition) is (found.action is not None)
+    return found.action, found.ranks, found.then
+
+
+def test_a_restart_that_gains_nothing_is_not_advised_and_its_loss_is_stated() -> None:
+    job = slowed(DATA).job
+    (straggler,) = job.performance.open_stragglers
+    loses = (
+        "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the same "
+        "batch per rank, it leaves 75 % of the throughput, and now it is {} %."
+    )
+    for share, now in ((0.24, 76), (0.25, 75), (0.2549, 75)):
+        straggler.lateness, straggler.share = 0.0, share
+        assert proposed(job) == (None, (), loses.format(now))
+    straggler.share = 0.4
+    assert proposed(job)[:2] == (Action.RESTART_EXCLUDING_NODE, (5,))
+    assert proposed(job)[2].endswith("it leaves 75 % of the throughput, and now it is 60 %.")
+    straggler.share = None  # only its kernels are known
+    assert proposed(job) == (Action.RESTART_EXCLUDING_NODE, (5,), "If it stays slow, restart without host-0.")
+
+
+def test_another_slow_rank_on_a_node_that_stays_counts_and_a_spare_replaces_the_node() -> None:
+    job = slowed(DATA).job
+    (straggler,) = job.performance.open_stragglers
+    straggler.lateness, straggler.share = 0.0, 0.4
+    job.performance.stragglers.append(replace(straggler, id="other", rank=20, host="host-2", share=0.2))
+    assert proposed(job) == (
+        None, (), "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the "
+        "same batch per rank, it leaves 60 % of the throughput, and now it is 60 %."
+    )  # fmt: skip
+    apply(job, NodeRegistration("spare", "spare", 1, 8), job.last_heard)
+    apply(job, NodeObservation("spare", 0, role=NodeRole.SPARE, role_reason="enough nodes"), job.last_heard)
+    assert proposed(job) == (Action.RESTART_EXCLUDING_NODE, (5,), "If it stays slow, restart without host-0.")
+
+
+def test_where_too_few_nodes_would_remain_another_launcher_comes_first() -> None:
+    job = slowed(DATA).job
+    job.performance.open_stragglers[0].share = 0.9
+    for node in job.nodes.values():
+        node.registration = replace(node.registration, min_nodes=4)
+    assert proposed(job) == (
+        None, (), "If it stays slow, first start a launcher on another node, or start the job again with fewer: "
+        "without host-0, 3 of 4 nodes remain, and no spare; the job needs at least 4 (--nnodes)."
+    )  # fmt: skip
 
 
 def read(ranks: Ranks, hot: Iterable[int], *reasons: str) -> None:
@@ -67,7 +125,8 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
     assert found.text == (
         "Check the cooling of GPU 5 on host-0: it is throttled (hw_thermal_slowdown), at 88 °C, 1.20 of 1.98 GHz; "
-        "if it stays slow, restart without host-0."
+        "if it stays slow, restart without host-0: with 3 of 4 nodes and the same batch per rank, it leaves 75 % of "
+        "the throughput, and now it is 74 %."
     )
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"

@@ -12,6 +12,11 @@ from rankwatch.contract.enums import Cause, ProcessEventKind, ScoreReference
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import job_view
 
+NOT_YET = (
+    "If it stays slow, mend host-1 or add a spare before a restart without it: with 1 of 2 nodes and the same batch "
+    "per rank, it leaves 50 % of the throughput, and now it is 60 %."
+)
+
 
 def todo(scene: Scene) -> dict[str, Any] | None:
     found: dict[str, Any] | None = job_view.summary(scene.job, scene.now)["todo"]
@@ -45,19 +50,19 @@ def slow() -> Scene:
 
 
 @pytest.mark.parametrize(
-    ("make", "text", "action", "ranks", "host"),
+    ("make", "text", "action", "ranks", "host", "then"),
     [
-        (hung, "Restart the ranks", "restart", [2], ""),
-        (quiet, "Check whether node host-1 is up", None, [], "host-1"),
-        (lost, "Check whether the job still runs", None, [], ""),
-        (failed, "Read what rank 2 logged, in the output of the launcher on host-1", None, [], ""),
-        (slow, "Look at what feeds rank 3 on host-1", None, [], ""),
+        (hung, "Restart the ranks", "restart", [2], "", ""),
+        (quiet, "Check whether node host-1 is up", None, [], "host-1", ""),
+        (lost, "Check whether the job still runs", None, [], "", ""),
+        (failed, "Read what rank 2 logged, in the output of the launcher on host-1", None, [], "", ""),
+        (slow, "Look at what feeds rank 3 on host-1", None, [], "", NOT_YET),
     ],
 )
 def test_the_first_clause_of_what_the_job_proposes_with_its_order(
-    make: Callable[[], Scene], text: str, action: str | None, ranks: list[int], host: str
+    make: Callable[[], Scene], text: str, action: str | None, ranks: list[int], host: str, then: str
 ) -> None:
-    assert todo(make()) == {"text": text, "action": action, "ranks": ranks, "host": host}
+    assert todo(make()) == {"text": text, "action": action, "ranks": ranks, "host": host, "then": then}
 
 
 def test_nothing_is_left_to_a_person_while_all_is_well_or_rankwatch_acts() -> None:

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Setting } from "../src/api/types";
 import { ACTIONS, asText, asValue, changed, consequence, grouped, isFinal, KINDS, leftOut, leftWords, nodesOf, rankList, remaining, shown, withValues } from "../src/logic/policy";
+import cases from "./remaining.json";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
   name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
@@ -81,17 +82,21 @@ test("nodes to be left out stand by name where launchers know them, with what re
   assert.equal(leftOut([], "5, 8-9", launchers), "the nodes of ranks 5, 8-9");
   assert.equal(leftOut(["n1", "elsewhere"], "", launchers), "host-1, elsewhere");
   assert.equal(leftOut([], "", launchers), "");
-  const left = (...order: Parameters<typeof remaining>) => leftWords(remaining(...order)!);
-  assert.equal(left(["n0"], "1", launchers), "2 of 3 nodes remain, and no spare: the job goes on if it may run on 2, else waits.");
-  assert.equal(left(["n0"], "2", [...launchers, launcher(3, "spare")]), "1 of 3 nodes remain, and 1 spare: the job goes on if it may run on 2, else waits.");
+  const registered = (min_nodes: number) => [...launchers, launcher(3, "spare")].map((each) => ({ ...each, min_nodes }));
+  assert.deepEqual(remaining(["n0"], "1", launchers), { nodes: 2, of: 3, spares: 0, min_nodes: 0 });
+  assert.deepEqual(remaining(["n0"], "2", registered(3)), { nodes: 1, of: 3, spares: 1, min_nodes: 3 });
   assert.equal(remaining([], "99", launchers), null);
 });
 
 test("what is lost or has ended does not remain", () => {
   const launcher = (node: string, role: "active" | "spare", facts: { lost?: string; ended?: string } = {}) => ({ node, host: node, ranks: [], role, lost: null, ended: null, ...facts });
   const launchers = [launcher("a", "active"), launcher("b", "active"), launcher("c", "active", { lost: "its machine" }), launcher("d", "spare", { ended: "it left" }), launcher("e", "spare", { lost: "silent" })];
-  assert.deepEqual(remaining(["a"], "", launchers), { nodes: 1, of: 3, spares: 0 });
-  assert.deepEqual(remaining(["c"], "", launchers), { nodes: 2, of: 3, spares: 0 });
+  assert.deepEqual(remaining(["a"], "", launchers), { nodes: 1, of: 3, spares: 0, min_nodes: 0 });
+  assert.deepEqual(remaining(["c"], "", launchers), { nodes: 2, of: 3, spares: 0, min_nodes: 0 });
+});
+
+test("what remains is worded as the monitor does it", () => {
+  for (const { sentence, ...left } of cases) assert.equal(leftWords(left), sentence);
 });
 
 test("an action's text has the job's values for the settings that it names", () => {

@@ -128,6 +128,8 @@ export interface Launcher {
   last_seen_age: number;
   /** Time of its last message; absent with older monitors. */
   last_seen?: number;
+  /** Nodes without which no attempt starts; absent or null: unknown. */
+  min_nodes?: number | null;
 }
 
 export interface Timeout {
@@ -722,7 +724,7 @@ export interface NodeDetail {
     /** Nothing is to be done now. */
     waits?: boolean;
     /** What the job has left without the node: active nodes that are not lost, of how many, and spares. */
-    remaining?: { nodes: number; of: number; spares: number } | null;
+    remaining?: { nodes: number; of: number; spares: number; min_nodes?: number } | null;
     /** What happens by itself then, as in the list of jobs; empty: not known. */
     awaited?: string;
   }[];

@@ -61,7 +61,7 @@ export function recommendedOrder(job: Known & Pick<JobSummary, "headline" | "rea
     return first === undefined ? null : { ...first, condition: job.quiet_host == null ? (next?.condition ?? "") : job.quiet_host.other_jobs === 0 ? "if it is not up" : "" };
   }
   const order = slow === null || job.ended_at !== null ? null : orderOf(slow, job.headline || job.reason);
-  return order && { ...order, condition: slow!.condition ?? "if it stays slow" };
+  return order && { ...order, condition: slow!.condition ?? "" };
 }
 
 /** What to do about a job of which nothing is received or that has failed; null: nothing. */

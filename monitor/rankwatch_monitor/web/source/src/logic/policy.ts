@@ -98,9 +98,8 @@ export function consequence(action: ActionName, job: Pick<JobSummary, "world_siz
     case "capture":
       return `The stacks of ${ranks} are captured and stored in an incident. The ranks are left as they are.`;
     case "restart":
-      return `${again}. ${lost} ${budget}`;
     case "restart_excluding_node":
-      return `${again} without ${left}; spare nodes take their place if available. ${lost} ${budget}`;
+      return `${again}${action === "restart" ? "" : ` without ${left}`}. ${lost} ${budget}`;
     case "save_and_stop":
       return `The ranks agree on a step, save a checkpoint there and end. ${over}`;
     case "stop":
@@ -130,15 +129,10 @@ type Place = Pick<Launcher, "node" | "host" | "ranks">;
 
 /** The nodes that an order leaves out, in words: "host-0"; where no launcher names the node of a rank, "the node of rank 5". */
 export function leftOut(nodes: readonly string[], ranks: string, launchers: readonly Place[]): string {
-  const places = [...nodes.map((node) => launchers.find((each) => each.node === node)?.host ?? node), ...(hostsOf(rankList(ranks) ?? [], launchers) ?? [])];
-  const unknown = ranks !== "" && hostsOf(rankList(ranks) ?? [], launchers) === null;
-  const ofRanks = unknown ? `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}` : "";
-  return [[...new Set(places)].join(", "), ofRanks].filter(Boolean).join(" and ");
-}
-
-/** The hosts of ranks by their launchers; null: not known of each of them. */
-function hostsOf(ranks: readonly number[], launchers: readonly Place[]): string[] | null {
-  return nodesOf(ranks, launchers)?.map((node) => launchers.find((each) => each.node === node)!.host) ?? null;
+  const ofRanks = nodesOf(rankList(ranks) ?? [], launchers);
+  const hosts = [...nodes, ...(ofRanks ?? [])].map((node) => launchers.find((each) => each.node === node)?.host ?? node);
+  const unknown = ranks !== "" && ofRanks === null ? `the ${/[-,]/.test(ranks) ? "nodes of ranks" : "node of rank"} ${ranks}` : "";
+  return [[...new Set(hosts)].join(", "), unknown].filter(Boolean).join(" and ");
 }
 
 /** The nodes that run these ranks, by their launchers; null: not known of each of them. */
@@ -147,25 +141,31 @@ export function nodesOf(ranks: readonly number[], launchers: readonly Place[]): 
   return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
 }
 
-/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares. */
+/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares; 0 `min_nodes`: unknown. */
 export interface Left {
   nodes: number;
   of: number;
   spares: number;
+  min_nodes?: number;
 }
 
 /** What is left without the nodes of an order; null: not known. */
-export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended">[]): Left | null {
+export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended" | "min_nodes">[]): Left | null {
   const running = launchers.filter(({ ended }) => ended === null);
   const active = running.filter(({ role }) => role === "active");
   const out = new Set([...nodes, ...(nodesOf(rankList(ranks) ?? [], active) ?? [])]);
   const live = running.filter(({ node, lost }) => lost === null && !out.has(node));
   const number = (of: Launcher["role"]) => live.filter(({ role }) => role === of).length;
-  return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare") };
+  return out.size === 0 ? null : { nodes: number("active"), of: active.length, spares: number("spare"), min_nodes: Math.max(...running.map((each) => each.min_nodes ?? 0)) };
 }
 
-/** "3 of 4 nodes remain, and no spare: the job goes on if it may run on 3, else waits." */
-export const leftWords = ({ nodes, of, spares }: Left): string => `${count(nodes)} of ${plural(of, "node")} remain, and ${spares === 0 ? "no spare" : plural(spares, "spare")}${nodes > 0 && nodes + spares < of ? `: the job goes on if it may run on ${nodes + spares}, else waits` : ""}.`;
+/** "3 of 4 nodes remain, and no spare; the job may run on 2 or more.", as `exclusion.py` words it. */
+export function leftWords({ nodes, of, spares, min_nodes: least = 0 }: Left): string {
+  const usable = nodes + spares;
+  const enough = !nodes || usable >= of ? "" : least ? `; the job may run on ${least} or more` : `: the job goes on if it may run on ${usable}, else waits`;
+  const follows = usable < least ? `; the job needs at least ${least} (--nnodes): first start a launcher on another node, or start the job again with fewer` : enough;
+  return `${nodes} of ${plural(of, "node")} remain, and ${spares ? plural(spares, "spare") : "no spare"}${follows}.`;
+}
 
 /** A text with the values in force in place of the settings that it names. */
 export const withValues = (text: string, settings: readonly Setting[], policy: Record<string, SettingValue>): string =>

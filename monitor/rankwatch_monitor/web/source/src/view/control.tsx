@@ -17,7 +17,7 @@ import { prepared } from "./selection";
 interface Props {
   job: JobSummary;
   launchers: readonly Launcher[];
-  /** The order that the overview proposes, chosen beforehand unless something else comes first; null: none. */
+  /** The order that the overview proposes, chosen beforehand; null: none. */
   recommended: Recommended | null;
 }
 
@@ -51,7 +51,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
-  const action = chosen ?? (recommended?.condition === "" ? recommended.action : null);
+  const action = chosen ?? recommended?.action ?? null;
   const active = launchers.filter((each) => each.role === "active");
   const proposed = (taken ?? recommended)?.ranks ?? [];
   const known = nodesOf(proposed, active);
@@ -119,7 +119,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
                       {titleOf(name)}
                     </label>
                     <span id={`what-${name}`}>
-                      {name === recommended?.action && <span class="tag">{[recommended.condition || "recommended", name === "restart_excluding_node" && recommended.ranks.length > 0 && `without ${leftOut([], recommended.ranks.join(","), active)}`].filter(Boolean).join(": ")}</span>}
+                      {name === recommended?.action && <span class="tag">proposed{name === "restart_excluding_node" && `: without ${leftOut([], recommended.ranks.join(","), active)}`} {recommended.condition}</span>}
                       {meanings[name] && <small>{capital(meanings[name])}.</small>}
                       {name === "restart_excluding_node" && <Remaining left={remaining(nodes, ranks, launchers)} />}
                       {name === "stop" && <Loss what="A stop" job={job} />}
@@ -155,14 +155,12 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed before it is sent.</p> : <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>)}
+          {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed.</p> : <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>)}
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
               <p id="confirm-words">{consequence(action, job, left)}</p>
-              <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={() => void send()}>
-                {title}
-              </button>
+              <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={send}>{title}</button>
               <button type="button" onClick={() => setConfirming(false)} ref={focused}>Cancel</button>
             </div>
           )}
