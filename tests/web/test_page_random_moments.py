@@ -99,7 +99,7 @@ READ: Final = """() => {
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
     heads: all('.ranks:not(.then) thead th', words),
     rows: all('.ranks:not(.then) tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
-    incidents: all('.ledger li', (li) => [words(li.querySelector('.why')), words(li.querySelector('small'))]),
+    incidents: all('.ledger li a', (a) => [a.closest('li').querySelector('.why'), a.querySelector('small')].map(words)),
     counted: all('.ledger h2 small', words), goodput: pairs('.goodput dl.facts'),
     buckets: all('.goodput .buckets li', (li) => [words(li.querySelector('span')), words(li.querySelector('b'))]),
     stragglers: all('.stragglers h2 small', words),

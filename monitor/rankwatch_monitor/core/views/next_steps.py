@@ -129,7 +129,7 @@ def _look(job: Job, same: SameStep | None = None, *, launches: bool = False) -> 
     found = ended.crash_advice(job)
     if found is None:
         return
-    if same is not None and found.passed is None and found.points_to is not ErrorClass.KERNEL:
+    if same is not None and same.passed is None and found.points_to is not ErrorClass.KERNEL:
         yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
     if found.points_to is not ErrorClass.OTHER:
         yield Step(

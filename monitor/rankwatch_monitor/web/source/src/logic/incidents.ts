@@ -111,6 +111,18 @@ export function merged(incidents: readonly Incident[], changed: Incident): Incid
   return next.sort((a, b) => b.opened_at - a.opened_at);
 }
 
+/** In their order; those next to each other that have the same culprits and read the same are one group. */
+export function repeats(incidents: readonly Incident[], title: (incident: Incident) => string): Incident[][] {
+  const key = (each: Incident) => JSON.stringify([title(each), each.confirmed, each.culprits.map(({ rank, host }) => [rank, host])]);
+  const found: Incident[][] = [];
+  for (const each of incidents) {
+    const above = found.at(-1);
+    if (above && key(above[0]!) === key(each)) above.push(each);
+    else found.push([each]);
+  }
+  return found;
+}
+
 /** "rank 2", "ranks 9208–9215", or "none identified". */
 export function culpritRanks(culprits: readonly Culprit[]): string {
   if (culprits.length === 0) return "none identified";
