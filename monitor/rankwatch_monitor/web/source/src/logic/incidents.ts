@@ -111,15 +111,14 @@ export function merged(incidents: readonly Incident[], changed: Incident): Incid
   return next.sort((a, b) => b.opened_at - a.opened_at);
 }
 
-/** In their order; those next to each other that have the same culprits and read the same are one group. */
+/** In their order; those next to each other that read the same are one group. */
 export function repeats(incidents: readonly Incident[], title: (incident: Incident) => string): Incident[][] {
-  const key = (each: Incident) => JSON.stringify([title(each), each.confirmed, each.culprits.map(({ rank, host }) => [rank, host])]);
   const found: Incident[][] = [];
-  for (const each of incidents) {
-    const above = found.at(-1);
-    if (above && key(above[0]!) === key(each)) above.push(each);
+  incidents.forEach((each, i) => {
+    const above = incidents[i - 1];
+    if (above?.confirmed === each.confirmed && title(above) === title(each)) found.at(-1)!.push(each);
     else found.push([each]);
-  }
+  });
   return found;
 }
 
