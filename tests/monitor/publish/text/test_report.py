@@ -36,7 +36,7 @@ def test_the_job_in_one_line(hung: Accounted) -> None:
 
 def test_goodput_with_its_buckets_the_largest_first(hung: Accounted) -> None:
     part = text(hung.job, hung.now).split("\n\n")[1].split("\n")
-    assert part[0] == "GOODPUT 80.7 % of 2 min 25 s went into steps that were kept"
+    assert part[0] == ("GOODPUT 80.7 % of 2 min 25 s went into steps that were kept; all steps since the start at risk")
     assert [re.split(r"\s{2,}", line.strip()) for line in part[1:3]] == [
         ["productive", "1 min 57 s", "80.7 %"],
         ["hang", "22.0 s", "15.2 %"],
