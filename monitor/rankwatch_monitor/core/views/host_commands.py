@@ -46,6 +46,11 @@ def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
     return f"ssh {shlex.quote(host)} ps -o pid,etime,args -p {launcher_pid}"
 
 
+def reaches_monitor(facts: Mapping[str, str]) -> str:
+    """Show whether the monitor answers, on the host of a launcher; empty: its address there is not known."""
+    return f"curl -sS -m 9 {shlex.quote(facts['monitor'] + '/readyz')}" if "monitor" in facts else ""
+
+
 def log(facts: Mapping[str, str]) -> str:
     """Show the log of a job that has ended, or where it is; empty: the scheduler is not known."""
     match facts.get("scheduler"):
