@@ -125,6 +125,20 @@ def redirected_into(specs: LogsSpecs) -> str:
     return str(specs.root_log_dir) if redirects else ""
 
 
+def run_folder(specs: LogsSpecs, run_id: str) -> str:
+    """The folder below it for the logs of this launch, which torch makes with the first attempt, made now.
+
+    Empty: torch redirects nothing, keeps no such folder, or it cannot be made.
+    """
+    root, made = redirected_into(specs), getattr(specs, "_run_log_dir", "")
+    if root in ("", os.devnull) or made == "" or not hasattr(specs, "_make_log_dir"):
+        return ""
+    with contextlib.suppress(OSError):
+        made = made or specs._make_log_dir(root, run_id)
+        specs._run_log_dir = made  # type: ignore[attr-defined]
+    return str(made or "")
+
+
 def prewarm_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
     """Why prewarmed workers cannot be used with this torch; None when they can."""
     if not callable(getattr(handler, "_popen", None)):

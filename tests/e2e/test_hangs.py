@@ -70,7 +70,7 @@ def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
     assert f"JOB {job['name']}" in words
     assert "is FINISHED" in words
     assert " ".join(incident["reason"].split()) in words
-    assert f" for {FAULT - RESUMED} lost steps" in words
+    assert f" of training lost ({FAULT - RESUMED} steps)" in words
     assert "rankwatch_injected_hang" in words
 
 

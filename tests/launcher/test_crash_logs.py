@@ -52,7 +52,9 @@ def test_the_end_of_a_failed_ranks_own_log_is_sent_with_its_path(
     assert "rank 1 step 39" in stderr["lines"]
     assert (stdout["stream"], stdout["lines"]) == ("stdout", ["rank 1 reads shard 7"])
     assert stderr["host"] == monitor.of("nodes")[0]["host"]
-    assert monitor.of("nodes")[0]["facts"]["rank_logs"] == str(kept)
+    facts = monitor.of("nodes")[0]["facts"]
+    assert (facts["rank_logs"], facts["run_logs"]) == (str(kept), str(file.parents[2]))
+    assert facts["monitor"] == monitor.url
 
 
 def test_without_one_the_end_of_the_launchers_own_log_is_sent_as_shared(

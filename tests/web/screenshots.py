@@ -86,7 +86,8 @@ class View(NamedTuple):
 
 def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy: object) -> Job:
     """A job of 16 ranks on two hosts to which something happened so many seconds ago."""
-    facts = {"rank_logs": LOGS}
+    facts = {"rank_logs": LOGS, "run_logs": f"{LOGS}/gpt_x7k2", "monitor": "http://monitor:8421"}
+    facts |= {"scheduler": "slurm", "slurm_job_id": "4711", "slurm_node": "{host}"}
     scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, facts=facts, **policy)  # type: ignore[arg-type]
     scene.job.performance._grow(16)
     scene.job.performance.layout.data_R[:16] = np.arange(16) // 8

@@ -105,7 +105,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
 
     script.heal("j")
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
-    expect(page.locator(".answers")).to_contain_text(thin("of it 3.0 s for 3 lost steps"))
+    expect(page.locator(".answers")).to_contain_text(thin("of it 3.0 s of training lost (3 steps)"))
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),

@@ -476,7 +476,8 @@ def test_where_hangs_repeat_on_a_host_job_and_node_propose_to_leave_it_out(page:
             "After a restart without host-1: a hang in load_batch on any rank left points to data or code."
         )
         page.locator(".verdict .sequel").get_by_role("link", name="host-1").click()
-        expect(page.locator(".standing")).to_contain_text(f"{fact}.")
+        expect(page.locator(".standing")).to_have_text("Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs.")
+        expect(page.get_by_role("heading", name="Incidents that named it")).to_contain_text("2 incidents")
         of_jobs = page.get_by_role("region", name="What to do about its jobs")
         expect(of_jobs).to_contain_text("a: Restart without host-1, where incidents repeat: nothing restarts the ranks")
         of_jobs.get_by_role("button", name="Restart without host-1 … (a)").click()

@@ -99,7 +99,7 @@ READ: Final = """() => {
     field: document.querySelector('.grid .field')?.getAttribute('aria-label'),
     heads: all('.ranks:not(.then) thead th', words),
     rows: all('.ranks:not(.then) tbody tr:not(.because)', (row) => [row.className, ...[...row.cells].map(words)]),
-    incidents: all('.ledger li', (li) => [words(li.querySelector('.why')), words(li.querySelector('small'))]),
+    incidents: all('.ledger li a', (a) => [a.closest('li').querySelector('.why'), a.querySelector('small')].map(words)),
     counted: all('.ledger h2 small', words), goodput: pairs('.goodput dl.facts'),
     buckets: all('.goodput .buckets li', (li) => [words(li.querySelector('span')), words(li.querySelector('b'))]),
     stragglers: all('.stragglers h2 small', words),
@@ -529,10 +529,14 @@ def compare_buckets(shown: list[tuple[str, str]], job: Job, *, going_on: bool) -
     """The seconds of each bucket, of incidents as their stages; that of a stage that goes on has those until now."""
     accounted = goodput_accounting.spent(job)
     accounted[Bucket.HANG] += accounted.pop(Bucket.HANDLING)
+    if as_stages := any(name == "Recover" for name, _ in shown):
+        # Where one of the two buckets has what the other lacks, the stages have it in that between them.
+        accounted[Bucket.HANG] += accounted.pop(Bucket.RESTART)
     spent = {bucket: s for bucket, s in accounted.items() if s >= 0.05}
     found: dict[Bucket, float] = {}
     for name, text in shown:
         bucket = BUCKETS["waiting" if name.startswith("waiting for ") else name]
+        bucket = Bucket.HANG if as_stages and bucket is Bucket.RESTART else bucket
         found[bucket] = found.get(bucket, 0.0) + seconds(text)
     same("names of buckets", len({name for name, _ in shown}), len(shown))
     ahead = {bucket: found.get(bucket, 0.0) - spent.get(bucket, 0.0) for bucket in found.keys() | spent.keys()}

@@ -73,9 +73,14 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
             ]
         )
         expect(steps.get_by_role("button", name="Copy nvidia-smi")).to_have_count(0)
+        listed = page.locator(".ledger li")
+        expect(listed).to_contain_text(["2 times, "])
+        expect(listed.get_by_role("link")).to_have_text(
+            [re.compile("no action · .*attempt 2, "), re.compile("restart · ")]
+        )
         assert again["lost_steps_s"] > 0
         assert again["lost_steps_s"] == pytest.approx(goodput_accounting.spent(scene.job)[Bucket.LOST_STEPS])
-        part = rf"of it {again['lost_steps_s']:.1f}{SPACE}s for lost steps"
+        part = rf"of it {again['lost_steps_s']:.1f}{SPACE}s of training lost · "
         cost = re.compile(rf"Cost{again['cost']:.1f}{SPACE}s2 crashes, the last one .* · {part}")
         expect(page.locator(".answers")).to_contain_text(cost)
         expect(page.locator(".buckets")).not_to_contain_text("handling incidents")
@@ -175,7 +180,7 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
         page.goto(f"{monitor.url}/#/jobs/job/incidents/{incident.id}")
         expect(page.locator(".answers")).to_contain_text(re.compile(r"From\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
         row = job_view.incident_durations(scene.job, incident)
-        part = rf"of it {row['lost_steps_s']:.1f}{SPACE}s for {incident.steps_lost} lost steps"
+        part = rf"of it {row['lost_steps_s']:.1f}{SPACE}s of training lost \({incident.steps_lost} steps\)"
         cost = rf"{row['total_s']:.1f}{SPACE}s"
         expect(page.locator(".answers")).to_contain_text(re.compile(f"Cost{cost}{part}"))
         table = page.get_by_role("region", name="Time by incident")

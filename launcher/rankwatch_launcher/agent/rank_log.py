@@ -19,13 +19,12 @@ from rankwatch.contract.intervals import omits_redundant_reports
 from rankwatch.contract.messages import LOG_LINES, LOGS_UNSENT, RankLog
 from rankwatch.contract.text import INDENT
 from rankwatch_launcher.agent.processes import RankExit
+from rankwatch_launcher.node.node import MAX_FACT
 
 MAX_READ: Final = 16 << 10
 """Bytes read at the end of a file."""
 RANKS: Final = 4
 """Failed ranks of a node whose logs are sent; one in a large job."""
-MAX_FACT: Final = 200
-"""Characters of a path in a registration, which a monitor refuses if one is too long."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -80,15 +79,16 @@ def last_lines(path: str) -> tuple[str, ...]:
     return tuple(line for line in map(_shown, whole) if line.strip())[-LOG_LINES:]
 
 
-def log_facts(log_dir: str, *, sent: bool = True) -> dict[str, str]:
+def log_facts(log_dir: str, run: str = "", *, sent: bool = True) -> dict[str, str]:
     """Where the output of this launcher's ranks goes, if into a file, and that it stays there, as facts.
 
     Args:
         log_dir: torch's folder for their logs, if it redirects their output; else empty.
+        run: torch's folder for this launch below it; empty: not known.
         sent: whether the ends of logs are sent.
     """
-    name, path = ("rank_logs", log_dir) if log_dir else ("log", file_behind(2))
-    place = {name: path} if 0 < len(path) <= MAX_FACT and path.isprintable() else {}
+    paths = {"rank_logs": log_dir, "run_logs": run} if log_dir else {"log": file_behind(2)}
+    place = {name: path for name, path in paths.items() if 0 < len(path) <= MAX_FACT and path.isprintable()}
     return place if sent else place | {LOGS_UNSENT: "true"}
 
 

@@ -102,8 +102,9 @@ class Launcher:
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
         node.launchers = node.min_nodes = self._config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
-        log_dir = torch_compat.redirected_into(_present(self._config.logs_specs))
-        logs = log_facts(log_dir, sent=self._options.send_logs)
+        specs = _present(self._config.logs_specs)
+        run = torch_compat.run_folder(specs, self._config.run_id)
+        logs = log_facts(torch_compat.redirected_into(specs), run, sent=self._options.send_logs)
         node.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         try:
             failures = self._run_job(node, entrypoint, arguments)

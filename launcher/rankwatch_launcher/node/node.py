@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankRequestKind
 from rankwatch.contract.intervals import evidence_spread, omits_redundant_reports
@@ -44,6 +45,8 @@ from rankwatch_launcher.stacks.capture import StackReader
 
 LAUNCHER_SETTINGS: Final = "launcher"
 """Key of the settings that are for the launcher itself."""
+MAX_FACT: Final = 200
+"""Characters of a fact in a registration, which a monitor refuses if one is too long."""
 
 
 class Node:
@@ -101,6 +104,7 @@ class Node:
         patience: float = 0.0,
     ) -> None:
         """Connect to the monitor at ``url`` and start proxy reports; see :meth:`MonitorLink.connect`."""
+        self.facts |= monitor_fact(url)
         link = MonitorLink(job_id, self.registration)
         link.on_directive = self.directives.receive
         link.on_registered = self._on_registered
@@ -377,3 +381,10 @@ class Node:
             return {"events": [asdict(replace(event, age=round(now - at, 3))) for event, at in events]}
 
         self.link.post(EVENTS, body)
+
+
+def monitor_fact(url: str) -> dict[str, str]:
+    """The monitor's address as this node reaches it, without credentials, as a fact; empty: none that fits."""
+    parts = urlsplit(url.rstrip("/"))
+    address = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return {"monitor": address} if parts.netloc and len(address) <= MAX_FACT and address.isprintable() else {}

@@ -75,10 +75,11 @@ def useful(goodput: Mapping[str, Any], name: str) -> float | None:
 
 
 def of_it_lost(seconds: float | None, steps: int | None) -> str:
-    """``, of it 7.5 s for 8 lost steps``: the part of a cost that went into them; empty: none, or unknown."""
+    """``, of it 7.5 s of training lost (8 steps)``: the part of a cost that lost steps are; empty: none, or unknown."""
     if not seconds:
         return ""
-    return f", of it {duration(seconds)} for {count(steps, 'lost step') if steps else 'lost steps'}"
+    of_steps = f" ({count(steps, 'step')})" if steps else ""
+    return f", of it {duration(seconds)} of training lost{of_steps}"
 
 
 def gpu_time(seconds: float) -> str:

@@ -13,7 +13,8 @@ from rankwatch.contract.intervals import FEW_LAUNCHERS
 from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGS_UNSENT
 from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.agent.rank_error import RankError
-from rankwatch_launcher.agent.rank_log import MAX_FACT, MAX_READ, RANKS, file_behind, last_lines, log_facts, logs_of
+from rankwatch_launcher.agent.rank_log import MAX_READ, RANKS, file_behind, last_lines, log_facts, logs_of
+from rankwatch_launcher.node.node import MAX_FACT
 
 LOST = "RuntimeError: Connection closed by peer"
 
@@ -94,6 +95,7 @@ def test_only_a_regular_file_is_a_log(tmp_path: Path) -> None:
 
 def test_a_path_that_a_monitor_would_refuse_is_left_out_of_the_registration() -> None:
     assert log_facts("/logs") == {"rank_logs": "/logs"}
+    assert log_facts("/logs", "/logs/gpt_x7k2") == {"rank_logs": "/logs", "run_logs": "/logs/gpt_x7k2"}
     assert log_facts("/" + "x" * MAX_FACT) == {}
     assert log_facts("/a\nb") == {}
 

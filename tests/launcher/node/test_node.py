@@ -17,7 +17,7 @@ from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.shared_slots import Slots
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.node.node import Node
+from rankwatch_launcher.node.node import MAX_FACT, Node, monitor_fact
 from rankwatch_launcher.node.slots import NodeSlots
 
 
@@ -135,3 +135,16 @@ def test_settings_that_arrive_while_an_attempt_is_prepared_are_kept(
     assert not arriving[0].is_alive()
     node.readings()
     assert slots.settings()[1] == {"profiling": {"stride": 7}}
+
+
+@pytest.mark.parametrize(
+    ("url", "fact"),
+    [
+        ("http://monitor:8421/", {"monitor": "http://monitor:8421"}),
+        ("https://user:secret@monitor/watch?token=secret", {"monitor": "https://monitor/watch"}),
+        ("http://monitor/" + "x" * MAX_FACT, {}),
+        ("", {}),
+    ],
+)
+def test_the_address_of_the_monitor_is_a_fact_without_credentials(url: str, fact: dict[str, str]) -> None:
+    assert monitor_fact(url) == fact

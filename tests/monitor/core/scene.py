@@ -136,7 +136,8 @@ class Scene:
         if launchers:
             for node in self.nodes:
                 host = node.replace("node", "host")
-                self.submit(NodeRegistration(node, host, 10, ranks // hosts, "gpt", facts=facts or {}))
+                of_host = {name: value.replace("{host}", host) for name, value in (facts or {}).items()}
+                self.submit(NodeRegistration(node, host, 10, ranks // hosts, "gpt", facts=of_host))
         self.launch()
 
     # Reading ----------------------------------------------------------------------------------------------------------

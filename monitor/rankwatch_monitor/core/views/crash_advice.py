@@ -63,6 +63,20 @@ def error_class(error: str) -> ErrorClass:
     return next((each for each, pattern in _CLASSES if pattern.search(error)), ErrorClass.OTHER)
 
 
+class Passed(NamedTuple):
+    """A step after which others crashed, and an attempt that got past it: its batch alone is not the cause."""
+
+    step: int
+    attempt: int
+    reached: int
+    """The last step that the attempt is known to have completed."""
+
+    @property
+    def text(self) -> str:
+        """``attempt 1 passed step 614 and reached 638``."""
+        return f"attempt {self.attempt} passed step {self.step:,} and reached {self.reached:,}"
+
+
 class Crash(NamedTuple):
     """One crash, or several alike, as far as the advice needs it."""
 
@@ -75,8 +89,8 @@ class Crash(NamedTuple):
     """The GPU as ``nvidia-smi -i`` takes it; empty: not known."""
     step: int | None
     """The last step that any rank completed before it."""
-    passed: int | None = None
-    """An attempt of the same job that got past this step; None: none is known."""
+    passed: Passed | None = None
+    """The attempt of the same job that got past this step; None: none is known."""
 
 
 class Advice(NamedTuple):
@@ -88,8 +102,8 @@ class Advice(NamedTuple):
     commands: tuple[str, ...]
     host: str
     """Of the crash, where the commands are run; empty: not known."""
-    passed: int | None = None
-    """An attempt that got past the step of the crash, as in :class:`Crash`."""
+    passed: Passed | None = None
+    """The attempt that got past the step of the crash, as in :class:`Crash`."""
 
     @property
     def host_first(self) -> bool:
@@ -114,8 +128,7 @@ def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
     host = crash.host or f"the host of rank {crash.rank}"
     match found:
         case ErrorClass.KERNEL if crash.passed is not None:
-            passed = f"attempt {crash.passed} passed step {crash.step:,}"
-            return f"{_AGAIN}: {passed}, so a bad batch there alone does not explain it", ()
+            return f"{_AGAIN}: {crash.passed.text}, so a bad batch there alone does not explain it", ()
         case ErrorClass.KERNEL:
             batch = "the failing batch" if crash.step is None else f"the batch after step {crash.step:,}"
             return f"{_AGAIN} and look at {batch}: {_ORIGIN[found]}", ()
@@ -137,13 +150,16 @@ def crash_of(culprit: Culprit, incident: Incident, others: Iterable[Incident]) -
     """The crash of a culprit of an incident; ``others``: incidents that may be of the same job."""
     local, step = culprit.local_rank, incident.furthest_iteration
     gpu, selector = (f"GPU {local}", culprit.device or str(local)) if local >= 0 else ("", culprit.device)
-    passed = None if step is None else _passed(step, (each for each in others if each.job_id == incident.job_id))
+    passed = _passed(step, (each for each in others if each.job_id == incident.job_id))
     return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step, passed)
 
 
-def _passed(step: int, incidents: Iterable[Incident]) -> int | None:
+def _passed(step: int | None, incidents: Iterable[Incident]) -> Passed | None:
     """The first attempt that got past a step, by the incidents of its job; None: none is known."""
-    return next((each.attempt for each in incidents if (each.furthest_iteration or 0) > step), None)
+    if step is None:
+        return None
+    reached = ((each.attempt, each.furthest_iteration or 0) for each in incidents)
+    return next((Passed(step, attempt, last) for attempt, last in reached if last > step), None)
 
 
 def next_failure(crash: Crash, elsewhere: str) -> str:
@@ -166,16 +182,23 @@ class SameStep(NamedTuple):
     times: int
     total: int
     """All crashes, those after other steps as well."""
+    passed: Passed | None = None
+    """An attempt that got past the step; None: none is known, so that they point to data or code."""
 
     @property
     def text(self) -> str:
-        """``3 of 4 crashes after step 614``."""
+        """``3 of 4 crashes after step 614; attempt 1 passed step 614 and reached 638``."""
         which = f"all {self.total}" if self.times == self.total else f"{self.times} of {self.total}"
-        return f"{which} crashes after step {self.step:,}"
+        text = f"{which} crashes after step {self.step:,}"
+        return text if self.passed is None else f"{text}; {self.passed.text}"
 
 
-def same_step(crashes: Sequence[Incident]) -> SameStep | None:
-    """The step after which most of several crashes came, which points to data or code; None: there is none."""
+def same_step(crashes: Sequence[Incident], incidents: Iterable[Incident]) -> SameStep | None:
+    """The step after which most of several crashes came; None: there is none. ``incidents``: all of the job."""
     steps: Iterable[int] = (each.furthest_iteration for each in crashes if each.furthest_iteration is not None)
     step, times = next(iter(Counter(steps).most_common(1)), (0, 0))
-    return SameStep(step, times, len(crashes)) if times > 1 and 2 * times > len(crashes) else None
+    return (
+        SameStep(step, times, len(crashes), _passed(step, incidents))
+        if times > 1 and 2 * times > len(crashes)
+        else None
+    )

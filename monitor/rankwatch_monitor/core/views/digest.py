@@ -73,6 +73,7 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
         *_others(opened, names),
         *_restarts(jobs, names, since),
         *_lost_time(jobs, names, since, now),
+        *_at_stake(jobs, names, since, now),
         *_ended(jobs, names, since, now),
         *_nodes(jobs, since, now),
         *_stragglers(jobs, names, since),
@@ -88,14 +89,17 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
 
 def _summary(jobs: Sequence[Job], counted: Sequence[Incident], since: float, now: float) -> str:
     """``counted``: faults, and suspicions that are open."""
-    lost = sum(downtime.of_job(job, since, now) for job in jobs)
+    lost = _cost(jobs, since, now)
+    suspected, unheard = _suspected(jobs, since, now), _unheard(jobs, since, now)
+    where = " and ".join(name for name, found in (("suspicions", suspected), ("lost jobs", unheard)) if found)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
     waited = _waited(each for _, each in _slow_since(jobs, since))
     ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
         in_jobs(counted),
         _count(restarts, "restart") if restarts else "",
-        f"{_duration(lost)} lost to incidents" if lost >= 1 else "",
+        f"{_gpus(lost)} lost to incidents ({_duration(_seconds(lost))})" if lost else "",
+        f"{_gpus([*suspected, *unheard])} at stake in {where}" if where else "",
         f"{gpu_time(waited)} of waiting for slow ranks" if waited >= 1 else "",
         *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
     ]
@@ -149,17 +153,24 @@ def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[
 
 
 def _lost_time(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
-    found = [(job, seconds) for job in jobs if (seconds := downtime.of_job(job, since, now)) >= 1]
+    found = _cost(jobs, since, now)
     if not found:
         return []
-    found.sort(key=lambda pair: -pair[1] * pair[0].world_size)
-    cost = gpu_time(sum(seconds * job.world_size for job, seconds in found))
-    text = f"Incidents cost jobs {_duration(sum(seconds for _, seconds in found))}: {cost}."
-    links = [
-        Link(f"{names[job.id]}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id)
-        for job, seconds in found
-    ]
-    return [_line("time", text, links)]
+    text = f"Incidents cost jobs {_duration(_seconds(found))}: {_gpus(found)}."
+    return [_line("time", text, _of_ranks(found, names))]
+
+
+def _at_stake(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
+    """What is no cost of incidents, and may become one: the time of open suspicions, and of jobs that are lost."""
+    lines = []
+    if suspected := _suspected(jobs, since, now):
+        text = f"Open suspicions have taken {_duration(_seconds(suspected))} so far: {_gpus(suspected)}."
+        lines.append(_line("at_stake", text, _of_ranks(suspected, names)))
+    if unheard := _unheard(jobs, since, now):
+        since_then = f"{_duration(_seconds(unheard))} since they were last heard"
+        text = f"Lost jobs: {since_then}, {_gpus(unheard)} if they have stood still."
+        lines.append(_line("at_stake", text, _of_ranks(unheard, names)))
+    return lines
 
 
 def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
@@ -239,6 +250,49 @@ def _notes(
 
 
 # Facts ----------------------------------------------------------------------------------------------------------------
+
+
+Spent = list[tuple[Job, float]]
+"""Jobs with seconds of them, the most expensive first."""
+
+
+def _spent(found: Iterable[tuple[Job, float]]) -> Spent:
+    return sorted((each for each in found if each[1] >= 1), key=lambda each: -each[1] * each[0].world_size)
+
+
+def _cost(jobs: Iterable[Job], since: float, now: float) -> Spent:
+    """What confirmed incidents have cost."""
+    return _spent((job, downtime.of_job(job, since, now)) for job in jobs)
+
+
+def _suspected(jobs: Iterable[Job], since: float, now: float) -> Spent:
+    """What open suspicions have taken: they may still be confirmed, and then are a cost."""
+    opened = ((job, job.open_incident) for job in jobs)
+    return _spent(
+        (job, downtime.seconds(job, each, now) - max(0.0, since - downtime.began(each)))
+        for job, each in opened
+        if each is not None and not each.confirmed
+    )
+
+
+def _unheard(jobs: Iterable[Job], since: float, now: float) -> Spent:
+    """How long lost jobs were not heard, which they may have trained."""
+    return _spent((job, now - max(since, job.last_heard)) for job in jobs if _end(job, now)[0] is JobState.LOST)
+
+
+def _seconds(found: Spent) -> float:
+    return sum(seconds for _, seconds in found)
+
+
+def _gpus(found: Spent) -> str:
+    return gpu_time(sum(seconds * job.world_size for job, seconds in found))
+
+
+def _of_ranks(found: Spent, names: dict[str, str]) -> list[Link]:
+    return [
+        Link(f"{names[job.id]}: {_duration(seconds)} of {_count(job.world_size, 'rank')}", job.id)
+        for job, seconds in found
+    ]
 
 
 def _restarted(job: Job, since: float) -> list[Incident]:

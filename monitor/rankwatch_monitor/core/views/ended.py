@@ -116,7 +116,9 @@ def repeated(job: Job) -> Repeated | None:
     cost = sum(downtime.seconds(job, each, job.ended.at) for each in alike)
     lasted = last.opened_at - alike[0].opened_at
     lost = sum(downtime.of_lost_steps(job, each) or 0.0 for each in alike)
-    return Repeated(rank, host, len(alike), lasted, cost, lost, last.furthest_iteration, same_step(alike))
+    return Repeated(
+        rank, host, len(alike), lasted, cost, lost, last.furthest_iteration, same_step(alike, job.incidents)
+    )
 
 
 def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views.job_verdict import steps_per_second
 
 NAMED: Final = 3
 """Runs of slow ranks that are named."""
@@ -40,9 +41,18 @@ def waited_for(job: Job) -> str:
     return f"rank{'' if len(slow) == 1 else 's'} {ranks(slow, NAMED)}"
 
 
-def steps_at_risk(job: Job, state: JobState) -> int | None:
+def stands(job: Job, state: JobState, now: float) -> bool:
+    """Whether a job goes on from a checkpoint, if at all, or a fault holds it up, which a restart would end."""
+    if state in _STANDS:
+        return True
+    incident = job.open_incident
+    fault = incident is not None and incident.confirmed and not incident.elective
+    return fault and steps_per_second(job, now) == 0
+
+
+def steps_at_risk(job: Job, state: JobState, now: float) -> int | None:
     """Of a job that stands: the steps after its last checkpoint, which its next attempt may have to repeat."""
-    return goodput_accounting.steps_at_risk(job) if state in _STANDS else None
+    return goodput_accounting.steps_at_risk(job) if stands(job, state, now) else None
 
 
 def steps_lost(job: Job, state: JobState) -> int | None:
@@ -61,12 +71,20 @@ def unsaved(job: Job) -> str:
     return f"up to {last - first + 1} steps ({first}-{last}) have no known save"
 
 
-def notes(job: Job, state: JobState) -> Sequence[str]:
-    """``13.4 % lost waiting for rank 21``, ``up to 41 steps at risk``, of a finished job :func:`unsaved`."""
-    spent, at_risk = goodput_accounting.spent(job), steps_at_risk(job, state)
+def risk(job: Job, state: JobState, now: float) -> str:
+    """``up to 41 steps at risk``; empty: the job makes progress, or its last step is saved."""
+    if job.ledger.checkpoint is None and stands(job, state, now):
+        return "all steps since the start at risk"
+    at_risk = steps_at_risk(job, state, now)
+    return f"up to {count(at_risk, 'step')} at risk" if at_risk else ""
+
+
+def notes(job: Job, state: JobState, now: float) -> Sequence[str]:
+    """``13.4 % lost waiting for rank 21``, then :func:`risk`, or of a finished job :func:`unsaved`."""
+    spent = goodput_accounting.spent(job)
     waited = spent[Bucket.WAITING]
-    risk = unsaved(job) if state is JobState.FINISHED else f"up to {count(at_risk, 'step')} at risk" if at_risk else ""
+    last = unsaved(job) if state is JobState.FINISHED else risk(job, state, now)
     return [
         *([f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}"] if waited else []),
-        *([risk] if risk else []),
+        *([last] if last else []),
     ]

@@ -16,9 +16,17 @@ def reach(host: str, *, slurm: bool = False) -> str:
     return f"ping -c 3 -- {name}; sinfo -n {name}" if slurm else f"ping -c 3 -- {name}"
 
 
-def drain(node: str) -> str:
-    """Give a node of Slurm no further jobs."""
-    return f"scontrol update nodename={shlex.quote(node)} state=drain reason=rankwatch"
+def drain(facts: Mapping[str, str], reason: str) -> str:
+    """Give a node no further jobs; empty: what its scheduler calls it is not known.
+
+    Args:
+        facts: of a launcher on it, about its scheduler.
+        reason: what Slurm records.
+    """
+    if "slurm_node" in facts:
+        why = shlex.quote(f"rankwatch: {reason}")
+        return f"scontrol update nodename={shlex.quote(facts['slurm_node'])} state=drain reason={why}"
+    return f"kubectl cordon {shlex.quote(facts['kubernetes_node'])}" if "kubernetes_node" in facts else ""
 
 
 def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
@@ -36,6 +44,11 @@ def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
             pod = shlex.quote(facts["kubernetes_pod"]) if "kubernetes_pod" in facts else ""
             return " ".join(filter(None, ("kubectl get pods", _namespace(facts), pod, "-o wide")))
     return f"ssh {shlex.quote(host)} ps -o pid,etime,args -p {launcher_pid}"
+
+
+def reaches_monitor(facts: Mapping[str, str]) -> str:
+    """Show whether the monitor answers, on the host of a launcher; empty: its address there is not known."""
+    return f"curl -sS -m 9 {shlex.quote(facts['monitor'] + '/readyz')}" if "monitor" in facts else ""
 
 
 def log(facts: Mapping[str, str]) -> str:

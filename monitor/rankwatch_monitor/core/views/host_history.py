@@ -101,6 +101,10 @@ class HostHistory(NamedTuple):
             for culprit in incident.culprits
         )
 
+    def all_of(self, gpu: Gpu) -> bool:
+        """Whether they are the faults on one GPU, no more and no fewer."""
+        return {_key(each) for each, _ in gpu.faults} == {_key(each) for each, _ in self.about}
+
     def beside(self, incident: Incident) -> str:
         """The sentence beside one incident, with what points to a GPU if it is the incident's; empty: it is alone.
 

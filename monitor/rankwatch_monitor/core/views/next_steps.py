@@ -65,10 +65,17 @@ def _of_lost(job: Job, now: float, activity: HostActivity | None) -> Sequence[St
     asked = (host_commands.still_runs(each.facts, host, each.launcher_pid) for host, each in by_host.items())
     commands = list(dict.fromkeys(asked))[:HOSTS]
     shown = " The command shows its launchers." if any(each.startswith("ssh ") for each in commands) else ""
+    first = next(iter(by_host), "")
+    reach = host_commands.reaches_monitor(by_host[first].facts) if first else ""
+    reached = f" The command shows whether {first} reaches it." if reach else ""
     hosts = list(by_host) or list(dict.fromkeys(filter(None, job.columns.hosts)))
     return (
         Step(f"Check whether the job still runs{_up(job, hosts, now, activity)}.{shown}", "; ".join(commands)),
-        Step(f"If it does, look for what keeps its reports from the monitor{_fell_silent(job)}."),
+        Step(
+            f"If it does, look for what keeps its reports from the monitor{_fell_silent(job)}.{reached}",
+            reach,
+            first if reach else "",
+        ),
         Step("If it does not, launch it again."),
     )
 
@@ -129,7 +136,7 @@ def _look(job: Job, same: SameStep | None = None, *, launches: bool = False) -> 
     found = ended.crash_advice(job)
     if found is None:
         return
-    if same is not None and found.passed is None and found.points_to is not ErrorClass.KERNEL:
+    if same is not None and same.passed is None and found.points_to is not ErrorClass.KERNEL:
         yield Step(f"Look at the batch after step {same.step:,}: {same.text}, which points to data or code.")
     if found.points_to is not ErrorClass.OTHER:
         yield Step(

@@ -19,15 +19,13 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands, incident_view
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory
+from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory, in_jobs
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.slow_action import slow_action
 from rankwatch_monitor.core.views.todo import by_itself
 
-SLURM_NAME: Final = "slurm_node"
-"""Fact of a launcher: what Slurm calls its node."""
 OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
 PROCESSES: Final = 8
@@ -137,7 +135,7 @@ def verdict(
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
         cause = pointer(host, gpu, _suspected(about, host)).verdict
-        facts = [history.fact] if history.repeats else []
+        facts = [history.fact] if history.repeats and not history.all_of(gpu) else []
         if heard.silent and not history.silent:
             facts.append(f"{host} is silent in {_few(heard.silent)}.")
         return " ".join([cause, *facts, *map(_slow_on, gpu.slow_now)])
@@ -160,21 +158,23 @@ def todo(
     jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
-    heard, slurm = presence(parts), _slurm_name(jobs, host)
-    drain = () if slurm is None else (host_commands.drain(slurm),)
+    heard = presence(parts)
     if _may_be_down(heard):
-        return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host), *drain))
+        anywhere = (host_commands.reach(host), *_drain(jobs, host, "not heard"))
+        return HostTodo("See whether the node answers.", anywhere=anywhere)
     if (gpu := standing_out(gpus)) is not None:
         found = pointer(host, gpu, _suspected(about, host))
-        return HostTodo(found.text, found.commands, drain, found.process)
+        return HostTodo(found.text, found.commands, _drain(jobs, host, gpu.finding), found.process)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
         pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
         of = f"ranks of {quiet[0]['job']}" if pids and len(quiet) == 1 else ""
+        drain = _drain(jobs, host, f"silent in {_few(heard.silent)}")
         return HostTodo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain, of)
     if _named_often(about):
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
+        drain = _drain(jobs, host, in_jobs(naming(about)))
         return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain)
     return None
 
@@ -312,14 +312,11 @@ def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culpri
     ]
 
 
-def _slurm_name(jobs: Iterable[Job], host: str) -> str | None:
-    names = (
-        node.registration.facts.get(SLURM_NAME)
-        for job in jobs
-        for node in job.nodes.values()
-        if node.registration.host == host
-    )
-    return next(filter(None, names), None)
+def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:
+    """The command that keeps further jobs from a host, by what its launchers know of their scheduler; empty: none."""
+    launchers = (node.registration for job in jobs for node in job.nodes.values())
+    commands = (host_commands.drain(each.facts, reason) for each in launchers if each.host == host)
+    return tuple(filter(None, commands))[:1]
 
 
 def _silent(part: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each
 UNSENT: Final = "its launcher was started with --no-send-logs"
 ANY_RUN: Final = "The newest run in this folder: check that it is this job's. torch counts its attempts from 0."
 SHOWS_WHERE: Final = "the command shows where it is"
+NEWEST_ATTEMPT: Final = "The newest attempt in the folder of this launch: torch counts its attempts from 0."
 _LOG: Final = re.compile(r"(?P<run>.+)/attempt_(?P<attempt>\d+)/\d+/std(?:err|out)\.log")
 """A rank's log in torch's folders."""
 
@@ -89,7 +90,7 @@ def place_of_rank(job: Job, rank: int, host: str) -> Place:
 def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
     """Where the launcher on a host keeps the logs of its ranks; -1: of all of them."""
     facts = _facts(job, host)
-    run, note = _run_folder(job, host) if "rank_logs" in facts else ("", "")
+    run, note = _run_folder(job, host, facts.get("run_logs", "")) if "rank_logs" in facts else ("", "")
     if command := host_commands.tail(facts, local_rank, run):
         return Place(command, host, note, note == ANY_RUN)
     return Place(host_commands.log(facts))
@@ -107,14 +108,19 @@ def of_launcher(job: Job, host: str) -> Place:
     return Place(host_commands.where_logged(launcher.launcher_pid), host, SHOWS_WHERE)
 
 
-def _run_folder(job: Job, host: str) -> tuple[str, str]:
-    """torch's folder for the job on a host, by the newest log that is known, and what it calls the attempt there."""
+def _run_folder(job: Job, host: str, reported: str) -> tuple[str, str]:
+    """torch's folder for the job on a host, and what it calls the attempt there, by the newest log that is known in it.
+
+    ``reported``: the folder as the launcher there reported it; empty: it did not.
+    """
     for incident in reversed(job.incidents):
         for log in incident.logs:
-            if log.host == host and not log.shared and (match := _LOG.fullmatch(log.path)):
+            match = _LOG.fullmatch(log.path)
+            # Another folder is that of a launch before.
+            if match and log.host == host and not log.shared and reported in ("", match["run"]):
                 folder = int(match["attempt"]) + job.attempt - incident.attempt
                 return match["run"], _in_folder(job.attempt, folder)
-    return "", ANY_RUN
+    return (reported, NEWEST_ATTEMPT) if reported else ("", ANY_RUN)
 
 
 def _in_folder(attempt: int, folder: int) -> str:

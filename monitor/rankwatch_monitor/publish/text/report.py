@@ -116,7 +116,7 @@ def _goodput(job: Job, now: float) -> list[str]:
         lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:
         last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
-        beside = "".join(f"; {note}" for note in goodput_note.notes(job, job_view.job_state(job, now)[0]))
+        beside = "".join(f"; {note}" for note in goodput_note.notes(job, job_view.job_state(job, now)[0], now))
         lines = wrapped(
             f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept{last}{beside}", ""
         )

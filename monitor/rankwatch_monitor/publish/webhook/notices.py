@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import count, duration, fault, gpu_time, ranks, when
+from rankwatch.cli.formatting import count, duration, fault, gpu_time, of_it_lost, ranks, when
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -108,7 +108,7 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             announced.closed.add(incident.id)
             if incident.id in announced.opened:
                 shown = _shown(job, incident, now, activity) | {"cost_gpu_hours": _cost(job, incident)}
-                text = _closed(incident, shown["cost_gpu_hours"])
+                text = _closed(job, incident, shown["cost_gpu_hours"])
                 yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=shown)
     if len(announced.opened | announced.closed) > len(job.incidents):
         kept = {incident.id for incident in job.incidents}
@@ -132,14 +132,17 @@ def _of_host(up: QuietHost, incident: Incident) -> dict[str, Any]:
     return {"headline": up.headline, "title": up.headline, "next_action": action.to_json()}
 
 
-def _closed(incident: Incident, cost: float | None) -> str:
+def _closed(job: Job, incident: Incident, cost: float | None) -> str:
+    """``cost``: in GPU-hours; None: the job kept running."""
     took = downtime.held_up(incident)
     what = fault(incident.kind).capitalize()
     text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
-    spent = [] if incident.steps_lost is None else [f"{count(incident.steps_lost, 'step')} lost"]
-    spent += [] if cost is None else [gpu_time(3600.0 * cost)]
-    return f"{text} Cost: {', '.join(spent)}." if spent else text
+    if cost is None:
+        return text
+    row = job_view.incident_durations(job, incident)
+    lost = of_it_lost(row["lost_steps_s"], incident.steps_lost)
+    return f"{text} Cost: {duration(row['total_s'])}{lost}; {gpu_time(3600.0 * cost)}."
 
 
 def _cost(job: Job, incident: Incident) -> float | None:

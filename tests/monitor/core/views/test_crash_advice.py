@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch_monitor.core.views.crash_advice import Crash, ErrorClass, advice, error_class
+from rankwatch_monitor.core.views.crash_advice import Crash, ErrorClass, Passed, advice, error_class
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_an_error_points_to_one_class(error: str, points_to: ErrorClass) -> None
 
 
 CRASH = Crash("", 5, "host-0", "GPU 5", "5", 614)
+PASSED = Passed(614, 1, 638)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,14 @@ def test_each_class_has_its_own_first_look(error: str, text: str, command: str) 
 
 
 def test_a_batch_that_an_attempt_got_past_does_not_explain_a_crash() -> None:
-    found = advice(CRASH._replace(error="device-side assert", passed=1))
+    found = advice(CRASH._replace(error="device-side assert", passed=PASSED))
     assert found.text == (
-        "Run again with CUDA_LAUNCH_BLOCKING=1: attempt 1 passed step 614, so a bad batch there alone does not explain "
-        "it"
+        "Run again with CUDA_LAUNCH_BLOCKING=1: attempt 1 passed step 614 and reached 638, so a bad batch there "
+        "alone does not explain it"
     )
     assert found.host_first
     assert not advice(CRASH._replace(error="device-side assert")).host_first
-    assert not advice(CRASH._replace(error="ECC error", passed=1)).host_first, "the GPU is looked at first"
+    assert not advice(CRASH._replace(error="ECC error", passed=PASSED)).host_first, "the GPU is looked at first"
 
 
 def test_what_is_not_known_is_left_out() -> None:

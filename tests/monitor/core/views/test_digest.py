@@ -12,6 +12,7 @@ from rankwatch.contract.enums import Cause, JobState, ScoreReference, VerdictKin
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Ending, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.digest import LINKS, digest
 
 ELECTIVE = {
@@ -61,7 +62,9 @@ def test_incidents_time_and_nodes_are_told() -> None:
     assert node["text"] == f"{host}: 2 incidents; rank 3 in load_batch: 2 hangs in 1 job"
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
     assert found["time"] == f"Incidents cost jobs {lost:.0f} s: {lost * 4 / 60:.1f} GPU-minutes."
-    assert found["summary"] == f"2 incidents in 1 job, {lost:.0f} s lost to incidents"
+    assert found["summary"] == (
+        f"2 incidents in 1 job, {lost * 4 / 60:.1f} GPU-minutes lost to incidents ({lost:.0f} s)"
+    )
     assert "restarts" not in found
 
 
@@ -113,6 +116,19 @@ def test_suspicions_are_told_apart_from_incidents() -> None:
     assert "time" not in found
 
 
+def test_what_an_open_suspicion_takes_is_stated_apart_from_what_incidents_cost() -> None:
+    scene = Scene(4, reports_durations=True).run(60).hang(1).until_found().run(5)
+    assert not scene.incident.confirmed
+    took = scene.now - downtime.began(scene.incident)
+    gpus = f"{4 * took / 60:.1f} GPU-minutes"
+    found = told([scene.job], 0.0, scene.now)
+    assert found["at_stake"] == f"Open suspicions have taken {took:.0f} s so far: {gpus}."
+    assert found["summary"] == f"1 open suspicion in 1 job, {gpus} at stake in suspicions"
+    assert "time" not in found
+    scene.until(lambda: scene.incident.confirmed).run(1)
+    assert "at_stake" not in told([scene.job], 0.0, scene.now)
+
+
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.FINISHED])
 def test_jobs_that_ended_are_told_with_their_reason(state: JobState) -> None:
     scene = Scene(4).run(20)
@@ -129,6 +145,12 @@ def test_a_lost_job_is_told() -> None:
     scene = Scene(4).run(20)
     found = told([scene.job], scene.now - 10, scene.now + 600)
     assert found["lost"] == "1 job lost."
+    unheard = scene.now + 600 - scene.job.last_heard
+    gpus = f"{4 * unheard / 60:.1f} GPU-minutes"
+    assert found["at_stake"].endswith(f" since they were last heard, {gpus} if they have stood still.")
+    assert found["summary"] == f"{gpus} at stake in lost jobs, 1 job lost"
+    later = told([scene.job], scene.now + 500, scene.now + 600)
+    assert later["at_stake"].startswith("Lost jobs: 1 min 40 s since "), "only what lies in the time"
 
 
 def test_stragglers_that_appeared_are_told_with_their_cost() -> None:

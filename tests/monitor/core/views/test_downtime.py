@@ -33,7 +33,7 @@ def test_an_open_incident_costs_since_its_trouble_began_until_now() -> None:
     assert incident.timeline.since < incident.opened_at
     assert figures(scene) == dict.fromkeys(("goodput", "node", "digest"), scene.now - incident.timeline.since)
     text = digest.digest([scene.job], 0.0, scene.now, 0.0, stored=True)["summary"]
-    assert f"{scene.now - incident.timeline.since:.0f} s lost to incidents" in text
+    assert f"{scene.now - incident.timeline.since:.0f} s)" in text
 
 
 def test_the_cost_of_a_closed_incident_is_final() -> None:
@@ -60,11 +60,13 @@ def test_the_steps_that_a_restart_threw_away_are_part_of_the_cost() -> None:
     assert row["total_s"] == pytest.approx(sum(phases))
     assert row["total_s"] == downtime.seconds(job, incident, scene.now) == downtime.of_job(job, 0.0, scene.now)
     assert incident_view.shown(job, incident, scene.now)["lost_steps_s"] == row["lost_steps_s"]
-    part = f"{duration(row['total_s'])} in all, of it {duration(row['lost_steps_s'])} for {steps} lost steps"
-    assert part in " ".join(report.text(job, scene.now).split())
+    lost = f", of it {duration(row['lost_steps_s'])} of training lost ({steps} steps)"
+    assert f"{duration(row['total_s'])} in all{lost}" in " ".join(report.text(job, scene.now).split())
     notice = [each.body for each in new_notices(job, Announced(), scene.now) if "is over" in each.body["text"]]
     assert notice[0]["incident"]["total_s"] == row["total_s"]
-    assert notice[0]["text"].endswith(f"Cost: {steps} steps lost, {gpu_time(row['total_s'] * job.world_size)}.")
+    assert notice[0]["text"].endswith(
+        f"Cost: {duration(row['total_s'])}{lost}; {gpu_time(row['total_s'] * job.world_size)}."
+    )
 
 
 def test_an_incident_without_a_restart_costs_its_downtime() -> None:

@@ -132,13 +132,19 @@ def test_a_rank_is_suspected_until_its_hang_is_confirmed() -> None:
 
 
 def crashed_again(
-    times: int, *, hosts: int = 2, ranks: tuple[int, ...] = (2,), error: str = ERROR, checkpoint: int = 5
+    times: int,
+    *,
+    hosts: int = 2,
+    ranks: tuple[int, ...] = (2,),
+    error: str = ERROR,
+    checkpoint: int = 5,
+    first: int = 20,
 ) -> Scene:
     """A job in which a rank, or several in turn, crashed so many times with one error, and no restart is left.
 
-    ``checkpoint``: each attempt resumes after the last multiple of so many steps.
+    ``checkpoint``: each attempt resumes after the last multiple of so many steps; ``first``: seconds of the first one.
     """
-    scene = Scene(4, hosts=hosts, checkpoint=checkpoint).run(20)
+    scene = Scene(4, hosts=hosts, checkpoint=checkpoint).run(first)
     for n in range(times):
         scene.die(ranks[n % len(ranks)], exit_code=1, message=error)
         if n + 1 < times:
@@ -183,6 +189,17 @@ def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
     ]
     found = job_view.summary((other := crashed_again(4)).job, other.now)
     assert found["repeated"]["same_step"] is None, "each attempt got further"
+
+
+def test_an_attempt_that_got_past_the_step_of_most_crashes_is_named_and_its_batch_is_not_suspected() -> None:
+    scene = crashed_again(4, checkpoint=15, first=28)
+    found = job_view.summary(scene.job, scene.now)
+    reached, step = (scene.job.incidents[n].furthest_iteration for n in (0, -1))
+    assert reached > step
+    assert found["repeated"]["text"].endswith(
+        f", 3 of 4 crashes after step {step}; attempt 1 passed step {step} and reached {reached}"
+    )
+    assert "Look at the batch" not in str(found["next_steps"])
 
 
 def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:

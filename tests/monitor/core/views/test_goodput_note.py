@@ -91,6 +91,26 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
 
 
+@pytest.mark.parametrize("hang", ["hang", "cut_host"])
+def test_an_open_fault_that_holds_a_job_up_states_what_a_restart_would_repeat(hang: str) -> None:
+    scene = Accounted(hosts=2, on_hang="log", checkpoint=50, saves=True).run(92)
+    getattr(scene, hang)(1)
+    scene.until(lambda: scene.job.open_incident and scene.job.open_incident.confirmed).run(1)
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["steps_at_risk"] == shown["iteration"] - 49
+    assert notes(scene.job, scene.now) == [f"up to {shown['steps_at_risk']} steps at risk"]
+    scene.run(5)
+    assert job_view.summary(scene.job, scene.now)["goodput_notes"] == shown["goodput_notes"]
+
+
+def test_without_a_known_checkpoint_all_steps_of_a_job_that_stands_are_at_risk() -> None:
+    scene = Accounted(on_hang="log").run(60)
+    assert notes(scene.job, scene.now) == []
+    scene.hang(1).until(lambda: scene.job.open_incident).run(1)
+    assert notes(scene.job, scene.now) == ["all steps since the start at risk"]
+    assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
+
+
 def test_how_long_a_step_took_is_stated_while_none_completes_and_only_then() -> None:
     scene = Accounted(checkpoint=50, saves=True).run(92)
     assert job_view.summary(scene.job, scene.now)["step_seconds"] is None

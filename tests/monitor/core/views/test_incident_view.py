@@ -63,7 +63,7 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     assert (listed["text"], listed["action"], listed["ranks"]) == (RESTART, "restart_excluding_node", [3])
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
-    assert f"{fact}." in node["verdict"]
+    assert (node["verdict"], node["counted"]) == (pointed, "2 incidents"), "the same incidents, stated once"
     assert node["todo"]["text"] == found["of_host"]["look"]
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
     assert of_job["text"] == found["next_action"]["text"]

@@ -50,6 +50,14 @@ def test_whether_a_lost_job_still_runs_is_shown_by_a_command(facts: dict[str, st
     assert last == "If it does not, launch it again."
 
 
+def test_whether_a_node_of_a_lost_job_reaches_the_monitor_is_shown_by_a_command() -> None:
+    facts = {**SLURM, "monitor": "http://monitor:8421/watch;x"}
+    scene = registered(Scene(4, hosts=2).run(20), facts).cut_host(0).cut_host(1).run(200)
+    step = steps(scene)[1]
+    assert (step["command"], step["host"]) == ("curl -sS -m 9 'http://monitor:8421/watch;x/readyz'", "host-0")
+    assert step["text"].endswith(", which suggests one cause. The command shows whether host-0 reaches it.")
+
+
 def test_a_lost_job_whose_hosts_fell_silent_one_by_one_is_called_so() -> None:
     scene = Scene(4, hosts=2, on_hang="log", silence_timeout=60.0).run(20).cut_host(0).run(40).cut_host(1).run(200)
     assert steps(scene)[1]["text"].endswith(": its 4 ranks and 2 launchers fell silent one after another, over 40 s.")

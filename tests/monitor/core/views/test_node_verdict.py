@@ -25,7 +25,7 @@ NEEDED = (
     "First start a launcher on another node, or start the job again with fewer: without host-1, 1 of 2 nodes remain, "
     "and no spare; the job needs at least 2 (--nnodes)."
 )
-SLURM = "scontrol update nodename='n7;reboot' state=drain reason=rankwatch"
+DRAIN = "scontrol update nodename='n7;reboot' state=drain reason='rankwatch: {}'"
 
 
 def shown(host: str, *scenes: Scene) -> dict[str, Any]:
@@ -68,7 +68,6 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. The error is the same each time. "
-        "host-1 was named in 3 incidents of 2 jobs in 24 h. "
         "In gpt (job), rank 3 is slow in its computation since 00:00:05 UTC."
     )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
@@ -103,7 +102,6 @@ def test_a_rank_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gp
     found = shown("host-1", crashed("one", 3, 2), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 2 crashes in 1 job. The error is the same each time. "
-        "host-1 was named in 2 incidents of 1 job in 24 h. "
         f"In gpt (job), rank 3 is slow{where} since 00:00:05 UTC."
     )
     first = found["gpus"][0]
@@ -197,7 +195,7 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
 def test_hangs_without_a_stack_are_captured_first() -> None:
     one, two = (hung(job, 3, observe_only=True).until_found() for job in ("one", "two"))
     found = view(one, two)
-    assert found["verdict"].startswith("Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs. ")
+    assert found["verdict"] == "Rank 3 on host-1 hangs, and no stack shows where: 2 hangs in 2 jobs."
     assert found["todo"]["text"] == "Capture the stacks of one first: they show where rank 3 hangs."
     assert found["gpus"][0]["history"] == "rank 3: 2 hangs in 2 jobs"
     assert not any("nvidia-smi" in command for command in found["todo"]["here"])
@@ -380,7 +378,25 @@ def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool)
         object.__setattr__(node.registration, "facts", {"slurm_node": "n7;reboot"})
     if silent:
         scene.cut_host(0).cut_host(1).run(120)
-    anywhere = ["ping -c 3 -- host-1", SLURM] if silent else [SLURM]
+    found = shown("host-1", scene)
+    if silent:
+        assert found["todo"]["anywhere"] == ["ping -c 3 -- host-1", DRAIN.format("not heard")]
+    else:
+        assert found["todo"]["anywhere"] == [DRAIN.format("GPU 1, rank 3: 2 crashes in 1 job")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "anywhere"),
+    [
+        ({"scheduler": "kubernetes", "kubernetes_node": "n7;reboot"}, ["kubectl cordon 'n7;reboot'"]),
+        ({"scheduler": "kubernetes", "kubernetes_pod": "gpt-0"}, []),
+        ({}, []),
+    ],
+)
+def test_a_node_is_cordoned_where_kubernetes_names_it(facts: dict[str, str], anywhere: list[str]) -> None:
+    scene = crashed("one", 3, 2)
+    for node in scene.job.nodes.values():
+        object.__setattr__(node.registration, "facts", facts)
     assert shown("host-1", scene)["todo"]["anywhere"] == anywhere
 
 

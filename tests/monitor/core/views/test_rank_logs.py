@@ -10,7 +10,7 @@ from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident.state_machine import kept_logs
 from rankwatch_monitor.core.views import next_steps, rank_logs
-from rankwatch_monitor.core.views.rank_logs import ANY_RUN, KEEP_THEM, Place, ShownLog
+from rankwatch_monitor.core.views.rank_logs import ANY_RUN, KEEP_THEM, NEWEST_ATTEMPT, Place, ShownLog
 from rankwatch_monitor.publish.text import report
 
 ERROR = "RuntimeError: CUDA error: device-side assert triggered"
@@ -50,6 +50,13 @@ def test_logs_of_the_next_attempt_are_looked_for_in_the_folder_of_this_job() -> 
     place = rank_logs.place_on(scene.job, "host-0")
     assert f"{LOGS}/*/attempt_*/" in place.command, "of this host no log is known, and each has a folder of its own"
     assert (place.note, place.newest) == (ANY_RUN, True)
+    known = registered(scene, {"rank_logs": LOGS, "run_logs": f"{LOGS}/gpt_new"})
+    assert rank_logs.place_on(known.job, "host-0") == Place(
+        f'tail -n 200 "$(ls -td {LOGS}/gpt_new/attempt_*/ | head -1)"*/std*.log', "host-0", NEWEST_ATTEMPT
+    )
+    assert "/gpt_new/" in rank_logs.place_on(known.job, "host-1").command, "the log that is known is of a launch before"
+    known = registered(scene, {"rank_logs": LOGS, "run_logs": f"{LOGS}/gpt_x7k2"})
+    assert "folder attempt_1" in rank_logs.place_on(known.job, "host-1").note
     foreign = registered(crashed(), {"log": "/logs/gpt.log"})
     assert rank_logs.place_on(foreign.job, "host-1") == Place("tail -n 200 /logs/gpt.log", "host-1")
 

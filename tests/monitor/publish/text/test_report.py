@@ -36,7 +36,7 @@ def test_the_job_in_one_line(hung: Accounted) -> None:
 
 def test_goodput_with_its_buckets_the_largest_first(hung: Accounted) -> None:
     part = text(hung.job, hung.now).split("\n\n")[1].split("\n")
-    assert part[0] == "GOODPUT 80.7 % of 2 min 25 s went into steps that were kept"
+    assert part[0] == ("GOODPUT 80.7 % of 2 min 25 s went into steps that were kept; all steps since the start at risk")
     assert [re.split(r"\s{2,}", line.strip()) for line in part[1:3]] == [
         ["productive", "1 min 57 s", "80.7 %"],
         ["hang", "22.0 s", "15.2 %"],
@@ -55,7 +55,7 @@ def test_each_incident_with_reason_culprit_phases_and_what_was_lost(hung: Accoun
     assert "outcome: attempt 2 resumed at step 56; 3 steps were lost" in shown
     assert (
         "took: 11.0 s to detect, 0.0 s to decide, 0.0 s to capture stacks, 1.0 s to restart, 1.5 s to the first new "
-        "step, 15.5 s in all, of it 2.0 s for 3 lost steps"
+        "step, 15.5 s in all, of it 2.0 s of training lost (3 steps)"
     ) in shown
 
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary, StackGroup } from "../src/api/types";
-import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -198,6 +198,13 @@ test("in a list each incident has what distinguishes it, and what it has in comm
   assert.equal(listWords(first!, undefined), "attempt 1, after step 638: Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered");
   assert.equal(listWords(again!, first), "attempt 2, after step 614: the same");
   assert.equal(listWords({ ...again!, title: "another" }, first), "attempt 2, after step 614: another");
+});
+
+test("incidents next to each other that read the same are one group, suspicions apart", () => {
+  const of = (id: string, title: string, confirmed = true) => some({ id, title, confirmed });
+  const list = [of("f", "Rank 5 crashed"), of("e", "Rank 5 crashed"), of("d", "Rank 6 crashed"), of("c", "Rank 5 crashed"), of("b", "Rank 5 crashed", false), of("a", "Rank 5 crashed", false)];
+  assert.deepEqual(repeats(list, ({ title }) => title!).map((group) => group.map(({ id }) => id)), [["f", "e"], ["d"], ["c"], ["b", "a"]]);
+  assert.deepEqual(repeats([], () => ""), []);
 });
 
 test("a limit is called by its source, and just a limit where that is not known", () => {

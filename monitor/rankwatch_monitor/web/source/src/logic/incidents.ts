@@ -111,6 +111,17 @@ export function merged(incidents: readonly Incident[], changed: Incident): Incid
   return next.sort((a, b) => b.opened_at - a.opened_at);
 }
 
+/** In their order; those next to each other that read the same are one group. */
+export function repeats(incidents: readonly Incident[], title: (incident: Incident) => string): Incident[][] {
+  const found: Incident[][] = [];
+  incidents.forEach((each, i) => {
+    const above = incidents[i - 1];
+    if (above?.confirmed === each.confirmed && title(above) === title(each)) found.at(-1)!.push(each);
+    else found.push([each]);
+  });
+  return found;
+}
+
 /** "rank 2", "ranks 9208–9215", or "none identified". */
 export function culpritRanks(culprits: readonly Culprit[]): string {
   if (culprits.length === 0) return "none identified";

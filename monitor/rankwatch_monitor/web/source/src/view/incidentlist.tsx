@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
-import { placeWords, titleOf, wasTaken } from "../logic/incidents";
+import { placeWords, repeats, titleOf, wasTaken } from "../logic/incidents";
 import { noIncidentWords } from "../logic/lastword";
 import { costText, detectedWords } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
@@ -22,22 +22,32 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
       </section>
     );
   }
+  const groups = repeats(incidents, (each) => titleOf(job, each, asOf.value));
   const visible = all.value ? incidents : incidents.slice(0, FEW);
+  const began = (incident: Incident) => clock(incident.timeline.since ?? incident.opened_at, asOf.value);
   return (
     <section class="ledger">
       <h2>
         Incidents <small>{incidents.length}</small>
       </h2>
       <ul>
-        {visible.map((incident) => (
-          <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
-            <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
-              <time>{clock(incident.timeline.since ?? incident.opened_at, asOf.value)}</time>
-              <span class="why">{titleOf(job, incident, asOf.value)}</span>
-              <small>{facts(job, incident)}</small>
-            </a>
-          </li>
-        ))}
+        {groups.filter(([newest]) => visible.includes(newest!)).map((same) => {
+          const [newest, oldest] = [same[0]!, same.at(-1)!];
+          const several = newest !== oldest;
+          const why = <span class="why">{titleOf(job, newest, asOf.value)}</span>;
+          return (
+            <li key={oldest.id} class={unconfirmedEnd(newest) === null ? undefined : "passing"}>
+              {several && <p>{why} <span class="note">{same.length} times, {began(oldest)} to {began(newest)}</span></p>}
+              {same.filter((each) => visible.includes(each)).map((incident) => (
+                <a key={incident.id} href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
+                  <time>{began(incident)}</time>
+                  {!several && why}
+                  <small>{facts(job, incident)}</small>
+                </a>
+              ))}
+            </li>
+          );
+        })}
       </ul>
       {visible.length < incidents.length && (
         <button type="button" class="quiet" onClick={() => (all.value = true)}>
