@@ -7,7 +7,6 @@ import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
 import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
-import { basisWords, laneWords } from "../logic/lanewords";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
@@ -111,8 +110,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length > 0 && (
         <>
           <p class="finding">
-            {laneWords(timeline, first)}{" "}
-            <small>{basisWords(timeline, watch.job.value?.world_size ?? 0, watch.performance.value?.stragglers ?? [])}</small>
+            {timeline.finding} <small>{timeline.basis}</small>
           </p>
           <Key timeline={timeline} placed={placed} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
