@@ -118,7 +118,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
             {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>{narrow.value ? "Tap a section for its time; + and − zoom." : "Point at a section, or use the arrow keys. Drag, + and − zoom; Shift with the arrows moves; 0 shows whole steps."}</small>}
           </p>
           <Sums timeline={timeline} blamed={blamed} />
-          <p class="note">
+          <p class="links">
             <a href={`/api/v1/jobs/${encodeURIComponent(watch.id)}/timeline/trace?ranks=${encodeURIComponent(ranks)}`} download>
               All sampled steps of these ranks for Perfetto
             </a>
@@ -233,7 +233,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 {Number.isFinite(least) && (
                   <td class="number">
                     {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)} waiting)</small>}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)}{!narrow.value && " waiting"})</small>}
                   </td>
                 )}
                 {seconds[i]!.map((each, j) => {
@@ -241,7 +241,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                   return (
                     <td key={sections[j]} class={more === null ? "number" : "number longer"}>
                       {duration(each)}
-                      {more !== null && <small> ({duration(more)} more)</small>}
+                      {more !== null && <small> {narrow.value ? `+${duration(more)}` : `(${duration(more)} more)`}</small>}
                     </td>
                   );
                 })}
