@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankwatch.contract.policy import parse_ranks
+from rankwatch_monitor.service.span_store import RankStep, Span, to_json
+from rankwatch_monitor.service.timeline_finding import sentences
 from web.scripted_rows import host_of
 
 SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
@@ -43,45 +45,42 @@ def look(states: Sequence[str], name: str) -> dict[str, Any]:
     return {"look": name, "unknown": 255, "bytes": base64.b64encode(bytes(values)).decode()}
 
 
-def _step(rank: int, iteration: int, slow: bool) -> dict[str, Any]:
+def _step(rank: int, iteration: int, slow: bool) -> RankStep:
     data = 0.16 if slow else 0.02 + 0.002 * (rank % 3)
     jitter = 0.004 * ((rank * 7 + iteration // 10) % 5)
     forward, backward, optimizer = 0.11 + jitter, 0.2, 0.03
     wait = 0.04 if slow else 0.18 - jitter
     parts = (forward, backward, wait, optimizer)
-    spans = [[0, 0, 0.0, data], [1, 0, data, sum(parts)]]
+    spans = [Span("data", 0, 0.0, data), Span("step", 0, data, sum(parts))]
     start = data
-    for section, seconds in enumerate(parts, 2):
-        spans.append([section, 1, round(start, 6), seconds])
+    for section, seconds in zip(SECTIONS[2:], parts, strict=True):
+        spans.append(Span(section, 1, start, seconds))
         start += seconds
-    waits = [[spans[4][2], wait]] if iteration in PROFILED else None
-    return {
-        "iteration": iteration,
-        "began": time.time() + iteration - SAMPLED[-1],
-        "seconds": start,
-        "spans": spans,
-        "waits": waits,
-    }
+    waits = ((spans[4].start, wait),) if iteration in PROFILED else None
+    return RankStep(iteration, time.time() + iteration - SAMPLED[-1], start, tuple(spans), waits)
 
 
-def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Sequence[int]) -> dict[str, Any]:
-    """Slow ranks take long for their data; a hung one has nothing of the last step."""
+def timeline(
+    ranks: str, last: int, steps: str, slow: Mapping[int, float | None], hung: Sequence[int], size: int
+) -> dict[str, Any]:
+    """Slow ranks, of which the lateness is given, take long for their data; a hung one has nothing of the last step."""
     try:
         chosen = [rank for rank in range(AT_MOST) if rank in parse_ranks(ranks)]
     except ValueError:
         chosen = []
     shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
+    lanes = {
+        rank: [_step(rank, step, rank in slow) for step in shown if not (rank in hung and step == SAMPLED[-1])]
+        for rank in chosen
+    }
     return {
         "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
         "no_waits": "it is measured in the step that is profiled, about every 10 s", "no_sections": [],
         "ranks": [
-            {
-                "rank": rank, "host": f"node-{rank // 8}",
-                "steps": [_step(rank, step, rank in slow) for step in shown
-                          if not (rank in hung and step == SAMPLED[-1])],
-            }
-            for rank in chosen
+            {"rank": rank, "host": f"node-{rank // 8}", "steps": [to_json(step, SECTIONS) for step in every]}
+            for rank, every in lanes.items()
         ],
+        **sentences(lanes, [*slow, *hung], 8, slow, size),
     }  # fmt: skip
 
 
@@ -92,6 +91,8 @@ def no_spans(ranks: str) -> dict[str, Any]:
         "attempt": 0,
         "sampled": [],
         "profiled": [],
+        "finding": "",
+        "basis": "",
         "no_waits": "",
         "no_sections": ["Ranks report steps, but the sections of none.", "Launch again after `unset IT`."],
         "sections": [],

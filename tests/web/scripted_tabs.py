@@ -31,9 +31,12 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 
     @app.get("/api/v1/jobs/{job_id}/timeline")
     async def timeline(job_id: str, ranks: str, last: int = 3, steps: str = "") -> Any:
-        slow = [each["rank"] for each in script.performance.get(job_id, {}).get("stragglers", [])]
+        stragglers = script.performance.get(job_id, {}).get("stragglers", [])
+        lateness = {each["rank"]: each["lateness"] for each in stragglers}
         hung = [rank for rank, state in enumerate(script.ranks[job_id]) if state == "hung"]
-        return past.timeline(ranks, last, steps, slow, hung) if script.spans else past.no_spans(ranks)
+        if not script.spans:
+            return past.no_spans(ranks)
+        return past.timeline(ranks, last, steps, lateness, hung, script.jobs[job_id]["world_size"])
 
     @app.get("/api/v1/jobs/{job_id}/kernels")
     async def kernels(job_id: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
@@ -21,16 +23,29 @@ VIEWS = [
     ("#/nodes/node-0", ".place table"),
     ("#/jobs/j/groups/pipeline/1", ".place table"),
     ("#/jobs/j", ".ranks table"),
+    ("#/jobs/j/incidents/i1", ".verdict"),
+    ("#/jobs/j?tab=timeline", ".lanes .step"),
+    ("#/jobs/j?tab=kernels", ".spark"),
+    ("#/jobs/j?tab=charts", ".u-wrap"),
     ("#/jobs/j?tab=control", ".policy summary"),
 ]
 SMALL = """
 () => [...document.querySelectorAll("button, select, summary, input, label:has([type=radio], [type=checkbox]), a")]
   .filter((each) => each.checkVisibility() && !each.matches("[type=radio], [type=checkbox], .skip"))
-  .filter((each) => !each.matches("a") || !each.closest("p:not(.links, .more), dd, small, label, summary, h1, h2"))
-  .map((each) => [each.outerHTML.slice(0, 120), Math.round(each.getBoundingClientRect().height)])
-  .filter(([, height]) => height < 40)
+  .filter((each) => !each.matches(":is(p:not(.links, .more), dd, small, label, summary, h1, h2, tr.more) a"))
+  .map((each) => [each.outerHTML.slice(0, 120), each.getBoundingClientRect()])
+  .map(([html, { width, height }]) => [html, Math.round(width), Math.round(height)])
+  .filter(([, width, height]) => width < 24 || height < 40)
 """
-"""What is pressed and not within a sentence or a heading, and less than 40 px high."""
+"""What is pressed and not within a sentence or a heading, and less than 24 px wide or 40 px high."""
+TINY = """
+() => [...document.querySelectorAll("body *")]
+  .filter((each) => each.checkVisibility())
+  .filter(({ childNodes }) => [...childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ""))
+  .map((each) => [each.outerHTML.slice(0, 120), parseFloat(getComputedStyle(each).fontSize)])
+  .filter(([, size]) => size < 12)
+"""
+"""Text of less than 12 px."""
 
 
 def show(page: Page, monitor_url: str, script: Script, address: str, ready: str) -> None:
@@ -42,14 +57,23 @@ def show(page: Page, monitor_url: str, script: Script, address: str, ready: str)
     expect(page.locator(ready).first).to_be_visible()
 
 
+def settled(page: Page, script: str) -> list[object]:
+    """What the script finds, once the page has had time to be drawn."""
+    with suppress(TimeoutError):
+        page.wait_for_function(f"() => ({script})().length === 0", timeout=5000)
+    return page.evaluate(script)  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(("address", "ready"), VIEWS)
-def test_what_is_pressed_on_a_phone_is_large_enough_for_a_finger(
+def test_on_a_phone_what_is_pressed_is_large_enough_for_a_finger_and_text_for_the_eye(
     page: Page, monitor_url: str, script: Script, address: str, ready: str
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     show(page, monitor_url, script, address, ready)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     fits(page, 390)
-    assert page.evaluate(SMALL) == []
+    assert settled(page, SMALL) == []
+    assert settled(page, TINY) == []
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1280])

@@ -15,6 +15,7 @@ from monitor.core.views.test_node_verdict import crashed
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.web import static_folder
+from support.browser import fits
 from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
 
@@ -143,8 +144,21 @@ def test_an_incident_prints_on_white(page: Page, monitor_url: str, hung: Script)
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
-    for hidden in (".bar", ".tabs", ".share"):
+    for hidden in (".bar", ".tabs", ".share", ".kicker a"):
         expect(page.locator(hidden)).to_be_hidden()
+
+
+def test_nothing_of_an_incident_is_cut_on_paper(page: Page, monitor_url: str, hung: Script) -> None:
+    page.set_viewport_size({"width": A4, "height": 900})
+    page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
+    folded = page.locator(".stacks details:not([open]) li")
+    expect(folded.first).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(folded.first).to_be_visible()
+    fits(page, A4)
+    for part in page.locator(".answers > div").all():
+        expect(part).to_be_visible()
+        assert part.evaluate("each => each.scrollWidth <= each.clientWidth"), part.inner_text()
 
 
 def test_the_manual_is_linked(page: Page, monitor_url: str, hung: Script) -> None:
@@ -162,6 +176,8 @@ def test_a_wrong_token_in_the_address_is_reported(page: Page, monitor_url: str, 
 
 
 SPACE = "\u202f"
+A4 = 688
+"""Pixels between the margins of a page of paper."""
 
 
 def verdict_of(page: Page, scene: Scene, *, address: str = "") -> str:

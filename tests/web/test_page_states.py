@@ -197,6 +197,7 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
         expect(then.locator("h2")).to_contain_text(f"in attempt 1, after step {incident.furthest_iteration}")
         expect(then.locator("tbody tr td:last-child")).to_have_text(["load_batch, section step", "all_reduce"])
         page.set_viewport_size({"width": 390, "height": 844})
+        page.locator(".goodput > summary").click()
         page.wait_for_function(WITHIN, arg=".goodput .scroll")
         page.wait_for_function(WITHIN, arg=".then .scroll")
         expect(table.locator("thead")).to_be_hidden()

@@ -222,9 +222,13 @@ def test_on_a_phone_the_columns_of_the_finding_fit_and_a_rank_has_its_node(
     )
     expect(table.get_by_role("rowheader").first).to_have_text("5node-0slow")
     longest = table.locator(".longer").first
-    expect(longest).to_have_text(thin("160 ms (138 ms more)"))
+    expect(longest).to_have_text(thin("160 ms +138 ms"))
     box = box_of(longest)
     assert box["x"] + box["width"] <= 390
+    last = table.get_by_role("row").nth(1).get_by_role("cell").last
+    last.scroll_into_view_if_needed()
+    expect(last).to_be_in_viewport(ratio=1)
+    expect(table.get_by_role("rowheader").first).to_be_in_viewport(ratio=1)  # the rank stays where it is
     expect(page.locator(".readout")).to_have_text("Tap a section for its time; + and − zoom.")
     expect(page.locator(".choose > small")).to_have_text("rank 5, 6 of the same node, 1 of another node")
 

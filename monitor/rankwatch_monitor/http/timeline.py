@@ -17,7 +17,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.no_sections import no_sections
 from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
-from rankwatch_monitor.service import span_store, trace_export, trend
+from rankwatch_monitor.service import span_store, timeline_finding, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN_RANKS = 64
@@ -45,23 +45,29 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
             wanted = _chosen("steps", steps)
             shown = [iteration for iteration in sampled if iteration in wanted][-SHOWN_STEPS:]
         hosts = job.columns.hosts
-        return {
+        lanes = {rank: kept.steps(rank, shown) for rank in chosen}
+        lateness = {each.rank: each.lateness for each in job.performance.open_stragglers}
+        incident = job.open_incident
+        blamed = [*lateness, *(each.rank for each in (incident.culprits if incident is not None else ()))]
+        known, size = len(kept.ranks), job.world_size
+        answer = {
             "attempt": kept.attempt,
             "sampled": sampled,
             "profiled": kept.profiled(chosen),
             "no_waits": _why_no_waits(job, chosen),
             "no_sections": [] if sampled else no_sections(job, len(kept.ranks)),
             "sections": kept.sections,
-            "ranks_known": len(kept.ranks),
+            "ranks_known": known,
             "ranks": [
                 {
                     "rank": rank,
                     "host": hosts[rank] if rank < len(hosts) else "",
-                    "steps": [span_store.to_json(step, kept.sections) for step in kept.steps(rank, shown)],
+                    "steps": [span_store.to_json(step, kept.sections) for step in steps],
                 }
-                for rank in chosen
+                for rank, steps in lanes.items()
             ],
         }
+        return answer | await run_in_threadpool(timeline_finding.sentences, lanes, blamed, known, lateness, size)
 
     @routes.get(
         "/jobs/{job_id}/timeline/trace",

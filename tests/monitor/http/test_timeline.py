@@ -78,6 +78,16 @@ def test_steps_stand_side_by_side_whatever_the_clocks_state(api: Api, running: s
     assert first["seconds"] == pytest.approx(0.5)
 
 
+def test_a_sentence_states_what_the_steps_show(api: Api, running: str) -> None:
+    reported = api.read(f"/jobs/{running}/timeline?ranks=0,3&steps=20")
+    assert reported["finding"].startswith("In this step no section takes much longer on one of these ranks than ")
+    send(api, wait_of(running, 0, 20, (0.35, 0.1)), wait_of(running, 3, 20, (0.35, 0.02), clock=1.7e9 + 3600))
+    reported = api.read(f"/jobs/{running}/timeline?ranks=0,3&steps=20")
+    waits = "In this step rank 3 works 480 ms; rank 0 works 400 ms and waits 80 ms for it."
+    assert reported["finding"].startswith(waits), "spans of no other ranks are kept"
+    assert reported["basis"] == "Measured on 2 of 4 ranks."
+
+
 def test_without_a_choice_the_first_ranks_and_their_last_steps(api: Api, running: str) -> None:
     reported = api.read(f"/jobs/{running}/timeline?last=2")
     lanes = {lane["rank"]: [step["iteration"] for step in lane["steps"]] for lane in reported["ranks"]}

@@ -5,7 +5,7 @@ import { absence, beside, choiceWords, divided, inSections, lanes, leastWaited, 
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
 const TIMELINE: SectionTimeline = {
-  attempt: 1, sampled: [10, 20], profiled: [10], no_waits: "", no_sections: [], sections: ["data", "step", "forward"], ranks_known: 2,
+  attempt: 1, finding: "", basis: "", sampled: [10, 20], profiled: [10], no_waits: "", no_sections: [], sections: ["data", "step", "forward"], ranks_known: 2,
   ranks: [
     { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, began: 90 + iteration, seconds: 0.5, waits: iteration === 10 ? [[0.25, 0.1], [0.45, 0.1]] : null, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
     { rank: 5, host: "b", steps: [{ iteration: 10, began: 99, seconds: 1, waits: [], spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },

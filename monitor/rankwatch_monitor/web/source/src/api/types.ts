@@ -505,6 +505,10 @@ export interface Trends {
 /** Sections of chosen ranks in their last sampled steps. */
 export interface SectionTimeline {
   attempt: number;
+  /** What the steps show, in a sentence; empty: no steps are shown. */
+  finding: string;
+  /** What its figures are of, and the job's own figure beside them. */
+  basis: string;
   /** Iterations of which any of the ranks has spans. */
   sampled: number[];
   /** Those of them whose time in collectives is known. */

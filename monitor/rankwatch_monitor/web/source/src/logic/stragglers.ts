@@ -4,24 +4,12 @@ import type { Finding, Kernel, Performance, Straggler } from "../api/types";
 import { isUneven, times } from "./kernels";
 import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
-const VERDICTS: Record<string, string> = {
-  healthy: "No straggler.",
-  worker: "Some ranks are slow; the others wait for them.",
-  stage: "A pipeline stage is slower than the others; no node is at fault.",
-  workload: "Different ranks are slow in turn; no node is at fault.",
-  link: "The network within a process group is slow.",
-  unexplained: "Time is lost; no measurement explains it.",
-  no_step: "No step has completed yet.",
-};
-
 const ORIGINS: Record<string, string> = {
   stage: "unbalanced stages", workload: "uneven workload", link: "slow network", unexplained: "unexplained",
 };
 
-/** The finding in one sentence: the monitor's own, if it sent one. */
-export function findingWords(finding: Finding): string {
-  return finding.reason || VERDICTS[finding.verdict] || finding.verdict;
-}
+/** The finding in one sentence. */
+export const findingWords = ({ reason }: Finding): string => reason || "No straggler.";
 
 /** Share, origin, cause and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
 export function findingFacts(finding: Finding): string {

@@ -256,7 +256,7 @@ function within([, depth, start, seconds]: RankStep["spans"][number], spans: Ran
 }
 
 /** Mean seconds per step that each section works itself: without what is nested in it, and without time in collectives where that is known. */
-export function ownSeconds(steps: readonly RankStep[]): Map<number, number> {
+function ownSeconds(steps: readonly RankStep[]): Map<number, number> {
   const found = new Map<number, number>();
   for (const step of steps) {
     const works = ([, , start, seconds]: RankStep["spans"][number]) => seconds - (waited(step, start, start + seconds) ?? 0);
@@ -362,7 +362,7 @@ export function choiceWords(wanted: readonly number[], chosen: readonly number[]
 }
 
 /** Seconds of a step that are not in collectives; null: not measured. */
-export function worked(step: RankStep): number | null {
+function worked(step: RankStep): number | null {
   const waits = waited(step);
   return waits === null ? null : step.seconds - waits;
 }

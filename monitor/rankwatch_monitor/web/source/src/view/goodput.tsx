@@ -9,6 +9,7 @@ import { kindWords, lineOf } from "../logic/incidents";
 import { addingUp, costText, LOST, moreSteps, took } from "../logic/phases";
 import { clock, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
+import { Fold } from "./fold";
 
 const FEW = 12;
 
@@ -17,10 +18,7 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
   if (goodput === null || spent === null) return null;
   const { apart } = spent;
   return (
-    <section class="goodput">
-      <h2>
-        Goodput <small>{past && "as of now; "}{counted(job)}</small>
-      </h2>
+    <Fold name="goodput" heading={<>Goodput <small>{past && "as of now; "}{counted(job)}</small></>}>
       <Facts
         kind="facts"
         facts={[
@@ -33,7 +31,7 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
         <p class="note">The bar counts each second once and only time without steps, so {listed(apart)} {apart.length === 1 ? "is" : "are"} not the sum of the stages below.</p>
       )}
       {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} incidents={incidents} spent={spent} />}
-    </section>
+    </Fold>
   );
 }
 

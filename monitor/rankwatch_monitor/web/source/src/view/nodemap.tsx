@@ -1,17 +1,16 @@
 // All nodes of all jobs on a canvas: the worst state of the ranks, and a ring around those that incidents have named.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
-import { cell, type Direction, type Layout, neighbour, rankAt } from "../logic/layout";
+import { cell } from "../logic/layout";
 import type { Cell } from "../logic/levels";
-import { glyph, paint } from "../logic/glyphs";
 import { blocks, cells, jobNames, mapLayout, named, ORDER, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally } from "../logic/severity";
 import { count, plural } from "../logic/text";
+import { cellBox, cellUnder, drawCells, movedBy, useWidth } from "./cells";
 import { RankMark } from "./marks";
-import { palette } from "./palette";
 import { NodeLink } from "./placelinks";
 import { repaint } from "./theme";
 
@@ -21,12 +20,11 @@ const NARROW = 600;
 const MOST_RINGS = 200;
 /** If so many nodes are in trouble, or fewer, their names stand beside them. */
 const MOST_NAMED = 3;
-const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
 
 export function HeatMap({ map }: { map: NodeMap }) {
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(0);
+  const width = useWidth(holder);
   const [at, setAt] = useState<number | null>(null);
   const [only, setOnly] = useState<Cell | null>(null);
   const scale = devicePixelRatio;
@@ -37,38 +35,24 @@ export function HeatMap({ map }: { map: NodeMap }) {
     () => (width > 0 && size > 0 ? mapLayout(groups, size, { width: Math.floor(width * scale), maxHeight: Math.round((width < NARROW ? 1.6 : 1) * TALLEST * scale), scale }) : null),
     [groups, size, width, scale],
   );
-  useEffect(() => {
-    const resized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)));
-    resized.observe(holder.current!);
-    return () => resized.disconnect();
-  }, []);
   const painted = repaint.value;
   const slow = useMemo(() => slowNodes(map), [map]);
   const worse = slow.filter((node) => legend[codes[node]!] !== "slow");
   useLayoutEffect(() => {
-    if (!placed || !canvas.current) return;
-    const colours = palette();
-    const picture = new ImageData(placed.width, placed.height);
-    const glyphs = legend.map((state) => glyph(state, placed.cell, colours, only !== null && only !== state));
-    paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, codes, glyphs);
-    canvas.current.getContext("2d")!.putImageData(picture, 0, 0);
+    if (placed && canvas.current) drawCells(canvas.current, placed, codes, legend, only);
   }, [placed, codes, legend, only, painted]);
   const rings = useMemo(() => named(map).slice(0, MOST_RINGS), [map]);
   const ill = useMemo(() => map.hosts.flatMap((_, node) => (isTrouble(legend[codes[node]!]!) ? [node] : [])), [map, codes, legend]).slice(0, MOST_NAMED + 1);
   if (ill.length > MOST_NAMED) ill.length = 0;
   const counts = tally(codes, legend);
   const present = ORDER.filter((state) => (counts.get(state) ?? 0) > 0);
-  const under = (event: PointerEvent) => {
-    if (!placed) return null;
-    const box = canvas.current!.getBoundingClientRect();
-    return rankAt(placed, (event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
-  };
+  const under = (event: MouseEvent) => cellUnder(event, canvas.current!, placed, scale);
   const open = (node: number | null) => {
     if (node !== null && map.hosts[node]) location.hash = nodeAddress(map.hosts[node][0]);
   };
   const keys = (event: KeyboardEvent) => {
-    if (!placed || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = event.key === "Enter" ? (open(at), at) : moved(event.key, placed, at, codes, legend, slow);
+    if (!placed) return;
+    const next = event.key === "Enter" ? (open(at), at) : movedBy(event, placed, at, codes, legend, (node) => slow.includes(node));
     if (next === undefined) return;
     setAt(next);
     event.preventDefault();
@@ -95,7 +79,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
         aria-label={`${plural(size, "node")} by the worst rank: ${present.map((state) => `${count(counts.get(state))} ${word(state)}`).join(", ")}`}
         onKeyDown={keys}
         onPointerMove={(event) => setAt(under(event) ?? at)}
-        onClick={(event) => open(under(event as unknown as PointerEvent))}
+        onClick={(event) => open(under(event))}
       >
         {placed && (
           <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
@@ -103,12 +87,12 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {placed.labels.map((block) => (
               <span key={block.text} class="node" title={block.text} style={{ left: `${block.x / scale}px`, top: `${block.y / scale}px`, maxWidth: `${block.width / scale}px` }}>{block.text}</span>
             ))}
-            {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={box(placed, node, scale)} />)}
-            {worse.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={box(placed, node, scale)} />)}
+            {rings.map((node) => <span key={map.hosts[node]![0]} class="ring thin" style={cellBox(placed, node, scale)} />)}
+            {worse.slice(0, MOST_RINGS).map((node) => <span key={`slow ${map.hosts[node]![0]}`} class="ring slow" style={cellBox(placed, node, scale)} />)}
             {ill.map((node) => {
               const at = cell(placed, node);
               return (
-                <span key={`ill ${map.hosts[node]![0]}`} class="ring" style={box(placed, node, scale)}>
+                <span key={`ill ${map.hosts[node]![0]}`} class="ring" style={cellBox(placed, node, scale)}>
                   {placed.named === 0 && !ill.some((other) => other !== node && near(at, cell(placed, other), scale)) && (
                     <em class={at.x > placed.width / 2 ? "before" : "after"}>{map.hosts[node]![0]}</em>
                   )}
@@ -124,7 +108,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
                 </span>
               );
             })}
-            {at !== null && at < size && <span class="cursor" style={box(placed, at, scale)} />}
+            {at !== null && at < size && <span class="cursor" style={cellBox(placed, at, scale)} />}
           </div>
         )}
       </div>
@@ -156,22 +140,4 @@ function near(one: { x: number; y: number }, other: { x: number; y: number }, sc
 
 function word(state: Cell): string {
   return state === "level-unknown" ? "no ranks" : state;
-}
-
-function box(placed: Layout, node: number, scale: number) {
-  const { x, y, width, height } = cell(placed, node);
-  return { left: `${x / scale}px`, top: `${y / scale}px`, width: `${width / scale}px`, height: `${height / scale}px` };
-}
-
-/** Undefined: not a key of the map. */
-function moved(key: string, placed: Layout, from: number | null, codes: Uint8Array, legend: readonly Cell[], slow: readonly number[]): number | null | undefined {
-  const arrow = ARROWS[key];
-  if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
-  if (key === "Escape") return null;
-  if (key.toLowerCase() !== "n") return undefined;
-  for (let i = 1; i <= codes.length; i++) {
-    const node = ((from ?? -1) + i) % codes.length;
-    if (isTrouble(legend[codes[node]!]!) || slow.includes(node)) return node;
-  }
-  return from;
 }

@@ -1,23 +1,24 @@
 // The rank grid: all ranks on a canvas, with keyboard navigation and a text readout.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Incident, Straggler } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { momentWords } from "../logic/lastword";
-import { cell, type Direction, layout, type Layout, neighbour, rankAt, readable, rings } from "../logic/layout";
+import { cell, layout, type Layout, readable, rings } from "../logic/layout";
 import { type Cell, cellOf, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
 import { asOfNow, isTrouble, moves, openSection, secondsIn, sectionWords, tally } from "../logic/severity";
-import { glyph, NUMBERED, paint, readableOn, silentFrame } from "../logic/glyphs";
+import { NUMBERED, readableOn, silentFrame } from "../logic/glyphs";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
 import { count, duration, plural, wholeDuration, wholePercent } from "../logic/text";
+import { cellBox, cellUnder, cssBox, drawCells, movedBy, useWidth } from "./cells";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, looksOf, type Shown, shownBy } from "./look";
-import { palette, tone } from "./palette";
+import { tone } from "./palette";
 import { GroupLinks, NodeLink } from "./placelinks";
 import { SlowTag } from "./slowtag";
 import { grouping, look, only, selected } from "./selection";
@@ -45,8 +46,6 @@ const LEGEND: Record<Look, string> = {
   temperature: "Temperature of the device; choose one to filter by it",
 };
 
-const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
-
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const snapshot = watch.grid.value;
   const lost = watch.job.value?.state === "lost";
@@ -66,33 +65,23 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
     () => (coordinates ? byCoordinate(worldSize, dimension, coordinates) : byNode(worldSize, (rank) => hosts[rank])),
     [worldSize, hosts, coordinates],
   );
-  const [width, setWidth] = useState(0);
   const holder = useRef<HTMLDivElement>(null);
+  const width = useWidth(holder);
   const canvas = useRef<HTMLCanvasElement>(null);
   const scale = devicePixelRatio;
   const placed = useMemo(
     () => (width > 0 && worldSize > 0 ? layout(groups, worldSize, { width: Math.floor(width * scale), maxHeight: Math.round(TALLEST * scale), scale }) : null),
     [groups, worldSize, width, scale],
   );
-  useEffect(() => {
-    const resized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)));
-    resized.observe(holder.current!);
-    return () => resized.disconnect();
-  }, []);
   const painted = repaint.value;
   const filter = only.value;
   useLayoutEffect(() => {
     if (placed && grid && canvas.current) draw(canvas.current, placed, grid, filter, scale);
   }, [placed, grid, filter, painted]);
 
-  const at = (event: PointerEvent) => {
-    if (!placed) return null;
-    const box = canvas.current!.getBoundingClientRect();
-    return rankAt(placed, (event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
-  };
+  const at = (event: PointerEvent) => cellUnder(event, canvas.current!, placed, scale);
   const keys = (event: KeyboardEvent) => {
-    if (!placed || !grid || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = moved(event, placed, grid, selected.value, slow);
+    const next = placed && grid ? movedBy(event, placed, selected.value, grid.codes, grid.legend, (rank) => slow.has(rank)) : undefined;
     if (next === undefined) return;
     selected.value = next;
     event.preventDefault();
@@ -136,7 +125,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
             <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
             {(placed.lines || placed.head.height > 0) && <NodeNames placed={placed} scale={scale} />}
             <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={former ? null : incident} slow={slow} />
-            {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
+            {selected.value !== null && selected.value < worldSize && <span class="cursor" style={cellBox(placed, selected.value, scale)} />}
           </div>
         )}
       </div>
@@ -156,12 +145,7 @@ function useHosts(watch: JobWatch, worldSize: number): string[] {
 }
 
 function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: string | null, scale: number): void {
-  const context = canvas.getContext("2d")!;
-  const colours = palette();
-  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== state));
-  const picture = new ImageData(placed.width, placed.height);
-  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, glyphs);
-  context.putImageData(picture, 0, 0);
+  const context = drawCells(canvas, placed, grid.codes, grid.legend, filter);
   if (placed.cell / scale < NUMBERED) return;
   context.font = `${Math.round(10 * scale)}px ${colour("sans")}`;
   context.textBaseline = "top";
@@ -173,22 +157,6 @@ function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: st
     const inset = state === "silent" ? silentFrame(placed.cell) + 3 * scale : 4 * scale;
     context.fillText(String(rank), placed.corners[2 * rank]! + inset, placed.corners[2 * rank + 1]! + inset);
   }
-}
-
-function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number | null, slow: Slow): number | null | undefined {
-  const last = grid.codes.length - 1;
-  const arrow = ARROWS[event.key];
-  if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
-  if (event.key === "Home") return 0;
-  if (event.key === "End") return last;
-  if (event.key === "Escape") return null;
-  if (event.key.toLowerCase() !== "n") return undefined;
-  const step = event.shiftKey ? last : 1; // one step back, modulo the number of ranks
-  for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.codes.length; i++) {
-    rank = (rank + step) % grid.codes.length;
-    if (isTrouble(grid.legend[grid.codes[rank]!]!) || slow.has(rank)) return rank;
-  }
-  return from;
 }
 
 function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
@@ -239,7 +207,7 @@ function Rings({ placed, groups, scale, grid, incident, slow }: Ringed) {
         );
       })}
       {others.map((rank) => (
-        <span key={rank} class="ring thin" style={cssBox(cell(placed, rank), scale)} />
+        <span key={rank} class="ring thin" style={cellBox(placed, rank, scale)} />
       ))}
       {found.map((ring) => (
         <span key={ring.label} class="ring" style={cssBox(ring, scale)}>
@@ -257,14 +225,6 @@ function troubled(grid: Shown): number[] {
     if (isTrouble(grid.legend[grid.codes[rank]!]!)) found.push(rank);
   }
   return found.length > MOST_TROUBLED ? [] : found;
-}
-
-function cssBox(box: { x: number; y: number; width: number; height: number }, scale: number) {
-  return { left: `${box.x / scale}px`, top: `${box.y / scale}px`, width: `${box.width / scale}px`, height: `${box.height / scale}px` };
-}
-
-function Cursor({ placed, scale, rank }: { placed: Layout; scale: number; rank: number }) {
-  return <span class="cursor" style={cssBox(cell(placed, rank), scale)} />;
 }
 
 function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: Shown | null; coordinates: Record<string, Uint16Array>; slow: Slow }) {

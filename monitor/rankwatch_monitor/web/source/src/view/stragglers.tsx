@@ -6,6 +6,7 @@ import type { JobSummary, Launcher, Performance, Straggler } from "../api/types"
 import { asOf } from "../api/connection";
 import { byWaiting, findingFacts, findingWords, foundBy, isMeasured, isShown, restOf, score, SCORES, slowIn, slowRanks } from "../logic/stragglers";
 import { ago, capital, clock, count, gpuTime, ofStep, roughly, wholePercent, words } from "../logic/text";
+import { Fold } from "./fold";
 import { WhatToDoSlow } from "./nextaction";
 import { NodeLink } from "./placelinks";
 import { SlowTag } from "./slowtag";
@@ -51,15 +52,12 @@ export function Stragglers({ job, launchers, performance, headline, led }: { job
 export function Scores({ performance }: { performance: Performance }) {
   if (performance.at === null) return null;
   return (
-    <section class="scores" aria-labelledby="scores">
-      <h2 id="scores">
-        GPU scores <small>1 is as fast as the reference{performance.gpu_at !== null && `; reported ${ago(performance.gpu_at, asOf.value)}`}</small>
-      </h2>
+    <Fold name="scores" heading={<>GPU scores <small>1 is as fast as the reference{performance.gpu_at !== null && `; reported ${ago(performance.gpu_at, asOf.value)}`}</small></>}>
       <div class="pair">
         <Distribution performance={performance} />
         <Worst performance={performance} />
       </div>
-    </section>
+    </Fold>
   );
 }
 

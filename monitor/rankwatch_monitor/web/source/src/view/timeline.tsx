@@ -7,7 +7,6 @@ import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
 import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
-import { basisWords, laneWords } from "../logic/lanewords";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
@@ -111,8 +110,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length > 0 && (
         <>
           <p class="finding">
-            {laneWords(timeline, first)}{" "}
-            <small>{basisWords(timeline, watch.job.value?.world_size ?? 0, watch.performance.value?.stragglers ?? [])}</small>
+            {timeline.finding} <small>{timeline.basis}</small>
           </p>
           <Key timeline={timeline} placed={placed} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
@@ -120,7 +118,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
             {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>{narrow.value ? "Tap a section for its time; + and − zoom." : "Point at a section, or use the arrow keys. Drag, + and − zoom; Shift with the arrows moves; 0 shows whole steps."}</small>}
           </p>
           <Sums timeline={timeline} blamed={blamed} />
-          <p class="note">
+          <p class="links">
             <a href={`/api/v1/jobs/${encodeURIComponent(watch.id)}/timeline/trace?ranks=${encodeURIComponent(ranks)}`} download>
               All sampled steps of these ranks for Perfetto
             </a>
@@ -235,7 +233,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                 {Number.isFinite(least) && (
                   <td class="number">
                     {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)} waiting)</small>}
+                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)}{!narrow.value && " waiting"})</small>}
                   </td>
                 )}
                 {seconds[i]!.map((each, j) => {
@@ -243,7 +241,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
                   return (
                     <td key={sections[j]} class={more === null ? "number" : "number longer"}>
                       {duration(each)}
-                      {more !== null && <small> ({duration(more)} more)</small>}
+                      {more !== null && <small> {narrow.value ? `+${duration(more)}` : `(${duration(more)} more)`}</small>}
                     </td>
                   );
                 })}
