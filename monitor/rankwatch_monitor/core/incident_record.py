@@ -59,7 +59,7 @@ class Incident:
     opened_at: float
     reason: str
     culprits: tuple[Culprit, ...] = ()
-    affected: tuple[int, ...] = ()
+    affected: Sequence[int] = ()
     aborted: tuple[int, ...] = ()
     """Ranks whose process was aborted; blamed unless the survivors' flight recorders show another to be the cause."""
     section: str | None = None
