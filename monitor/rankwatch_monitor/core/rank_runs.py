@@ -31,17 +31,14 @@ class RankRuns(Sequence[int]):
 
     @classmethod
     def parse(cls, text: str) -> RankRuns:
-        """Read ``0-6,8``, which is what ``str`` returns."""
+        """Read what :func:`ranges` wrote."""
         parts = [part.partition("-") for part in text.split(",") if part]
         made = cls.__new__(cls)
         made._bounds = array(_BOUND, chain(*((int(a), int(b or a) + 1) for a, _, b in parts))).tobytes()
         return made
 
-    def __str__(self) -> str:
-        return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in self._runs())
-
     def __repr__(self) -> str:
-        return f"RankRuns.parse({str(self)!r})"
+        return f"RankRuns.parse({ranges(self)!r})"
 
     def _runs(self) -> Iterator[range]:
         bounds = memoryview(self._bounds).cast(_BOUND).tolist()
@@ -76,3 +73,14 @@ class RankRuns(Sequence[int]):
 
     def __hash__(self) -> int:
         return hash(tuple(self))
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """``0-6,8`` for the ranks 0 to 6 and 8."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(f"{a}-{b}" if a < b else str(a) for a, b in parts)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
-from rankwatch_monitor.core.rank_runs import RankRuns
+from rankwatch_monitor.core.rank_runs import RankRuns, ranges
 
 MAX_PLACES: Final = 64
 """Different stacks kept of one incident; further ranks are kept without frames, in two groups by whether they wait."""
@@ -179,17 +179,15 @@ class _Settled(NamedTuple):
     packed: bytes
 
     @classmethod
-    def of(
-        cls, groups: Iterable[StackGroup], failures: Iterable[Failure], progress: Iterable[GroupProgress]
-    ) -> _Settled:
+    def of(cls, groups: Iterable[StackGroup], failures: Iterable[Failure], fronts: list[dict[str, Any]]) -> _Settled:
         return cls(
             [group._replace(ranks=RankRuns(group.ranks)) for group in groups],
             [failure._replace(ranks=RankRuns(failure.ranks)) for failure in failures],
-            zlib.compress(json.dumps([_progress_to_json(each) for each in _in_order(progress)]).encode()),
+            zlib.compress(json.dumps(fronts).encode(), level=1),
         )
 
     def progress(self) -> list[GroupProgress]:
-        return [_progress_of_json(each) for each in json.loads(zlib.decompress(self.packed))]
+        return _in_order(map(_progress_of_json, json.loads(zlib.decompress(self.packed))))
 
     def ranks(self) -> Iterator[Sequence[int]]:
         """The ranks of each group and failure; each rank is in one of them."""
@@ -299,7 +297,8 @@ class Stacks:
     def settle(self) -> None:
         """Keep only what is stored, in a fraction of the memory; further stacks are taken, but the first slowly."""
         if self._settled is None:
-            self._hold(_Settled.of(self.groups(), self.failures(), self._stored_progress()))
+            fronts = [_progress_to_json(each) for each in self._stored_progress()]
+            self._hold(_Settled.of(self.groups(), self.failures(), fronts))
 
     @property
     def settled(self) -> bool:
@@ -312,12 +311,12 @@ class Stacks:
             "places": [
                 {
                     **g._asdict(),
-                    "ranks": str(RankRuns(g.ranks)),
+                    "ranks": ranges(g.ranks),
                     "frames": [[f.function, f.file, f.line] for f in g.frames],
                 }
                 for g in self.groups()
             ],
-            "failures": [{**f._asdict(), "ranks": str(RankRuns(f.ranks))} for f in self.failures()],
+            "failures": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self.failures()],
             "fronts": [_progress_to_json(each) for each in self._stored_progress()],
         }
 
@@ -335,7 +334,7 @@ class Stacks:
         ]
         failures = [Failure(RankRuns.parse(f["ranks"]), f["error"], f["process_state"]) for f in data["failures"]]
         made = cls()
-        made._hold(_Settled.of(groups, failures, map(_progress_of_json, data["fronts"])))
+        made._hold(_Settled.of(groups, failures, data["fronts"]))
         return made
 
     def _resume(self, settled: _Settled) -> None:
@@ -409,11 +408,12 @@ _CANNOT_RUN: Final = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE)
 
 
 def _progress_to_json(progress: GroupProgress) -> dict[str, Any]:
-    return {**progress._asdict(), "ranks": str(RankRuns(progress.ranks))}
+    return {**progress._asdict(), "ranks": ranges(progress.ranks)}
 
 
 def _progress_of_json(data: Mapping[str, Any]) -> GroupProgress:
-    return GroupProgress(**{**data, "ranks": RankRuns.parse(data["ranks"]), "calls": tuple(data.get("calls", ()))})
+    known = {name: data[name] for name in GroupProgress._fields if name in data}
+    return GroupProgress(**{**known, "ranks": RankRuns.parse(data["ranks"]), "calls": tuple(data.get("calls", ()))})
 
 
 def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:
