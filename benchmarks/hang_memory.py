@@ -5,8 +5,9 @@ decodes and applies what they send, ticks four times a second of that clock, and
 ranks, send the stacks of all once a rank hangs, and start them again. So the figures do not depend on the machine's
 load. Connections, of which a monitor has three a launcher, are not part of it; ``load.py`` measures the whole.
 
-``RSS`` is the process in MiB, ``blocks`` how many objects there are, in thousands: what grows in the first and not in
-the second is memory that the next hang uses again.
+``RSS`` is the process in MiB, ``trimmed`` the same once free memory was returned, which the monitor does each minute,
+and ``blocks`` how many objects there are, in thousands: what grows in the first and not in the last is memory that the
+next hang uses again.
 
 Run: python benchmarks/hang_memory.py [--ranks 16384] [--hangs 2] [--json FILE]
 """
@@ -124,6 +125,13 @@ class Launchers:
             self.monitor.submit(self.job.id, message)
 
 
+def memory() -> dict[str, float]:
+    """What this process takes now."""
+    before, blocks = usage(os.getpid()).rss, sys.getallocatedblocks()
+    garbage.trim()
+    return {"RSS": before, "trimmed": usage(os.getpid()).rss, "blocks": blocks / 1000}
+
+
 def measure(source: BinaryIO, ranks: int) -> dict[str, dict[str, float]]:
     """Apply what arrives; the figures of each moment."""
     clock = Played()
@@ -143,7 +151,7 @@ def measure(source: BinaryIO, ranks: int) -> dict[str, dict[str, float]]:
                 launchers.capture()
             if content in (b"hang", b"later"):
                 when = "before the first hang" if not rows else f"a minute after restart {launchers.attempt - 1}"
-                rows.setdefault(when, {"RSS": usage(os.getpid()).rss, "blocks": sys.getallocatedblocks() / 1000})
+                rows.setdefault(when, memory())
             if content == b"restart":
                 launchers.start()
     return rows

@@ -59,7 +59,8 @@ class Incident:
     opened_at: float
     reason: str
     culprits: tuple[Culprit, ...] = ()
-    affected: tuple[int, ...] = ()
+    affected: Sequence[int] = ()
+    """Of a large job :class:`~.rank_runs.RankRuns`, at most 4 bytes a rank: 200 incidents of a job are kept."""
     aborted: tuple[int, ...] = ()
     """Ranks whose process was aborted; blamed unless the survivors' flight recorders show another to be the cause."""
     section: str | None = None

@@ -20,6 +20,7 @@ It imports the state types of the rooms below it, which never import it; everyth
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,7 +91,7 @@ class Node:
     role: NodeRole = NodeRole.ACTIVE
     role_reason: str = ""
     lost: NodeLoss | None = None
-    former: set[int] = field(default_factory=set)
+    former: array[int] = field(default_factory=lambda: array("i"))
     """Ranks of the last earlier attempt in which it took part."""
 
     def departed(self, attempt: int) -> bool:
@@ -413,7 +414,7 @@ class Job:
     def _turn_nodes_over(self) -> None:
         for node in self.nodes.values():
             if node.ranks:
-                node.former, node.ranks = node.ranks, set()
+                node.former, node.ranks = array("i", node.ranks), set()
         departed = [name for name, node in self.nodes.items() if node.departed(self.attempt)]
         for name in departed[:-KEPT_DEPARTED_NODES]:
             del self.nodes[name]

@@ -54,6 +54,12 @@ class FullCollections:
         return True
 
 
+def trim() -> None:
+    """Return free memory to the system; only glibc needs to be asked."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
 async def collect_rarely() -> None:
     """Take over from Python's own schedule of full collections, and return free memory, until cancelled."""
     before = gc.get_threshold()
@@ -65,8 +71,7 @@ async def collect_rarely() -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             full.collect_if_due()
-            if _malloc_trim is not None:
-                await asyncio.to_thread(_malloc_trim, 0)
+            await asyncio.to_thread(trim)
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

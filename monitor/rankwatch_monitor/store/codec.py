@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
@@ -33,6 +34,7 @@ from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
+from rankwatch_monitor.core.rank_runs import RankRuns
 
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
@@ -136,7 +138,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
         if stored["ended"]:
             node.ended = read(ProcessEvent, {**stored["ended"], "kind": ProcessEventKind(stored["ended"]["kind"])})
         node.role, node.role_reason = NodeRole(stored.get("role", NodeRole.ACTIVE)), stored.get("role_reason", "")
-        node.former = set(stored.get("former", ()))
+        node.former = array("i", stored.get("former", ()))
         if lost := stored.get("lost"):
             node.lost = read(NodeLoss, {**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
@@ -170,6 +172,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
 
     def encode() -> dict[str, Any]:
         return body | {
+            "affected": list(body["affected"]),
             "timeline": asdict(body["timeline"]),
             "culprits": [c._asdict() for c in body["culprits"]],
             "stacks": stacks.to_json(),
@@ -187,7 +190,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
     culprits = (_known(Culprit, culprit) for culprit in body["culprits"])
     body["culprits"] = tuple(Culprit(**{**culprit, "kind": CulpritClass(culprit["kind"])}) for culprit in culprits)
-    for name in ("affected", "aborted", "refusals", "exclude"):
+    body["affected"] = RankRuns(body.get("affected", ()))
+    for name in ("aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
     body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body.get("logs", ()))

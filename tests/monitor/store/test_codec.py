@@ -29,6 +29,7 @@ from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
+from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.store.codec import (
     directive_of,
     directive_row,
@@ -65,7 +66,7 @@ incidents = st.builds(
     opened_at=times,
     reason=words,
     culprits=st.lists(st.builds(Culprit, whole, words, st.sampled_from(CulpritClass), words), max_size=3).map(tuple),
-    affected=st.lists(whole, max_size=4).map(tuple),
+    affected=st.sets(st.integers(0, 1_000_000), max_size=4).map(RankRuns),
     section=st.none() | names,
     limit=maybe_times,
     elapsed=maybe_times,

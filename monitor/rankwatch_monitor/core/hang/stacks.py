@@ -1,11 +1,13 @@
 """Stacks of many ranks, grouped by place ("15 ranks here, 1 there"), and their progress in process groups.
 
 Memory is bounded by the number of different stacks, not of ranks: each different stack is kept once, with its set of
-ranks. 100,000 ranks that hang in one collective take one stack and a set of numbers.
+ranks. 100,000 ranks that hang in one collective take one stack and a set of numbers, and 8 bytes once they are settled.
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -13,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
+from rankwatch_monitor.core.rank_runs import RankRuns, ranges
 
 MAX_PLACES: Final = 64
 """Different stacks kept of one incident; further ranks are kept without frames, in two groups by whether they wait."""
@@ -43,7 +46,7 @@ synchronisation with a device, and autograd's engine, inside which DDP and FSDP 
 class StackGroup(NamedTuple):
     """Ranks whose main threads are in the same functions. Frames are those of the lowest rank, innermost first."""
 
-    ranks: tuple[int, ...]
+    ranks: Sequence[int]
     frames: tuple[Frame, ...]
     """Empty: the ranks are in different places beyond those that are kept."""
     process_state: str
@@ -66,7 +69,7 @@ class GroupProgress(NamedTuple):
     operation: str
     enqueued: int
     completed: int
-    ranks: tuple[int, ...]
+    ranks: Sequence[int]
     calls_from: int = 0
     calls: tuple[str, ...] = ()
 
@@ -79,7 +82,7 @@ class GroupProgress(NamedTuple):
 class Failure(NamedTuple):
     """Ranks whose stacks could not be taken, for the same reason."""
 
-    ranks: tuple[int, ...]
+    ranks: Sequence[int]
     error: str
     process_state: str
 
@@ -169,13 +172,24 @@ class _Reached:
 
 
 class _Settled(NamedTuple):
-    """Stacks as they are shown."""
+    """Stacks as they are shown: ranks as runs; the progress, up to a thousand entries that few ask for, compressed."""
 
     groups: list[StackGroup]
     failures: list[Failure]
-    progress: list[GroupProgress]
+    packed: bytes
 
-    def ranks(self) -> Iterator[tuple[int, ...]]:
+    @classmethod
+    def of(cls, groups: Iterable[StackGroup], failures: Iterable[Failure], fronts: list[dict[str, Any]]) -> _Settled:
+        return cls(
+            [group._replace(ranks=RankRuns(group.ranks)) for group in groups],
+            [failure._replace(ranks=RankRuns(failure.ranks)) for failure in failures],
+            zlib.compress(json.dumps(fronts).encode(), level=1),
+        )
+
+    def progress(self) -> list[GroupProgress]:
+        return _in_order(map(_progress_of_json, json.loads(zlib.decompress(self.packed))))
+
+    def ranks(self) -> Iterator[Sequence[int]]:
         """The ranks of each group and failure; each rank is in one of them."""
         return chain((group.ranks for group in self.groups), (failure.ranks for failure in self.failures))
 
@@ -254,7 +268,7 @@ class Stacks:
     def group_progress(self) -> list[GroupProgress]:
         """Progress of all ranks in their process groups; the furthest of each group first."""
         if self._settled is not None:
-            return self._settled.progress
+            return self._settled.progress()
         if self._progress is None:
             found = [reached.progress() for reached in self._reached.values()]
             self._progress = _in_order(found)
@@ -265,7 +279,7 @@ class Stacks:
         if self._settled is not None:
             return self._settled.failures
         found = [Failure(tuple(sorted(f.ranks)), str(f.key[0]), str(f.key[1])) for f in self._failures.values()]
-        return sorted(found, key=lambda f: f.ranks)
+        return sorted(found, key=lambda f: f.ranks[0])
 
     def copy(self) -> Stacks:
         """What is held now, without the ability to take further stacks: to encode it on another thread."""
@@ -283,7 +297,8 @@ class Stacks:
     def settle(self) -> None:
         """Keep only what is stored, in a fraction of the memory; further stacks are taken, but the first slowly."""
         if self._settled is None:
-            self._hold(_Settled(self.groups(), self.failures(), _in_order(self._stored_progress())))
+            fronts = [_progress_to_json(each) for each in self._stored_progress()]
+            self._hold(_Settled.of(self.groups(), self.failures(), fronts))
 
     @property
     def settled(self) -> bool:
@@ -294,11 +309,15 @@ class Stacks:
         """What is stored with the incident; ranks are written as ``0-6,8``."""
         return {
             "places": [
-                {**g._asdict(), "ranks": ranges(g.ranks), "frames": [[f.function, f.file, f.line] for f in g.frames]}
+                {
+                    **g._asdict(),
+                    "ranks": ranges(g.ranks),
+                    "frames": [[f.function, f.file, f.line] for f in g.frames],
+                }
                 for g in self.groups()
             ],
             "failures": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self.failures()],
-            "fronts": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self._stored_progress()],
+            "fronts": [_progress_to_json(each) for each in self._stored_progress()],
         }
 
     def _stored_progress(self) -> list[GroupProgress]:
@@ -310,16 +329,12 @@ class Stacks:
     def of_json(cls, data: Mapping[str, Any]) -> Stacks:
         """Read :meth:`to_json`."""
         groups = [
-            StackGroup(**{**g, "ranks": of_ranges(g["ranks"]), "frames": tuple(Frame(*f) for f in g["frames"])})
+            StackGroup(**{**g, "ranks": RankRuns.parse(g["ranks"]), "frames": tuple(Frame(*f) for f in g["frames"])})
             for g in data["places"]
         ]
-        failures = [Failure(of_ranges(f["ranks"]), f["error"], f["process_state"]) for f in data["failures"]]
-        progress = [
-            GroupProgress(**{**f, "ranks": of_ranges(f["ranks"]), "calls": tuple(f.get("calls", ()))})
-            for f in data["fronts"]
-        ]
+        failures = [Failure(RankRuns.parse(f["ranks"]), f["error"], f["process_state"]) for f in data["failures"]]
         made = cls()
-        made._hold(_Settled(groups, failures, _in_order(progress)))
+        made._hold(_Settled.of(groups, failures, data["fronts"]))
         return made
 
     def _resume(self, settled: _Settled) -> None:
@@ -329,7 +344,7 @@ class Stacks:
             self._put_place(group)
         for failure in settled.failures:
             self._add_failure(failure.ranks, failure.error, failure.process_state)
-        for each in settled.progress:
+        for each in settled.progress():
             position = (each.group, each.operation, each.enqueued, each.completed, each.calls_from, each.calls)
             for rank in each.ranks:
                 self._put_position(rank, position)
@@ -392,21 +407,13 @@ class Stacks:
 _CANNOT_RUN: Final = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE)
 
 
-def ranges(ranks: Iterable[int]) -> str:
-    """``0-6,8`` for the ranks 0 to 6 and 8."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(f"{a}-{b}" if a < b else str(a) for a, b in parts)
+def _progress_to_json(progress: GroupProgress) -> dict[str, Any]:
+    return {**progress._asdict(), "ranks": ranges(progress.ranks)}
 
 
-def of_ranges(text: str) -> tuple[int, ...]:
-    """The ranks that :func:`ranges` wrote."""
-    pairs = (part.partition("-") for part in text.split(",") if part)
-    return tuple(rank for first, _, last in pairs for rank in range(int(first), int(last or first) + 1))
+def _progress_of_json(data: Mapping[str, Any]) -> GroupProgress:
+    known = {name: data[name] for name in GroupProgress._fields if name in data}
+    return GroupProgress(**{**known, "ranks": RankRuns.parse(data["ranks"]), "calls": tuple(data.get("calls", ()))})
 
 
 def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:

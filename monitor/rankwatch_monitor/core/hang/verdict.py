@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints, RankColumns
 
 OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
@@ -159,10 +160,11 @@ def _once(ranks: Ints) -> Ints:
     return once
 
 
-def union(*several: Ints | Sequence[int]) -> tuple[int, ...]:
-    """The ranks in any of these, in order."""
-    ranks = np.concatenate([np.asarray(each, dtype=np.int64) for each in several])
-    return tuple(_once(np.sort(ranks, kind="stable")).tolist())
+def union(*several: Ints | Iterable[int]) -> RankRuns:
+    """The ranks in any of these."""
+    return RankRuns(
+        np.concatenate([each if isinstance(each, np.ndarray) else np.fromiter(each, np.int64) for each in several])
+    )
 
 
 def joined(*several: Verdicts) -> Verdicts:

@@ -6,6 +6,7 @@ from rankwatch.contract.enums import VerdictKind
 from rankwatch_monitor.core.hang import messages
 from rankwatch_monitor.core.hang.blame import blame, follows_from_another
 from rankwatch_monitor.core.hang.detect import exited
+from rankwatch_monitor.core.hang.verdict import union
 from rankwatch_monitor.core.incident.state_machine import Diagnosis
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.ranks import RankColumns
@@ -42,5 +43,5 @@ def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
         messages.sentence(first, len(verdicts) - 1, blamed, columns),
         since=first.since,
         culprits=blamed.culprits,
-        affected=tuple(sorted(named.union(verdicts.ranks.tolist()))),
+        affected=union(verdicts.ranks, [*named]),
     )

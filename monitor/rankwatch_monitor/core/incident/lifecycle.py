@@ -428,7 +428,7 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
             for loss in losses
             for rank in loss.ranks
         ),
-        affected=tuple(sorted({*incident.affected, *ranks})),
+        affected=union(incident.affected, ranks),
     )
 
 
@@ -455,7 +455,7 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
         reason,
         since=incident.opened_at if incident.timeline.since is None else incident.timeline.since,
         culprits=culprits,
-        affected=tuple(sorted({*incident.affected, *(c.rank for c in culprits)})),
+        affected=union(incident.affected, [c.rank for c in culprits]),
     )
     _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 

@@ -53,7 +53,7 @@ from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
 from rankwatch_monitor.core.effects import Changed
-from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
 
 # Events ---------------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class Diagnosis(NamedTuple):
     limit_source: str = ""
     elapsed: float | None = None
     culprits: tuple[Culprit, ...] = ()
-    affected: tuple[int, ...] = ()
+    affected: Sequence[int] = ()
     aborted: tuple[int, ...] = ()
 
 
@@ -203,7 +203,7 @@ class NoticeReceived(NamedTuple):
 class Observed(NamedTuple):
     """Affected ranks and progress of the incident's attempt, as known now."""
 
-    affected: tuple[int, ...]
+    affected: Sequence[int]
     furthest_iteration: int | None
 
 
@@ -458,7 +458,7 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
 
 
 def _close(incident: Incident, at: float, outcome: str) -> str:
-    _set(incident, closed_at=at, outcome=outcome.rstrip(". "))
+    _set(incident, closed_at=at, outcome=outcome.rstrip(". "), heard_nodes=set())
     return f"Incident {incident.id} is over: {incident.outcome}."
 
 
@@ -469,7 +469,7 @@ def _replan(incident: Incident, action: Action, why: str) -> str:
 
 def _take_notice(incident: Incident, notice: Notice) -> str:
     if incident.reason:
-        _set(incident, affected=tuple(sorted({*incident.affected, notice.rank})))
+        _set(incident, affected=union(incident.affected, [notice.rank]))
         return ""
     outcome = "the rank continued or ended, as its notice states"
     if notice.kind is VerdictKind.WRONG_RESULT:
@@ -502,7 +502,8 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
         _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
-    incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
+    if incident.open:
+        incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
 
 
 def kept_logs(received: Sequence[RankLog], culprits: Sequence[int]) -> tuple[RankLog, ...]:

@@ -22,8 +22,6 @@ from rankwatch_monitor.core.hang.stacks import (
     Failure,
     StackGroup,
     Stacks,
-    of_ranges,
-    ranges,
     waits_for_peers,
 )
 
@@ -222,16 +220,6 @@ def test_twenty_thousand_ranks_are_stored_in_a_few_kilobytes() -> None:
     stored = json.dumps(stacks.to_json())
     assert len(stored) < 30_000
     assert [g.label for g in stacks.groups()] == ["rank 17777", "19999 ranks"]
-
-
-@given(st.sets(st.integers(0, 200)))
-def test_ranges_come_back(ranks: set[int]) -> None:
-    assert of_ranges(ranges(ranks)) == tuple(sorted(ranks))
-
-
-def test_ranges_are_short() -> None:
-    assert ranges([0, 1, 2, 8]) == "0-2,8"
-    assert ranges([]) == ""
 
 
 _collective = st.builds(

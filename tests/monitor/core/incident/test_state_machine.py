@@ -145,7 +145,8 @@ def _is_incident(value: ast.expr) -> bool:
 def test_evidence_of_a_closed_incident_is_kept() -> None:
     one = incident(Phase.CLOSED, closed_at=2.0)
     assert transition(one, EVENTS[machine.EvidenceReceived], NOW) == []
-    assert one.heard_nodes == {"node-0"}
+    assert list(one.stacks) == [stack.rank for stack in EVENTS[machine.EvidenceReceived].stacks]
+    assert one.heard_nodes == set(), "which launchers sent theirs counts only while they are awaited"
 
 
 def test_notices_of_other_ranks_join_the_first() -> None:
