@@ -259,7 +259,7 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
     since = _began(longer, min(begins, len(longer) - 1))
-    taken = f"steps have taken {duration(level)}"
+    taken = f"steps have taken a median of {duration(level)}"
     if longer[0].at - longer[0].seconds <= now - HOUR:
         span, taken = "in the last hour", f"{taken} since {clock_time(since, now)}"
     else:
