@@ -86,7 +86,7 @@ NAMED_HOSTS: Final = 5
 NOTHING: Final = "Nothing changed"
 ON_RANK: Final = " on rank "
 """In the name of a section that takes longer on one rank."""
-OTHERS_WAIT: Final = ", in which the others wait"
+OTHERS_WAIT: Final = " on the median rank, which waits in it"
 """After the name of a section; such a section comes last."""
 NO_RANKS: Final[Mapping[int, float]] = {}
 

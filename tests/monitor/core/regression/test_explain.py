@@ -220,7 +220,7 @@ def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -
 def test_a_section_in_which_the_others_wait_is_called_so_and_that_of_the_slow_rank_is_not() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}))
     words = {each.name: each.sentence for each in found.contributors if each.kind == "section"}
-    assert words["backward"].startswith("section 'backward', in which the others wait (")
+    assert words["backward"].startswith("section 'backward' on the median rank, which waits in it (")
     assert words["load_batch on rank 3"].startswith("section 'load_batch' on rank 3 (")
 
 
@@ -232,7 +232,7 @@ def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_
 
 def test_its_twin_a_section_that_is_slow_on_all_ranks_waits_for_none() -> None:
     found = judged(lambda steps: setattr(steps, "compute", 0.9))
-    assert not any("others wait" in each.sentence for each in found.contributors)
+    assert not any("which waits" in each.sentence for each in found.contributors)
 
 
 def test_nothing_is_claimed_that_explains_less_than_half() -> None:
