@@ -178,7 +178,8 @@ def history(
 def why(slow_since: float | None) -> dict[str, Any]:
     """What ``GET /why`` states of it."""
     if slow_since is None:
-        return {"kind": "steady", "sentence": "Nothing changed in the last hour.", "since": None, "contributors": []}
+        sentence, since = "Nothing changed in the last hour.", time.time() - 3 * 3600
+        return {"kind": "steady", "sentence": sentence, "since": since, "contributors": []}
     return {
         "kind": "change", "since": time.time() - slow_since, "before": 0.42, "after": 0.79,
         "sentence": "Steps take 1.9 times as long since 14:03:20 (0.42 s -> 0.79 s): all of it is data "

@@ -182,7 +182,7 @@ def test_each_figure_of_a_slowdown_has_its_base(page: Page, monitor_url: str, sc
         re.compile("^slow 40.%: the other ranks wait this share of each step for it")
     )
     before = page.get_by_text(
-        re.compile(r"^Steps take 1\.9 times as long as before .*\d\d:\d\d:\d\d \(420.ms, now 790.ms\)")
+        re.compile(r"^Steps take 1\.9 times as long as before .*\d\d:\d\d:\d\d \(420.ms, since then 790.ms\)")
     )
     expect(before).to_be_visible()
 

@@ -10,7 +10,9 @@ from playwright.sync_api import Page, expect
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
+from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
+from web.slow_scenes import LOADS, slow_input
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 7 ranks wait for it."
 
@@ -327,6 +329,18 @@ def test_its_twin_no_kernel_is_slower(page: Page, monitor_url: str, script: Scri
     expect(page.locator(".slower")).to_have_count(0)
     key = page.get_by_role("list", name="Lines of the trends")
     expect(key.get_by_role("listitem")).to_have_text(["median of all ranks"])  # no line that is absent or hidden
+
+
+def test_the_kernels_of_a_rank_that_waits_for_its_data_are_as_fast_as_those_of_the_job(page: Page) -> None:
+    """Its own medians prove that its GPU is not why it is slow."""
+    job = slow_input("slowed", 600)
+    with serving_scenes(job, now=job.created_at + 600) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/slowed?tab=kernels")
+        kernels = page.get_by_role("region", name="Costliest kernels")
+        expect(kernels.get_by_role("columnheader", name=re.compile(rf"^Rank {LOADS} ?its median$"))).to_be_visible()
+        first = kernels.get_by_role("row").nth(1).get_by_role("cell").nth(3)
+        expect(first).to_have_text(re.compile(r"^1\.2\d\sms(0\.9[89]|1\.0[012])× the median$"))
+        expect(first).not_to_have_class("uneven")
 
 
 def test_a_phone_lists_a_kernel_in_a_line_and_the_others_of_its_figures_on_demand(

@@ -103,7 +103,8 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         kept, outages = job.trends.copy(), downtime.outages(job, monitor.clock.now())
         last = kept.latest_at if until is None else until
         begin = last - SIX_HOURS if since is None else since
-        shown = partial(trend.to_json, outages=outages, began=job.ledger.began)
+        newest = trend.newest(job, until)
+        shown = partial(trend.to_json, outages=outages, began=job.ledger.began, newest=newest)
         return await run_in_threadpool(shown, kept, begin, last, attempt, points)
 
     return routes

@@ -67,7 +67,7 @@ def why_routes(monitor: Monitor) -> APIRouter:
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
         shown = partial(_brief, devices=devices, slowest=slowest, section=section) if brief else _whole
-        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown)}
+        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)}
 
     return routes
 
@@ -95,9 +95,14 @@ def _samples(
     attempt: int | None,
     points: int,
     shown: Callable[[Sample], dict[str, Any]],
+    charted: bool,
 ) -> list[dict[str, Any]]:
     found = [each for each in history.window(since, until) if attempt in (None, each.attempt)]
-    return [shown(merged(some)) for some in neighbours(found, points)]
+    rows = [merged(some) for some in neighbours(found, points)]
+    latest = history.latest
+    if charted and rows and latest is not None and rows[-1].at == latest.at:
+        rows[-1] = latest._replace(seconds=rows[-1].seconds)  # a chart shows its end as the newest window
+    return [shown(each) for each in rows]
 
 
 def _brief(sample: Sample, devices: bool, slowest: bool, section: str | None) -> dict[str, Any]:

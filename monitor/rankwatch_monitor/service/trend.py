@@ -8,14 +8,15 @@ state gets no further ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
+from rankwatch_monitor.core.regression.logged import Value
 from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
 from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean, neighbours
 from rankwatch_monitor.core.views import goodput_note, job_view, rankings
@@ -40,12 +41,16 @@ def sample(job: Job, state: JobState, now: float) -> None:
     before, job.trends.event = job.trends.event, event
     happened = before is not None and before != event
     if happened or (state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL):
-        iteration = job.logged.step if job.furthest_iteration is None else job.furthest_iteration
         at = _moment(job, incident, now) if happened else now
         values = _values(job)
         if at < now and job.ended is None:  # a fault, since when nothing was kept
             values |= goodput_at(values, now, at, job.ledger.began)
-        job.trends.add(Point(at, job.attempt, -1 if iteration is None else iteration, values))
+        job.trends.add(Point(at, job.attempt, _iteration(job), values))
+
+
+def _iteration(job: Job) -> int:
+    iteration = job.logged.step if job.furthest_iteration is None else job.furthest_iteration
+    return -1 if iteration is None else iteration
 
 
 def _moment(job: Job, incident: Incident | None, now: float) -> float:
@@ -71,6 +76,20 @@ def _values(job: Job) -> dict[str, float]:
     return finite({**values, **job.logged.take_point()})
 
 
+class Newest(NamedTuple):
+    """The newest logged values by name, and the step of the attempt that logged them."""
+
+    attempt: int
+    iteration: int
+    values: Mapping[str, Value]
+
+
+def newest(job: Job, until: float | None) -> Newest:
+    """Those up to a moment (unix seconds); None: up to now."""
+    kept = {name: each for name, each in job.logged.latest.items() if until is None or each.at <= until}
+    return Newest(job.attempt, _iteration(job), kept)
+
+
 def to_json(
     history: TrendHistory,
     since: float,
@@ -80,11 +99,13 @@ def to_json(
     *,
     outages: Sequence[Outage] = (),
     began: float = 0.0,
+    newest: Newest | None = None,
 ) -> dict[str, Any]:
     """Points as columns: ``at``, ``goodput``, ``speed``, each score's statistics, and logged values by name.
 
     ``non_finite`` has how many logged values were NaN or infinite, ``attempts`` those with points in that time. Each
-    end of an outage has points of its own, beside ``most``; goodput counts since ``began``.
+    end of an outage has points of its own, beside ``most``; goodput counts since ``began``. Logged values are means,
+    but the last ones are the ``newest``.
     """
     found = history.window(since, until)
     attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
@@ -92,6 +113,7 @@ def to_json(
         found = [point for point in found if point.attempt == attempt]
     merged = [mean(some) for some in neighbours(found, most)]
     points = [point for point in with_edges(merged, outages, began) if since <= point.at <= until]
+    points = _with_newest(points, newest)
     names = {name for point in points for name in point.values}
     non_finite = sorted(name.removeprefix(NON_FINITE) for name in names if name.startswith(NON_FINITE))
     logged = sorted({name.removeprefix(LOGGED) for name in names if name.startswith(LOGGED)}.union(non_finite))
@@ -109,6 +131,21 @@ def to_json(
         "logged": {name: _column(points, LOGGED + name) for name in logged},
         "non_finite": {name: _column(points, NON_FINITE + name) for name in non_finite},
     }
+
+
+def _with_newest(points: list[Point], newest: Newest | None) -> list[Point]:
+    """With the newest logged values: in a point of their own if they are later than the last one, else in that."""
+    if newest is None or not points or points[-1].attempt != newest.attempt:
+        return points
+    last = points[-1]
+    later = {LOGGED + name: each for name, each in newest.values.items() if each.at > last.at}
+    if later:
+        held = {name: value for name, value in last.values.items() if not name.startswith((LOGGED, NON_FINITE))}
+        values = held | {name: each.value for name, each in later.items()}
+        return [*points, Point(max(each.at for each in later.values()), last.attempt, newest.iteration, values)]
+    known = {LOGGED + name: each.value for name, each in newest.values.items()}
+    shown = {name: known.get(name, value) for name, value in last.values.items()}
+    return [*points[:-1], last._replace(values=shown)]
 
 
 def _column(points: Sequence[Point], name: str) -> list[float | None]:

@@ -153,3 +153,15 @@ def test_a_chart_of_the_cause_reads_one_section_and_the_devices_too(api: httpx.C
     unknown = api.get("/jobs/slowed/history?brief=true&section=nothing").json()["samples"]
     assert {sample["section"] for sample in unknown} == {None}
     assert "device" not in unknown[0]
+
+
+def test_the_last_sample_has_the_figures_of_the_newest_window(api: httpx.Client) -> None:
+    """A chart shows them as those of now, beside the newest window itself."""
+    whole, fine, merged = (
+        api.get("/jobs/slowed/history", params=asked).json()["samples"][-1]
+        for asked in ({"brief": True, "points": 1}, {"brief": True}, {"points": 1})
+    )
+    newest = api.get("/jobs/slowed").json()["vitals"]["step"]
+    assert [(each["step"], each["parts"]) for each in (whole, fine)] == [(newest["seconds"], newest["parts"])] * 2
+    assert whole["seconds"] == merged["seconds"] > fine["seconds"]
+    assert merged["step"] < 0.9 * newest["seconds"], "the median over both levels"

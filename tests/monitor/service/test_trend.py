@@ -126,6 +126,28 @@ def test_what_was_logged_until_the_end_is_kept() -> None:
     account(Scene(4))
 
 
+def test_the_last_logged_value_is_the_newest_one() -> None:
+    """In a point of its own after the last one, else in that, which has a mean; a range that ends earlier has means."""
+    scene = Scene(2)
+    for second in range(40):
+        scene.run(1)
+        apply(scene.job, RankReport(scene.ranks[0].identity, logged={LOSS: float(second)}), scene.now)
+        account(scene)
+
+    def until(moment: float | None) -> dict[str, Any]:
+        return trend.to_json(scene.job.trends, 0.0, scene.now, newest=trend.newest(scene.job, moment))
+
+    means, whole = shown(scene.job, scene.now), until(None)
+    assert whole["at"] == [*means["at"], scene.now]
+    assert whole["logged"][LOSS] == [*means["logged"][LOSS], 39.0]
+    assert (whole["speed"][-1], whole["iteration"][-1]) == (means["speed"][-1], scene.job.furthest_iteration)
+    assert until(means["at"][-1]) == means
+    scene.finish()
+    account(scene)
+    assert shown(scene.job, scene.now)["logged"][LOSS][-1] == 35.0, "a mean"
+    assert until(None)["logged"][LOSS] == [*means["logged"][LOSS], 39.0]
+
+
 def test_a_monitor_that_restarts_adds_no_point_to_a_job_that_has_ended(failed: Scene) -> None:
     points = len(failed.job.trends.window(0.0, failed.now))
     again = failed.reload()

@@ -86,7 +86,7 @@ NAMED_HOSTS: Final = 5
 NOTHING: Final = "Nothing changed"
 ON_RANK: Final = " on rank "
 """In the name of a section that takes longer on one rank."""
-OTHERS_WAIT: Final = ", in which the others wait"
+OTHERS_WAIT: Final = " on the median rank, which waits in it"
 """After the name of a section; such a section comes last."""
 NO_RANKS: Final[Mapping[int, float]] = {}
 
@@ -259,7 +259,7 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
     since = _began(longer, min(begins, len(longer) - 1))
-    taken = f"steps have taken {duration(level)}"
+    taken = f"steps have taken a median of {duration(level)}"
     if longer[0].at - longer[0].seconds <= now - HOUR:
         span, taken = "in the last hour", f"{taken} since {clock_time(since, now)}"
     else:

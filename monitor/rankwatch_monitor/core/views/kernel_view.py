@@ -65,6 +65,8 @@ class KernelView:
     """Which rank that was."""
     uneven_since: float | None
     """Unix seconds since when the slowest rank has taken 1.1 times the median or more; null: it does not."""
+    straggler: float | None
+    """Median of the rank that is named as ``straggler``; null: none is, or it has not reported this kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,16 @@ class KernelsView:
     """Seconds of a step that the median rank computes: all kernels but collectives; null: not profiled."""
     step: float | None
     """Seconds of the profiled step, median over the ranks."""
+    straggler: int | None
+    """The rank that the others wait for longest now; null: no rank is slow."""
 
 
 def kernels(job: Job) -> KernelsView:
     """The kernels of a job."""
     trends, parts_RP = job.performance.kernel_trends, job.performance.parts_RP
     points = [round(at, 1) for at in trends.points]
+    rank = next((each.rank for each in job.performance.open_stragglers), None)
+    medians = _medians(job, rank)
     return KernelsView(
         at=trends.at,
         since=points[0] if points else None,
@@ -103,14 +109,24 @@ def kernels(job: Job) -> KernelsView:
         reason="" if trends.kernels else _absence(job),
         sources=_sources(job),
         points=points,
-        kernels=[_kernel(job, each) for each in trends.kernels],
+        kernels=[_kernel(job, each, medians.get(each.name)) for each in trends.kernels],
         omitted=trends.omitted,
         compute=_middle(parts_RP[:, PARTS.index(Part.COMPUTE)]),
         step=_middle(parts_RP.sum(axis=1)),
+        straggler=rank,
     )
 
 
-def _kernel(job: Job, kernel: Kernel) -> KernelView:
+def _medians(job: Job, rank: int | None) -> dict[str, float]:
+    """The medians that a rank last reported, by kernel."""
+    table = job.performance.kernels
+    if rank is None or rank >= len(table["median"]):
+        return {}
+    known = zip(table.names, table["median"][rank].tolist(), strict=True)
+    return {name: _figure(seconds) for name, seconds in known if math.isfinite(seconds)}
+
+
+def _kernel(job: Job, kernel: Kernel, straggler: float | None) -> KernelView:
     trends = job.performance.kernel_trends
     change = trends.change(kernel)
     slowest = trends.slowest(kernel.name)
@@ -131,6 +147,7 @@ def _kernel(job: Job, kernel: Kernel) -> KernelView:
         slowest_trend=[None if point is None else _figure(point.seconds) for point in slowest],
         slowest_ranks=[None if point is None else point.rank for point in slowest],
         uneven_since=trends.uneven_since(kernel),
+        straggler=straggler,
     )
 
 

@@ -32,7 +32,7 @@ def silent(change: Callable[[Steps], None], steps: Steps | None = None) -> None:
     """The silent twin: a change without effect on the steps gives no explanation."""
     found = judged(change, steps)
     assert (found.kind, found.parts, found.contributors, found.circumstances) == ("steady", (), (), ())
-    assert found.sentence.startswith("Nothing changed since the first step: steps have taken 4")
+    assert found.sentence.startswith("Nothing changed since the first step: steps have taken a median of 4")
     assert found.since == pytest.approx(START, abs=1)
     assert found.factor == 1.0
 
@@ -220,7 +220,7 @@ def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -
 def test_a_section_in_which_the_others_wait_is_called_so_and_that_of_the_slow_rank_is_not() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}))
     words = {each.name: each.sentence for each in found.contributors if each.kind == "section"}
-    assert words["backward"].startswith("section 'backward', in which the others wait (")
+    assert words["backward"].startswith("section 'backward' on the median rank, which waits in it (")
     assert words["load_batch on rank 3"].startswith("section 'load_batch' on rank 3 (")
 
 
@@ -232,7 +232,7 @@ def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_
 
 def test_its_twin_a_section_that_is_slow_on_all_ranks_waits_for_none() -> None:
     found = judged(lambda steps: setattr(steps, "compute", 0.9))
-    assert not any("others wait" in each.sentence for each in found.contributors)
+    assert not any("which waits" in each.sentence for each in found.contributors)
 
 
 def test_nothing_is_claimed_that_explains_less_than_half() -> None:
@@ -373,7 +373,7 @@ def test_nothing_changed_is_not_stated_where_a_few_steps_took_twice_as_long() ->
     steps.go(history, AFTER)
     found = explain(history)
     assert found.kind == "steady"
-    assert found.sentence.startswith("No lasting change since the first step: steps have taken 4")
+    assert found.sentence.startswith("No lasting change since the first step: steps have taken a median of 4")
     assert "but 2 of" in found.sentence
 
 
@@ -382,7 +382,7 @@ def test_nothing_changed_is_not_stated_beside_an_incident_or_a_lost_job() -> Non
     Steps().go(history, BEFORE)
     quiet = explain(history).sentence
     told = explain(history, None, ["1 incident in that time", "the job is lost"])
-    assert quiet.startswith("Nothing changed since the first step: steps have taken ")
+    assert quiet.startswith("Nothing changed since the first step: steps have taken a median of ")
     assert told.sentence.startswith("The step time did not change since the first step")
     assert told.sentence.endswith("; 1 incident in that time; the job is lost.")
 
@@ -391,10 +391,11 @@ def test_the_last_hour_is_named_only_where_the_history_reaches_back_so_far() -> 
     history, steps = History(), Steps()
     steps.go(history, BEFORE)
     short = explain(history).sentence
-    assert re.fullmatch(r"Nothing changed since the first step: steps have taken 4\d\d ms\.", short)
+    assert re.fullmatch(r"Nothing changed since the first step: steps have taken a median of 4\d\d ms\.", short)
     steps.go(history, int(3600 / PERIOD))
     long = explain(history).sentence
-    assert re.fullmatch(r"Nothing changed in the last hour: steps have taken 4\d\d ms since \d\d:\d\d:\d\d\.", long)
+    words = r"Nothing changed in the last hour: steps have taken a median of 4\d\d ms since [\d:]{8}\."
+    assert re.fullmatch(words, long)
 
 
 def test_the_stated_percentage_can_be_computed_from_the_stated_times() -> None:

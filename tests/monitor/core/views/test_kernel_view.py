@@ -7,6 +7,7 @@ import pytest
 from monitor.core.test_straggler_detector import Ranks
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.views.kernel_view import kernels
+from support.windows import DATA, slower
 
 
 def timed(job: Ranks, source: str, reason: str = "") -> None:
@@ -27,6 +28,26 @@ def test_the_table_names_the_slowest_rank_and_its_relative_score() -> None:
     assert row.change is None
     assert (row.slowest_trend, row.slowest_ranks) == ([row.slowest], [5])
     assert row.uneven_since == pytest.approx(shown.at)
+
+
+def test_the_kernels_of_a_straggler_stand_beside_those_of_the_job_also_where_they_are_not_the_cause() -> None:
+    job = Ranks(8).run(2)
+    job.kernels({})
+    job.run(10, slower(3, DATA, 0.4))
+    shown = kernels(job.job)
+    assert shown.straggler == 3
+    assert [row.straggler for row in shown.kernels] == pytest.approx([row.median for row in shown.kernels], rel=0.1)
+    job.kernels({3: 0.5})
+    job.run(1, slower(3, DATA, 0.4))
+    assert all(row.straggler == row.slowest > 1.5 * row.median for row in kernels(job.job).kernels)
+
+
+def test_its_twin_without_a_straggler_no_rank_stands_there() -> None:
+    job = Ranks(8).run(2)
+    job.kernels({})
+    job.run(10)
+    shown = kernels(job.job)
+    assert (shown.straggler, {row.straggler for row in shown.kernels}) == (None, {None})
 
 
 def test_a_kernel_has_its_share_of_a_step_as_far_as_steps_are_profiled() -> None:

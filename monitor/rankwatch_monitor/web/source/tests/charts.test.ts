@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary, Why } from "../src/api/types";
-import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValue, explanation, goodputChart, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, explanation, goodputChart, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -10,8 +10,8 @@ const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10
 test("how much longer steps take than before a moment", () => {
   const why: Why = { kind: "change", sentence: "", since: 900, before: 0.169, after: 0.224, contributors: [] };
   const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
-  assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, now 224 ms).`);
-  assert.match(words({ before: 0.1694, after: 0.2236 }), /^Steps take 33 % longer .* \(169 ms, now 224 ms\)\.$/, "from the figures that are shown");
+  assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, since then 224 ms).`);
+  assert.match(words({ before: 0.1694, after: 0.2236 }), /^Steps take 33 % longer .* \(169 ms, since then 224 ms\)\.$/, "from the figures that are shown");
   assert.match(words({ after: 0.5 }), /^Steps take 3\.0 times as long as before /);
   assert.deepEqual([words({ kind: "steady" }), words({ after: 0.1 }), words({ before: null })], ["", "", ""]);
 });
@@ -58,12 +58,12 @@ test("time without points is a gap in the trends", () => {
 });
 
 test("nothing changed is stated only where nothing did", () => {
-  const why = { kind: "steady" as const, sentence: "Nothing changed in the last hour: steps have taken 0.5 s since 12:00.", since: null, contributors: [] };
+  const why = { kind: "steady" as const, sentence: "Nothing changed in the last hour: steps have taken a median of 0.5 s since 12:00.", since: null, contributors: [] };
   const job = { state: "running", ended_at: null } as JobSummary;
   assert.equal(explanation(why, job, [incident({ closed_at: 1000 })], 9000), why.sentence);
   assert.equal(
     explanation(why, { ...job, state: "hung" }, [incident({ closed_at: null })], 9000),
-    "The step time did not change in the last hour: steps have taken 0.5 s since 12:00; 1 incident in the last hour; the job is hung.",
+    "The step time did not change in the last hour: steps have taken a median of 0.5 s since 12:00; 1 incident in the last hour; the job is hung.",
   );
   const change = { ...why, kind: "change" as const, sentence: "Steps take twice as long." };
   assert.equal(explanation(change, { ...job, state: "hung" }, [], 9000), change.sentence);
@@ -107,12 +107,16 @@ test("where nothing is known is a gap, also at the edges of the axis, and a poin
   assert.deepEqual(gaps([10], [line(null)], [0, 20]), []);
 });
 
-test("of the logged values a loss is shown, else the first that has a value", () => {
-  assert.equal(mainValue({ lr: [1], "train/loss": [2], loss: [null] }), "train/loss");
-  assert.equal(mainValue({ lr: [1], val_loss: [2], Loss: [3] }), "Loss");
-  assert.equal(mainValue({ a: [null], b: [1] }), "b");
-  assert.equal(mainValue({ a: [1], loss: [null] }, { loss: [3] }), "loss", "it is NaN, which is to be seen");
-  assert.equal(mainValue({}), null);
+test("of the logged values a loss is shown, else the first that has a value, and a throughput", () => {
+  assert.deepEqual(mainValues({ lr: [1], "train/loss": [2], loss: [null] }), ["train/loss"]);
+  assert.deepEqual(mainValues({ lr: [1], val_loss: [2], Loss: [3] }), ["Loss"]);
+  assert.deepEqual(mainValues({ a: [null], b: [1] }), ["b"]);
+  assert.deepEqual(mainValues({ a: [1], loss: [null] }, { loss: [3] }), ["loss"], "it is NaN, which is to be seen");
+  assert.deepEqual(mainValues({ loss: [2], lr: [1], tokens_per_second: [3] }), ["loss", "tokens_per_second"]);
+  assert.deepEqual(mainValues({ loss: [2], "perf/samples/s": [1], tokens_per_sec: [null] }), ["loss", "perf/samples/s"]);
+  assert.deepEqual(mainValues({ throughput: [1] }), ["throughput"], "once");
+  assert.deepEqual(mainValues({ loss: [2], "val/score": [1] }), ["loss"]);
+  assert.deepEqual(mainValues({}), []);
 });
 
 test("waiting for the slowest rank is no communication, where it is known", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -11,6 +11,17 @@ const KERNEL: Kernel = {
   slowest: 0.003, relative: 0.9, change: 1.5, slower_since: NOW - 20, trend: [0.002, null, 0.002, 0.003],
 };
 const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
+
+test("the straggler has a column of its own, also where its kernels are as fast as those of the others", () => {
+  const of = (facts: Partial<Kernel>): Kernel => ({ ...KERNEL, ranks: 8, median: 0.002, slowest: 0.004, slowest_rank: 3, relative: 0.5, uneven_since: NOW, ...facts });
+  const table = { kernels: [of({ straggler: 0.003 }), of({ slowest_rank: 5, straggler: 0.004 }), of({})], straggler: 5 };
+  assert.equal(ownColumn(table), 5);
+  assert.deepEqual(table.kernels.map((kernel) => ownMedian(kernel, 5)), [{ seconds: 0.003, ratio: 1.5 }, { seconds: 0.004, ratio: 2 }, null]);
+  assert.equal(ownColumn({ kernels: [of({}), of({})], straggler: null }), 3, "it is slow in all of them");
+  assert.equal(ownColumn({ kernels: [of({}), of({ slowest_rank: 4 })] }), null);
+  assert.equal(ownMedian(of({}), null), null);
+  assert.equal(ownMedian(of({ ranks: 2, median: 0.003, slowest: 0.004 }), 3)!.ratio, 2, "of two ranks the other's");
+});
 
 test("a sparkline reaches from 0 to some room above the largest value, with gaps, and the moment of the change", () => {
   const { median, slowest, changed } = spark(KERNEL, POINTS, 100, 30);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration, percent, speedText } from "../src/logic/text";
-import { alike, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -228,4 +228,13 @@ test("the slowest rank's parts are figures of their own, where they differ by mo
   const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });
   const step = row("step", 0.224, 0.224);
   assert.deepEqual([row(`${SLOWEST}compute`, 0.129, 0.189), row(`${SLOWEST}data`, 0.002, 0.003)].map((each) => slowestDiffers(each, [step])), [true, false]);
+});
+
+test("a chart is folded where its figure differs neither before a change nor since, and the step time never", () => {
+  const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });
+  const before = [row("step", 0.169, 0.169), row("speed", 5.9, 5.9), row("log a", 1, 1), row(`${SLOWEST}data`, 0.002, 0.003), row(`${SLOWEST}host`, 0.01, 0.01)];
+  const since = [row("step", 0.224, 0.224), row("speed", 4.5, 4.5), row("log a", 1, 3), row(`${SLOWEST}data`, 0.062, 0.002)];
+  assert.deepEqual(alikeThroughout([before]), ["speed", "log a", `${SLOWEST}data`, `${SLOWEST}host`]);
+  assert.deepEqual([...new Set(alikeThroughout([before, since]))], ["speed", `${SLOWEST}host`]);
+  assert.deepEqual(alikeThroughout([]), []);
 });

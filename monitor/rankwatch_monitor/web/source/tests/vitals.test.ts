@@ -14,6 +14,11 @@ test("a step, what it consists of, what is logged, and the range of the GPUs", (
   ]);
 });
 
+test("what a chart shows is left out", () => {
+  const facts = vitalFacts({ ...NONE, logged: { loss: 2.184, lr: 3e-4, "tokens/s": 125_400 } }, ["loss", "tokens/s"]);
+  assert.deepEqual(facts.map(({ label }) => label), ["lr"]);
+});
+
 test("what is not known is left out", () => {
   assert.deepEqual(words(NONE), []);
   assert.deepEqual(words({ ...NONE, step: { seconds: 1.5, parts: {}, waiting: null } }), ["Step time, median rank: 1.50 s"]);

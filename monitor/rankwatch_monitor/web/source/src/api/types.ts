@@ -557,6 +557,8 @@ export interface Kernels {
   /** Seconds of a step that the median rank computes, and of the whole step; null: not profiled. Absent with older monitors. */
   compute?: number | null;
   step?: number | null;
+  /** The rank that the others wait for longest; null: no rank is slow. Absent with older monitors. */
+  straggler?: number | null;
 }
 
 /** One kernel over all ranks; seconds of one call. */
@@ -581,6 +583,8 @@ export interface Kernel {
   slowest_trend?: (number | null)[];
   slowest_ranks?: (number | null)[];
   uneven_since?: number | null;
+  /** Median of the table's straggler. */
+  straggler?: number | null;
 }
 
 /** Definition of one policy setting. */

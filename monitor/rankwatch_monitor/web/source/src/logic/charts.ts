@@ -122,10 +122,13 @@ export function missingAt(time: readonly number[], lines: readonly Line[], row: 
   return [time[before] ?? time[0]!, time[after] ?? time.at(-1)!];
 }
 
-/** The logged value that is shown where there is room for one: a loss, else the first; null: none has a value, be it NaN. */
-export function mainValue(logged: Readonly<Record<string, readonly (number | null)[]>>, non_finite: Readonly<Record<string, unknown>> = {}): string | null {
+/** The logged values that are shown where there is room for two: a loss, else the first, and a throughput; of those with a value, be it NaN. */
+export function mainValues(logged: Readonly<Record<string, readonly (number | null)[]>>, non_finite: Readonly<Record<string, unknown>> = {}): string[] {
   const known = Object.keys(logged).filter((name) => non_finite[name] !== undefined || logged[name]!.some((value) => value !== null));
-  return known.find((name) => name.toLowerCase() === "loss") ?? known.find((name) => /loss/i.test(name)) ?? known[0] ?? null;
+  const first = (pattern: RegExp) => known.find((name) => pattern.test(name));
+  const main = first(/^loss$/i) ?? first(/loss/i) ?? known[0];
+  const rate = first(/per_?sec|\/s(ec)?$|throughput/i);
+  return [...new Set([main, rate])].filter((name) => name !== undefined);
 }
 
 /** The points without a neighbour, which no line reaches; null: there are none. */
@@ -378,12 +381,12 @@ const HOUR = 3600;
 /** From this factor on a change is given as a factor, below it in percent, as in the monitor's sentence. */
 const TWICE = 1.5;
 
-/** "Steps take 33 % longer than before 13:54:10 (169 ms, now 224 ms)."; empty: they do not. */
+/** "Steps take 33 % longer than before 13:54:10 (169 ms, since then 224 ms)."; empty: they do not. */
 export function changedWords({ kind, since, before, after }: Why, now: number): string {
   if (kind !== "change" || since === null || !before || !after || after <= before) return "";
   const ratio = ratioOfSteps(after, before);
   const longer = after < TWICE * before ? `${wholePercent(ratio - 1)} longer than` : `${ratio.toFixed(1)} times as long as`;
-  return `Steps take ${longer} before ${clock(since, now)} (${ofStep(before)}, now ${ofStep(after)}).`;
+  return `Steps take ${longer} before ${clock(since, now)} (${ofStep(before)}, since then ${ofStep(after)}).`;
 }
 
 /** The explanation's sentence. "Nothing changed" is about completed steps, so it stands only where nothing else happened. */

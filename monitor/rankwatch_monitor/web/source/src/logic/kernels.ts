@@ -133,6 +133,15 @@ export function ratioOfSlowest({ ranks, relative, slowest, median }: Kernel): nu
   return ranks === 2 && relative ? 1 / relative : median > 0 ? slowest / median : 1;
 }
 
+/** The rank that has a column of its own: the straggler, else the one that is slow in all kernels; null: there is none. */
+export const ownColumn = ({ kernels, straggler }: Pick<Kernels, "kernels" | "straggler">): number | null => straggler ?? slowestInAll(kernels)?.slowest_rank ?? null;
+
+/** The median of that rank, and how many times that over all ranks it is, of two ranks that of the other; null: not known. */
+export function ownMedian({ ranks, median, slowest, slowest_rank, straggler }: Kernel, rank: number | null): { seconds: number; ratio: number } | null {
+  const seconds = rank === slowest_rank ? slowest : straggler;
+  return rank === null || seconds == null ? null : { seconds, ratio: seconds / (ranks === 2 ? 2 * median - seconds : median) };
+}
+
 /** The ranks that are slow in the kernels that take the most time, the costliest first. */
 export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
   const found = new Map<number, SlowRank>();

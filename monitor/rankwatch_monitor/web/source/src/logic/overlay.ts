@@ -288,6 +288,15 @@ export function slowestDiffers({ both: [one, two] }: Compared, rows: readonly Co
   return step !== undefined && Math.abs(one - two) > SAME * Math.min(...step.both);
 }
 
+/** The figures that differ over a stretch. */
+export const differing = (rows: readonly Compared[]): Compared[] => rows.filter((row) => (row.name.startsWith(SLOWEST) ? slowestDiffers(row, rows) : !alike(row)));
+
+/** The names of those, but the step time, that differ over none of the stretches. */
+export function alikeThroughout(means: readonly (readonly Compared[])[]): string[] {
+  const differ = ["step", ...means.flatMap(differing).map(({ name }) => name)];
+  return means.flat().map(({ name }) => name).filter((name) => !differ.includes(name));
+}
+
 /** Which of the two takes longer for a step and for what, then in which other figure they differ most: sentences, the first by itself. */
 export function comparedWords(rows: readonly Compared[], names: readonly [string, string]): string[] {
   const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;

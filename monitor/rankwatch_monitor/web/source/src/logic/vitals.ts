@@ -15,12 +15,12 @@ export function partsWords({ parts, waiting }: NonNullable<Vitals["step"]>): str
     .join(", ");
 }
 
-/** As labelled figures; what is not known is left out. */
-export function vitalFacts({ step, logged, gpu_temperature: temperature, gpu_clock: clock }: Vitals): { label: string; value: string; note?: string }[] {
+/** As labelled figures, without the values that are `drawn`; what is not known is left out. */
+export function vitalFacts({ step, logged, gpu_temperature: temperature, gpu_clock: clock }: Vitals, drawn: readonly string[] = []): { label: string; value: string; note?: string }[] {
   const parts = step === null ? "" : partsWords(step);
   return [
     ...(step === null ? [] : [{ label: "Step time, median rank", value: ofStep(step.seconds), ...(parts && { note: parts }) }]),
-    ...Object.entries(logged).slice(0, MOST_LOGGED).map(([name, value]) => ({ label: name, value: figure(value) })),
+    ...Object.entries(logged).filter(([name]) => !drawn.includes(name)).slice(0, MOST_LOGGED).map(([name, value]) => ({ label: name, value: figure(value) })),
     ...(temperature === null ? [] : [{ label: "GPU temperature, all ranks", value: `${range(temperature, (value) => String(Math.round(value)))} °C` }]),
     ...(clock === null ? [] : [{ label: "GPU clock, all ranks", value: `${range(clock, (value) => (value / 1e9).toFixed(2))} GHz` }]),
   ];

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { counted, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
@@ -51,8 +51,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const change = changeOf(why.value);
   const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
-  const since = why.value?.since ?? null;
-  const marks = useMemo(() => (since === null ? [] : [{ at: since, words: `change at ${clock(since, asOf.value)}` }]), [since, zone.value]);
+  const marks = useMarks(change);
   const axis = {
     incidents, range: [from, to] as const, attempts: began, together: job.id, live: isLive(range.value) && goesOn(job),
     marks, choose: (chosen: Range) => (range.value = chosen), reset: () => (range.value = USUAL),
@@ -88,18 +87,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
           <Plot name="Speed" time={speed!.time} format={speedText} label={perSecond} height={LOW} lines={[{ name: "speed", tone: "part-compute", values: speed!.values, fill: "chart-fill" }]} {...axis} />
         </section>
       )}
-      {points !== null && Object.entries(points.logged ?? {}).map(([name, values], i) => {
-        const found = nonFinite(points.at, points.non_finite?.[name] ?? [], values);
-        return (
-          <section key={name} aria-label={`Logged value ${name}`}>
-            <h2>
-              {name} <small>logged by the training script</small>
-            </h2>
-            <Broken found={found} />
-            <Plot name={name} time={points.at} format={figure} height={LOW} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={found} {...axis} />
-          </section>
-        );
-      })}
+      {points !== null && <Logged names={Object.keys(points.logged ?? {})} points={points} height={LOW} {...axis} />}
       {points !== null && shown(points.goodput) && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
@@ -114,6 +102,23 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
 }
 
 type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "marks" | "choose" | "reset" | "unknown">;
+
+/** Values that the training script logged. */
+export function Logged({ names, points: { at: time, logged, non_finite }, ...axis }: { names: readonly string[]; points: Trends } & Axis & Pick<Plotted, "height">) {
+  return names.map((name, i) => {
+    const values = logged![name]!;
+    const broken = nonFinite(time, non_finite?.[name] ?? [], values);
+    return (
+      <section key={name} aria-label={`Logged value ${name}`}>
+        <h2>
+          {name} <small>logged by the training script</small>
+        </h2>
+        <Broken found={broken} />
+        <Plot name={name} time={time} format={figure} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={broken} {...axis} />
+      </section>
+    );
+  });
+}
 
 /** What is behind a change, on the rank that stands out and on the others. */
 function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Cause; change: number | null; axis: Axis }) {
@@ -195,8 +200,13 @@ export function unknownWords(from: number, to: number, job: JobSummary, incident
   return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "not measured yet" : "not measured";
 }
 
+/** The flag of a change. */
+export function useMarks(change: number | null): Mark[] {
+  return useMemo(() => (change === null ? [] : [{ at: change, words: `change at ${clock(change, asOf.value)}` }]), [change, zone.value]);
+}
+
 /** When values of a name were NaN or infinite. */
-export function Broken({ found }: { found: readonly NonFinite[] }) {
+function Broken({ found }: { found: readonly NonFinite[] }) {
   const last = found.at(-1);
   if (last === undefined) return null;
   const when = (at: number) => clock(at, asOf.value);

@@ -1,17 +1,18 @@
-// The course of the last hour on the overview of a job without an open incident: speed, loss.
+// The course of the last hour on the overview of a job without an open incident: speed, loss, throughput; below it, how the job trains.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
-import type { Incident, JobSummary, Trends, Why } from "../api/types";
+import type { Incident, JobSummary, Trends, Vitals, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { changedWords, changeOf, explanation, heard, mainValue, nonFinite, speedCurve, withTrendGaps } from "../logic/charts";
+import { changedWords, changeOf, explanation, heard, mainValues, speedCurve, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
-import { figure, perSecond, speedText } from "../logic/text";
-import { Broken, Explanation, unknownWords } from "./charts";
+import { perSecond, speedText } from "../logic/text";
+import { Explanation, Logged, unknownWords, useMarks } from "./charts";
 import { Plot } from "./plot";
+import { VitalSigns } from "./vitals";
 
 const EVERY_MS = 15_000;
 const HOUR_S = 3600;
@@ -62,28 +63,30 @@ export function PastRateChart({ job, incident, incidents }: Course & { incident:
 }
 
 /** `explained`: why steps take longer stands above. */
-export function Glance({ job, incidents, explained }: Course & { explained: boolean }) {
+export function Glance({ job, incidents, explained, vitals }: Course & { explained: boolean; vitals: Vitals | null }) {
   const trends = useTrends(job, incidents);
   const range = hour(job);
-  const shared = { incidents, range, together: job.id, live: goesOn(job), height: HEIGHT, unknown: unknownIn(job, incidents, range) };
-  const logged = trends === null ? null : mainValue(trends.logged ?? {}, trends.non_finite);
-  const broken = logged === null ? [] : nonFinite(trends!.at, trends!.non_finite?.[logged] ?? [], trends!.logged![logged]!);
+  const logged = trends === null ? [] : mainValues(trends.logged ?? {}, trends.non_finite);
   const why = useWhy(job);
+  const changed = explained && why && changedWords(why, now.value);
   const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
-  if (!hasSpeed && logged === null) return null;
+  const signs = <VitalSigns job={job} vitals={vitals} drawn={logged} />;
+  if (!hasSpeed && logged.length === 0) return signs;
   return (
+    <>
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
       {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} height={TALL} />}
-      {explained && why !== null && changedWords(why, now.value) !== "" && <p class="note">{changedWords(why, now.value)}</p>}
+      {changed && <p class="note">{changed}</p>}
       {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
-      {trends !== null && logged !== null && (
-        <div>
-          <h2>{logged} <small>logged by the training script</small></h2>
-          <Broken found={broken} />
-          <Plot name={logged} time={trends.at} format={figure} fit broken={broken} lines={[{ name: logged, tone: "series-3", values: trends.logged![logged]! }]} {...shared} />
-        </div>
+      {trends !== null && (
+        <Logged
+          names={logged} points={trends} incidents={incidents} range={range} together={job.id} live={goesOn(job)} height={HEIGHT}
+          unknown={unknownIn(job, incidents, range)}
+        />
       )}
     </section>
+    {signs}
+    </>
   );
 }
 
@@ -94,7 +97,7 @@ function Speed({ job, incidents, trends, range, change, height = HEIGHT }: Cours
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
         key={job.id} name="Speed" height={height} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
-        live={goesOn(job)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
+        live={goesOn(job)} marks={useMarks(change)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>
   );

@@ -42,7 +42,6 @@ import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
 import { Timeline } from "./timeline";
 import { answers, Verdict } from "./verdict";
-import { VitalSigns } from "./vitals";
 
 /** Nodes of a lost job. */
 const NODES_SHOWN = 6;
@@ -162,8 +161,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
             {incident && <Collectives rows={detail.value?.collectives ?? []} />}
             {broken && !past && !renewing && <RateChart job={job} incidents={incidents} />}
-            {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} />}
-            {!broken && <VitalSigns job={job} vitals={vitals.value} />}
+            {!broken && <Glance job={job} incidents={incidents} explained={slow !== null} vitals={vitals.value} />}
             {!roomy && besides}
             {!wide && !filled && timeSpent}
           </div>

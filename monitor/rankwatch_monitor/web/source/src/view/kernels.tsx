@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
 import { rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
@@ -32,7 +32,9 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
   const lines = table.kernels.map((kernel) => spark(kernel, table.points, WIDTH, HEIGHT));
   const until = table.points.at(-1) ?? null;
   const perStep = table.compute != null;
-  const apart = table.kernels.some(isUneven);
+  const rank = ownColumn(table);
+  const uneven = table.kernels.some(isUneven);
+  const apart = rank !== null || uneven;
   return (
     <section class="kernels" aria-labelledby="kernels">
       <h2 id="kernels">
@@ -52,20 +54,20 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
             <li class="when">{clock(table.since, asOf.value)} to {clock(until, asOf.value)}</li>
           </ul>
           <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
-            {narrow.value ? <ShortTable job={id} table={table} changed={changed} apart={apart} one={one} /> : <table>
+            {narrow.value ? <ShortTable job={id} table={table} changed={changed} apart={apart} rank={rank} /> : <table>
               <thead>
                 <tr>
                   <th scope="col">Kernel</th>
                   <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
                   <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
                   {perStep && <th scope="col" class="number">Calls <small>in a step</small></th>}
-                  {apart && <th scope="col">{one ? <>Rank <a href={rankAddress(id, one.slowest_rank)}>{one.slowest_rank}</a></> : "Slowest rank"} <small>its median{perStep && "; more in a step"}</small></th>}
+                  {apart && <th scope="col">{rank === null ? "Slowest rank" : <>Rank <a href={rankAddress(id, rank)}>{rank}</a></>} <small>its median{perStep && uneven && "; more in a step"}</small></th>}
                   <th scope="col">{clock(table.since, asOf.value)} to {clock(until, asOf.value)} <small>from 0, one call</small></th>
                   {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
                 </tr>
               </thead>
               <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} apart={apart} one={one !== null} />)}
+                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} apart={apart} rank={rank} />)}
               </tbody>
             </table>}
           </div>
@@ -101,7 +103,7 @@ function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; 
           </p>
         );
       })}
-      {found.length > NAMED && <p class="note">{plural(found.length - NAMED, "more rank is", "more ranks are")} the slowest in a kernel by 10 % or more: see the column "Slowest rank".</p>}
+      {found.length > NAMED && <p class="note">{plural(found.length - NAMED, "more rank is", "more ranks are")} the slowest in a kernel by 10 % or more: see the table.</p>}
     </>
   );
 }
@@ -110,17 +112,20 @@ interface Listed {
   job: string;
   table: Table;
   changed: boolean;
-  /** A rank stands out in one of the kernels. */
+  /** There is a column of ranks. */
   apart: boolean;
+  /** The rank whose column it is; null: that of the slowest of each kernel. */
+  rank: number | null;
 }
 
-/** `one`: one rank is the slowest in all kernels, and stands above. */
-function Row({ job, kernel, table, changed, apart, one }: Listed & { kernel: Kernel; one: boolean }) {
+function Row({ job, kernel, table, changed, apart, rank }: Listed & { kernel: Kernel }) {
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
   const more = moreOf(kernel, table);
   const longer = more === null ? "" : `, +${fine(more)}`;
+  const own = ownMedian(kernel, rank);
+  const other = kernel.slowest_rank !== rank;
   return (
     <tr class={slower ? "slower" : undefined}>
       <th scope="row" title={kernel.name}><Name name={kernel.name} /></th>
@@ -132,7 +137,9 @@ function Row({ job, kernel, table, changed, apart, one }: Listed & { kernel: Ker
       <td class="number"><b>{fine(kernel.median)}</b><small>tail {fine(kernel.tail)}</small></td>
       {table.compute != null && <td class="number">{callsWords(callsOf(kernel, table))}</td>}
       {apart && <td class={uneven ? "uneven" : undefined}>
-        {one ? <>{fine(kernel.slowest)}<small>{times(ratioOfSlowest(kernel))} the median{longer}</small></> : !uneven ? <small>no rank stands out</small> : (
+        {own && <>{fine(own.seconds)}<small>{times(own.ratio)} the median{other ? "" : longer}</small></>}
+        {!own && !uneven && <small>no rank stands out</small>}
+        {uneven && other && (
           <>
             <a href={rankAddress(job, kernel.slowest_rank)}>{kernel.slowest_rank}</a> <NodeLink host={kernel.slowest_host} />
             <small>{fine(kernel.slowest)}, {times(ratioOfSlowest(kernel))} the median{longer}</small>
@@ -151,8 +158,8 @@ function Row({ job, kernel, table, changed, apart, one }: Listed & { kernel: Ker
   );
 }
 
-/** For a phone: a kernel in a line, the others of its figures on demand. `one`: the rank that is the slowest in all. */
-function ShortTable({ job, table, changed, apart, one }: Listed & { one: Kernel | null }) {
+/** For a phone: a kernel in a line, the others of its figures on demand. */
+function ShortTable({ job, table, changed, apart, rank }: Listed) {
   const kernels = slowerFirst(table.kernels);
   const [shown, show] = useState<string | undefined>(kernels[0]?.name);
   return (
@@ -161,15 +168,16 @@ function ShortTable({ job, table, changed, apart, one }: Listed & { one: Kernel 
         <tr>
           <th scope="col">Kernel</th>
           {changed && <th scope="col" class="number">Now / usual</th>}
-          {apart && <th scope="col" class="number">{one ? `Rank ${one.slowest_rank}` : "Slowest"} / median</th>}
+          {apart && <th scope="col" class="number">{rank === null ? "Slowest" : `Rank ${rank}`} / median</th>}
           <th scope="col" class="number">{table.step == null ? "Kernel time" : "Of a step"}</th>
         </tr>
       </thead>
       <tbody>
         {kernels.map((kernel) => {
-          const { name, slower_since: since, slowest_rank: rank } = kernel;
+          const { name, slower_since: since, slowest_rank } = kernel;
+          const own = ownMedian(kernel, rank ?? slowest_rank);
           const { family, variant } = kernelName(name);
-          const more = moreOf(kernel, table);
+          const more = rank === null || rank === slowest_rank ? moreOf(kernel, table) : null;
           const open = name === shown;
           return (
             <Fragment key={name}>
@@ -181,14 +189,14 @@ function ShortTable({ job, table, changed, apart, one }: Listed & { one: Kernel 
                   </button>
                 </th>
                 {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}
-                {apart && <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 ? times(ratioOfSlowest(kernel)) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>}
+                {apart && <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 && own ? times(own.ratio) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>}
                 <td class="number">{percent(shareOfStep(kernel, table) ?? kernel.share)}</td>
               </tr>
               {open && (
                 <tr class="more">
                   <td colSpan={2 + Number(apart) + Number(changed)}>
                     One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
-                    {kernel.ranks > 1 && <span>, <a href={rankAddress(job, rank)}>rank {rank}</a> {fine(kernel.slowest)}</span>}
+                    {kernel.ranks > 1 && <span>, <a href={rankAddress(job, slowest_rank)}>rank {slowest_rank}</a> {fine(kernel.slowest)}</span>}
                     {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
                     {since !== null && `; longer since ${clock(since, asOf.value)}`}.
                     <Sparkline kernel={kernel} points={table.points} />

@@ -1,11 +1,11 @@
 // A job compared with another one, or one of its attempts with an earlier one: all charts with the figures of both.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SCORE, SHORTEST_SHARE } from "../logic/charts";
-import { alike, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
+import { alike, alikeThroughout, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differing, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
@@ -177,6 +177,8 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
       curve === undefined ? [] : [{ name: names[i], tone: i === 0 ? "job-running" : "other-run", dashed: i === 1, behind: i === 1, values: onCells(curve, on) }];
     return figures.map((name) => ({ name, lines: [...line(drawn![0].get(name), 0), ...line(drawn![1].get(name), 1)], ...figureOf(name) })).filter(({ lines }) => lines.length > 0);
   }, [drawn, on, reference.value, ...names]);
+  const [open, setOpen] = useState(false);
+  const same = useRef<readonly string[]>([]);
   const missing = [missingWords(reads[0], names[0], job.id), missingWords(reads[1], names[1], chosen.job)].filter(Boolean);
   if (missing.length > 0) return <>{missing.map((each) => <p key={each} class="note" role="status">{each}</p>)}</>;
   if (drawn === null) return <p class="note" role="status">Loading both.</p>;
@@ -197,7 +199,25 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const shown = zoom ?? ([from, to] as const);
   const common = [Math.max(first[0], second[0]), Math.min(first[1], second[1])] as const;
   const marks = changeMarks(changes, names, across);
+  const both = overlap(first, second);
+  const within = both ? stretches([Math.max(shown[0], common[0]), Math.min(shown[1], common[1])], changes, ofSteps ? 1 : 0) : [];
+  const means = meansIn(rows, on, within, axis);
+  // A chart stays where it is while a part of the axis is shown.
+  if (zoom === null) same.current = alikeThroughout(means);
   const choose = (range: Range) => typeof range === "object" && "from" in range && setZoom(inside([range.from, range.to], [from, to]));
+  const alikes = rows.filter(({ name }) => same.current.includes(name) && !isPart(name));
+  const chart = ({ name, lines, title, small, ...how }: Row) => (
+    <section key={name} aria-label={`${title} of both`}>
+      <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+      <Plot
+        name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
+        range={shown} choose={choose} reset={() => setZoom(null)}
+        across={across} marks={marks} tick={place} apart={ofSteps ? STEPS_APART : SECONDS_APART}
+        rest={rest < 0 ? on.length - 1 : rest} {...how}
+        {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
+      />
+    </section>
+  );
   return (
     <>
       <p class="note" role="status">
@@ -207,26 +227,17 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
         {chosen.job !== job.id && <> <a href={jobAddress(chosen.job, "charts")}>Open {chosen.job}</a></>}
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
-      {overlap(first, second) && <Ratios rows={rows} names={names} span={span} on={on} axis={axis} within={stretches([Math.max(shown[0], common[0]), Math.min(shown[1], common[1])], changes, ofSteps ? 1 : 0)} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
-      {rows.filter(({ name }) => !isPart(name)).map(({ name, lines, title, small, ...how }) => (
-        <section key={name} aria-label={`${title} of both`}>
-          <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
-          <Plot
-            name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
-            range={shown} choose={choose} reset={() => setZoom(null)}
-            across={across} marks={marks} tick={place} apart={ofSteps ? STEPS_APART : SECONDS_APART}
-            rest={rest < 0 ? on.length - 1 : rest} {...how}
-            {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
-          />
-        </section>
-      ))}
+      {both && <Ratios means={means} names={names} span={span} axis={axis} within={within} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
+      {rows.filter(({ name, lines }) => !same.current.includes(name) && !name.startsWith(PART) && (lines.length === 2 || !isPart(name))).map(chart)}
+      {alikes.length > 0 && <p><button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "▾" : "▸"} Charts of what is alike within 2{"\u202f"}%: {alikes.map(({ title }) => title).join(", ")}</button></p>}
+      {open && alikes.map(chart)}
     </>
   );
 }
 
 function figureOf(name: string): Figure {
   if (name.startsWith(PART)) return { title: name.slice(PART.length), small: "of the step time", format: duration };
-  if (name.startsWith(SLOWEST)) return { title: `slowest rank's ${name.slice(SLOWEST.length)}`, small: "of its step", format: duration };
+  if (name.startsWith(SLOWEST)) return { title: `Slowest rank's ${name.slice(SLOWEST.length)}`, small: "of its step", format: duration };
   return FIGURES[name] ?? { title: name.startsWith("log ") ? name.slice(4) : name, small: "logged by the training script", format: figure, fit: true };
 }
 
@@ -243,11 +254,21 @@ interface Row extends Figure {
   lines: readonly Line[];
 }
 
+/** The means of both over each stretch. */
+const meansIn = (rows: readonly Row[], on: readonly number[], within: Compare["within"], axis: Axis): Compared[][] =>
+  within.map(([from, to]) => {
+    const kept = on.map((each) => each >= from && each <= to);
+    return rows.flatMap((row) => {
+      const both = row.lines.length === 2 ? meansOf(row.name, axis, row.lines.map(({ values }) => values.map((value, i) => (kept[i] ? value : null)))) : null;
+      return both === null ? [] : [{ ...row, both }];
+    });
+  });
+
 interface Compare {
-  rows: readonly Row[];
+  /** Of each stretch, as {@link meansIn} has them. */
+  means: readonly (readonly Compared[])[];
   names: readonly [string, string];
   span: (of: readonly [number, number]) => string;
-  on: readonly number[];
   axis: Axis;
   /** What is compared by itself, in the order of the axis: before a change, and since it. */
   within: readonly (readonly [number, number])[];
@@ -256,23 +277,16 @@ interface Compare {
 }
 
 /** The means of both over the steps or the time that are shown and that both have, since a change and before it. */
-function Ratios({ rows, names, span, on, axis, within, changed }: Compare) {
-  const means = within.map(([from, to]) => {
-    const kept = on.map((each) => each >= from && each <= to);
-    return rows.flatMap((row) => {
-      const both = row.lines.length === 2 ? meansOf(row.name, axis, row.lines.map(({ values }) => values.map((value, i) => (kept[i] ? value : null)))) : null;
-      return both === null ? [] : [{ ...row, both }];
-    });
-  });
-  const worth = (row: Compared, all: readonly Compared[]) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, all);
-  const tables = means.map((each) => each.filter((row) => worth(row, each)));
+function Ratios({ means, names, span, axis, within, changed }: Compare) {
+  const tables = means.map((each) => each.filter((row) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, each)));
   if (tables.every((each) => each.length === 0)) return null;
   const [first, ...words] = within.map((_, i) => comparedWords(means[i]!, names)).reverse();
   const when = (i: number) => (within.length === 1 ? "Over" : i === 0 ? "Before the change:" : "Since the change:");
-  const sentences = [first!.slice(1), ...words].map((each, i) => [`${when(within.length - 1 - i)} ${span(within.at(-1 - i)!)}.`, ...each].join(" "));
+  // Where nothing differed, the table shows it.
+  const sentences = [first!.slice(1), ...words].flatMap((each, i) => (i > 0 && differing(means.at(-1 - i)!).length === 0 ? [] : [[`${when(within.length - 1 - i)} ${span(within.at(-1 - i)!)}.`, ...each].join(" ")]));
   const rest = (
     <>
-      <div class="both">{[...changed, ...sentences].map((each) => <p key={each}>{each}</p>)}</div>
+      <div class="both">{[...changed, ...sentences].slice(0, 3).map((each) => <p key={each}>{each}</p>)}</div>
       <div class="ratios" role="region" aria-label="Means of both">
         {within.map((each, i) => (
           <div key={each[0]} class="scroll" role="group" aria-label={`Over ${span(each)}`} tabIndex={0}>

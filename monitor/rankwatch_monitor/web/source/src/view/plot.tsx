@@ -311,15 +311,22 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
 /** Pixels between the lines of a gap. */
 const APART = 6;
 
-/** The gaps of a chart from left to right, in pixels, each with its reason. */
-function gapsOf(chart: uPlot, { time, lines, range, unknown }: Plotted): { first: number; last: number; words: string }[] {
+/** The gaps of a chart from left to right, in pixels, each with its reason where there is room for it, else one word below the other. The one at the left edge is left blank without it. */
+function gapsOf({ bbox: { left, width, height }, ctx, valToPos }: uPlot, { time, lines, range, unknown }: Plotted): { first: number; last: number; rows: string[] }[] {
   if (unknown === undefined) return [];
-  const { left, width } = chart.bbox;
-  return gaps(time, lines, range ?? span(time)).map(({ from, to }) => {
-    const [first, last] = [from, to].map((at) => Math.min(left + width, Math.max(left, chart.valToPos(at, "x", true)))) as [number, number];
-    return { first, last, words: unknown(from, to) };
+  ctx.font = wordsFont();
+  return gaps(time, lines, range ?? span(time)).flatMap(({ from, to }) => {
+    const [first, last] = [from, to].map((at) => Math.min(left + width, Math.max(left, valToPos(at, "x", true)))) as [number, number];
+    const words = unknown(from, to);
+    const fits = (rows: string[]) => rows.length * lineHeight() <= height && rows.every((row) => roomOf(ctx, row) < last - first);
+    const rows = [[words], words.split(" ")].find(fits) ?? [];
+    return rows.length > 0 || first > left ? [{ first, last, rows }] : [];
   });
 }
+
+const wordsFont = () => `${11 * devicePixelRatio}px ${colour("sans")}`;
+const lineHeight = () => 15 * devicePixelRatio;
+const roomOf = (ctx: CanvasRenderingContext2D, row: string) => ctx.measureText(row).width + lineHeight() / 8;
 
 /** Draw thin diagonal lines where nothing is known. */
 function hatch(chart: uPlot, shown: Plotted): void {
@@ -343,24 +350,20 @@ function hatch(chart: uPlot, shown: Plotted): void {
   }
 }
 
-/** Write why nothing is known, above the grid and where there is room for it, else one word below the other. */
+/** Write why nothing is known, above the grid. */
 function labelGaps(chart: uPlot, shown: Plotted): void {
   const { top, height } = chart.bbox;
   const { ctx } = chart;
-  const line = 15 * devicePixelRatio;
+  const line = lineHeight();
   ctx.save();
-  ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
-  for (const { first, last, words } of gapsOf(chart, shown)) {
+  for (const { first, last, rows } of gapsOf(chart, shown)) {
     const middle = (first + last) / 2;
-    const room = (row: string) => ctx.measureText(row).width + line / 8;
-    const rows = room(words) < last - first ? [words] : words.split(" ");
-    if (rows.length * line > height || rows.some((row) => room(row) >= last - first)) continue;
     rows.forEach((row, i) => {
       const y = top + height / 2 + (i - (rows.length - 1) / 2) * line;
       ctx.fillStyle = colour("ground");
-      ctx.fillRect(middle - room(row) / 2, y - line / 2, room(row), line);
+      ctx.fillRect(middle - roomOf(ctx, row) / 2, y - line / 2, roomOf(ctx, row), line);
       ctx.fillStyle = colour("quiet");
       ctx.fillText(row, middle, y);
     });
@@ -425,7 +428,7 @@ function rule(chart: uPlot, { at, words }: Mark, row: number): void {
   // In a low chart words would lie on lines.
   if (chart.height < WORDS_FROM) return;
   chart.ctx.save();
-  chart.ctx.font = `${11 * devicePixelRatio}px ${colour("sans")}`;
+  chart.ctx.font = wordsFont();
   const [before, after] = [x - left, left + width - x];
   const right = before > after;
   chart.ctx.textAlign = right ? "right" : "left";

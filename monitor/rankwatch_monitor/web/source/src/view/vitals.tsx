@@ -6,9 +6,10 @@ import { goesOn, momentWords } from "../logic/lastword";
 import { vitalFacts } from "../logic/vitals";
 import { Facts } from "./facts";
 
-export function VitalSigns({ job, vitals }: { job: JobSummary; vitals: Vitals | null }) {
+/** `drawn`: logged values with a chart, whose newest figures stand there. */
+export function VitalSigns({ job, vitals, drawn }: { job: JobSummary; vitals: Vitals | null; drawn: readonly string[] }) {
   if (vitals === null || !job.instrumented) return null;
-  const facts = vitalFacts(vitals);
+  const facts = vitalFacts(vitals, drawn);
   const logs = Object.keys(vitals.logged).length > 0;
   if (facts.length === 0 && !goesOn(job)) return null;
   return (
