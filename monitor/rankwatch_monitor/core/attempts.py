@@ -23,6 +23,7 @@ their launchers run nothing newer), that attempt is restored as it was, and clai
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from rankwatch.contract.enums import NodeRole
@@ -45,7 +46,7 @@ TROUBLE: Final = "Reports are ignored: they name another attempt or process than
 
 def rank_may_begin(job: Job, identity: RankIdentity, now: float) -> bool:
     """Whether a rank's report of a higher attempt begins that attempt; else it is a stale report."""
-    if _running(job):
+    if any(_running(job)):
         return False
     near = identity.attempt <= job.attempt + LARGEST_JUMP or not job.ever_instrumented
     return near and now >= job.distrust_until
@@ -77,7 +78,7 @@ def dispute(job: Job, identity: RankIdentity, now: float) -> bool:
     stale.add(identity, now, len(job.columns))
     if identity.rank not in stale.claims or stale.claims[identity.rank].reports < SUSTAINED:
         return False
-    if _running(job) or 2 * job.stale.sustained[identity.attempt] <= max(identity.world_size, identity.rank + 1):
+    if 2 * job.stale.sustained[identity.attempt] <= max(identity.world_size, identity.rank + 1) or any(_running(job)):
         return False
     job.begin_attempt(identity.attempt, now, identity.world_size)
     job.stale.forget()
@@ -115,9 +116,21 @@ def _gone_on(job: Job, previous: Previous, name: str) -> bool:
     return node is not None and (node.attempt > previous.attempt or node.role is NodeRole.PARKED)
 
 
-def _running(job: Job) -> list[Node]:
-    """Launchers that run ranks now."""
-    return [node for node in nodes.acting(job).values() if node.ranks and not liveness.node_silent(job, node)]
+def _running(job: Job) -> Iterator[Node]:
+    """Launchers that run ranks now. Of thousands the first is found without a look at the others.
+
+    After a restart thousands of ranks may report before their launchers have stated what they started.
+    """
+    taking_part = (
+        n for n in job.nodes.values() if n.role is NodeRole.ACTIVE and n.ranks and not n.departed(job.attempt)
+    )
+    live = (node for node in taking_part if node.ended is None and not liveness.node_silent(job, node))
+    first = next(live, None)
+    if first is not None:
+        yield first
+        yield from live
+        return
+    yield from (n for n in nodes.acting(job).values() if n.ranks and not liveness.node_silent(job, n))
 
 
 def _survives(previous: Previous, identity: RankIdentity) -> bool:

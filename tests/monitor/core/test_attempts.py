@@ -7,9 +7,10 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import JobState, NodeRole, ProcessEventKind
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
-from rankwatch_monitor.core import attempts
+from rankwatch_monitor.core import attempts, liveness
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.views import job_view
 
 FORGED = 10**15
@@ -39,6 +40,21 @@ def test_a_report_of_a_higher_attempt_does_not_blind_a_job_that_launchers_run(at
     assert scene.job.attempt == 1
     assert scene.job.stale.count == 1
     found_afterwards(scene)
+
+
+def test_ranks_that_report_before_their_launchers_look_at_one_launcher_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(hosts=64, on_hang="log").run(2)
+    looked, silent = [0], liveness.node_silent
+
+    def counted(job: Job, node: Node) -> bool:
+        looked[0] += 1
+        return silent(job, node)
+
+    monkeypatch.setattr(liveness, "node_silent", counted)
+    for rank in range(10):
+        forge(scene, 2, rank)
+    assert scene.job.attempt == 1
+    assert looked[0] == 10
 
 
 @pytest.mark.parametrize("attempt", [1, FORGED])
