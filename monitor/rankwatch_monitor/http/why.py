@@ -13,6 +13,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.explain import explain
 from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.regression.of_attempts import of_attempts
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
 from rankwatch_monitor.core.regression.trends import neighbours
 from rankwatch_monitor.core.views import job_view
@@ -21,6 +22,7 @@ from rankwatch_monitor.service.monitor import Monitor
 SHOWN = 1500
 """Samples in one response; neighbouring samples are merged where there are more."""
 HOUR = 3600.0
+DAY = 24 * HOUR
 LATEST = 253_402_300_799.0
 """The end of the year 9999, the last that datetime supports."""
 
@@ -48,6 +50,9 @@ def why_routes(monitor: Monitor) -> APIRouter:
             explanation = await run_in_threadpool(explain, history, at, happened, slow_since)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
+        if at is None and history.latest is None:
+            points = job.trends.copy()
+            explanation = await run_in_threadpool(lambda: of_attempts(points.window(now - DAY, now)) or explanation)
         return explanation.to_json()
 
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")

@@ -74,6 +74,7 @@ def test_all_that_is_known_as_lines() -> None:
             {"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"},
             {"share": 0.0, "sentence": "section 'forward' 40 ms -> 0.45 s"},
         ],
+        "seen": ["Of the 411 ms, 82 ms is seen in section 'forward' on rank 3 (40 ms -> 122 ms)."],
         "circumstances": [{"sentence": "attempt 1 began"}],
     }
     assert text(answer).splitlines() == [
@@ -85,8 +86,8 @@ def test_all_that_is_known_as_lines() -> None:
         "What takes another time",
         "    80 %  kernel \N{REPLACEMENT CHARACTER}[2J 40 ms -> 0.45 s",
         "",
-        "Where the same time is seen too",
-        "  section 'forward' 40 ms -> 0.45 s",
+        "Where it is seen too",
+        "  Of the 411 ms, 82 ms is seen in section 'forward' on rank 3 (40 ms -> 122 ms).",
         "",
         "What else changed at that time",
         "  attempt 1 began",

@@ -132,12 +132,12 @@ test("a rank that is the slowest in all kernels from one report on stands once",
 
 test("one rank that is slow in all kernels alike: its device is slow, not one kernel", () => {
   const of = (slowest: number) => ({ ...KERNEL, ranks: 8, median: 1, slowest, relative: 0.9 / slowest, slowest_rank: 21, uneven_since: NOW });
-  const throttled = { rank: 21, gpu: "GPU 5", reasons: ["hw_thermal"], since: NOW, readings: "1.20 of 1.98 GHz" };
+  const throttled = { rank: 21, gpu: "GPU 5", words: "thermal slowdown by the hardware", since: NOW, readings: "1.20 of 1.98 GHz" };
   const three = [of(1.45), of(1.47), of(1.46)];
-  assert.equal(alikeWords(three, null), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: its device is slow, not one kernel");
-  assert.equal(alikeWords(three, throttled), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");
+  assert.equal(alikeWords(three, null), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: its device is slow, not one kernel");
+  assert.equal(alikeWords(three, throttled), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");
   assert.match(alikeWords(three, { ...throttled, rank: 3 }), /: its device is slow/, "the GPU of another rank");
-  assert.match(alikeWords([of(1.46), of(1.46)], null), /^Both kernels take 1\.46 times /);
+  assert.match(alikeWords([of(1.46), of(1.46)], null), /^On rank 21 both kernels take 1\.46 times /);
   assert.deepEqual([alikeWords([of(1.46), of(2)], null), alikeWords([of(1.46)], null), alikeWords([], null)], ["", "", ""]);
 });
 

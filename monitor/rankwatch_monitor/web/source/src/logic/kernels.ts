@@ -100,7 +100,7 @@ export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | nul
   const known = throttled?.rank === one.slowest_rank ? throttled : null;
   const clocked = known && `, throttled${known.readings && ` at ${known.readings}`}`;
   const than = one.ranks === 2 ? "as long as on the other rank" : "the median of all ranks";
-  return `${kernels.length === 2 ? "Both" : `All ${kernels.length}`} kernels take ${range} times ${than} on rank ${one.slowest_rank}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
+  return `On rank ${one.slowest_rank} ${kernels.length === 2 ? "both" : `all ${kernels.length}`} kernels take ${range} times ${than}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */
