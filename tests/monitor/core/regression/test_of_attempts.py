@@ -30,7 +30,7 @@ def test_as_before_several_of_which_one_completed_no_step() -> None:
 
 
 def test_its_twin_steps_take_longer_since_the_restart() -> None:
-    found = of_attempts(points((1, 1.0), (1, 1.0), (2, 0.8), (2, 0.8)))
+    found = of_attempts(points((1, 1.0), (1, 1.0), (2, 0.8), (2, 0.8), (2, 0.8)))
     assert found is not None
     assert (found.kind, found.since) == ("change", 1030.0)
     assert found.sentence == (
@@ -39,6 +39,6 @@ def test_its_twin_steps_take_longer_since_the_restart() -> None:
     )
 
 
-@pytest.mark.parametrize("some", [(), ((1, 1.0), (1, 1.0)), ((1, 1.0), (2, 0.0)), ((1, None),)])
-def test_one_attempt_or_none_is_compared_with_nothing(some: tuple[tuple[int, float | None], ...]) -> None:
+@pytest.mark.parametrize("some", [(), ((1, 1.0), (1, 1.0)), ((1, 1.0), (2, 0.0)), ((1, 1.0), (2, 0.8)), ((1, None),)])
+def test_one_attempt_or_a_few_points_are_compared_with_nothing(some: tuple[tuple[int, float | None], ...]) -> None:
     assert of_attempts(points(*some)) is None
