@@ -341,6 +341,14 @@ def test_the_kernels_of_a_rank_that_waits_for_its_data_are_as_fast_as_those_of_t
         first = kernels.get_by_role("row").nth(1).get_by_role("cell").nth(3)
         expect(first).to_have_text(re.compile(r"^1\.2\d\sms(0\.9[89]|1\.0[012])× the median$"))
         expect(first).not_to_have_class("uneven")
+        key = page.get_by_role("list", name="Lines of the trends").get_by_role("listitem")
+        expect(key.first).to_have_text(
+            re.compile(rf"^median of all ranks; rank {LOADS} now (0\.9\d|1\.0\d) to 1\.0\d times that$")
+        )
+        links = page.locator(".kernels .finding").get_by_role("link")
+        expect(links).to_have_text(["Section timeline", "Charts"])
+        links.last.click()
+        expect(page.get_by_role("region", name="Step time")).to_be_visible()
 
 
 def test_a_phone_lists_a_kernel_in_a_line_and_the_others_of_its_figures_on_demand(

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -20,6 +20,8 @@ test("the straggler has a column of its own, also where its kernels are as fast 
   assert.equal(ownColumn({ kernels: [of({}), of({})], straggler: null }), 3, "it is slow in all of them");
   assert.equal(ownColumn({ kernels: [of({}), of({ slowest_rank: 4 })] }), null);
   assert.equal(ownMedian(of({}), null), null);
+  const beside = (...straggler: number[]) => besideWords(straggler.map((seconds) => of({ median: 0.002, straggler: seconds })), 5);
+  assert.deepEqual([beside(0.00198, 0.002), beside()], ["; rank 5 now 0.99 to 1.00 times that", ""]);
   assert.equal(ownMedian(of({ ranks: 2, median: 0.003, slowest: 0.004 }), 3)!.ratio, 2, "of two ranks the other's");
 });
 

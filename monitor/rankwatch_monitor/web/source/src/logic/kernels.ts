@@ -142,6 +142,12 @@ export function ownMedian({ ranks, median, slowest, slowest_rank, straggler }: K
   return rank === null || seconds == null ? null : { seconds, ratio: seconds / (ranks === 2 ? 2 * median - seconds : median) };
 }
 
+/** How that rank's medians lie beside those over all ranks, where it has no line of its own: "; rank 5 now 0.99 to 1.01 times that"; empty: not known. */
+export function besideWords(kernels: readonly Kernel[], rank: number | null): string {
+  const ratios = kernels.flatMap((each) => ownMedian(each, rank)?.ratio ?? []);
+  return ratios.length === 0 ? "" : `; rank ${rank} now ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} times that`;
+}
+
 /** The ranks that are slow in the kernels that take the most time, the costliest first. */
 export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
   const found = new Map<number, SlowRank>();
