@@ -221,7 +221,8 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
         expect(score).to_have_text(re.compile(r"^1\.4\d× \(better\)$"))
         expect(page.locator(".both")).to_contain_text(
             re.compile(
-                r"GPU score, robust of slowed is 1\.4\d× that of throttled \(better\): 0\.\d\d against 0\.\d\d\."
+                r"GPU score, robust of slowed is 1\.4\d× that of throttled \(throttled is worse\): "
+                r"0\.\d\d against 0\.\d\d\."
             )
         )
         expect(page.locator(".both p")).to_have_count(3)

@@ -273,7 +273,7 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     page.wait_for_url("**tab=kernels")
     expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
     sentence = page.locator(".finding.uneven")
-    alike = "All 4 kernels take 1.12 times the median of all ranks on rank 5: its device is slow, not one kernel."
+    alike = "On rank 5 all 4 kernels take 1.12 times the median of all ranks: its device is slow, not one kernel."
     expect(sentence).to_contain_text(re.compile(f"^{re.escape(alike)}"))
     expect(sentence.locator("small")).to_contain_text(
         re.compile(r"^Rank 5 is slow in its kernels: ampere_\w+gemm \(\+11\.2.ms a step\) and flash_fwd_kernel")
@@ -341,6 +341,14 @@ def test_the_kernels_of_a_rank_that_waits_for_its_data_are_as_fast_as_those_of_t
         first = kernels.get_by_role("row").nth(1).get_by_role("cell").nth(3)
         expect(first).to_have_text(re.compile(r"^1\.2\d\sms(0\.9[89]|1\.0[012])× the median$"))
         expect(first).not_to_have_class("uneven")
+        key = page.get_by_role("list", name="Lines of the trends").get_by_role("listitem")
+        expect(key.first).to_have_text(
+            re.compile(rf"^median of all ranks; rank {LOADS} now (0\.9\d|1\.0\d) to 1\.0\d times that$")
+        )
+        links = page.locator(".kernels .finding").get_by_role("link")
+        expect(links).to_have_text(["Section timeline", "Charts"])
+        links.last.click()
+        expect(page.get_by_role("region", name="Step time")).to_be_visible()
 
 
 def test_a_phone_lists_a_kernel_in_a_line_and_the_others_of_its_figures_on_demand(
@@ -391,7 +399,7 @@ def test_the_charts_state_what_changed_and_since_when(page: Page, monitor_url: s
     expect(key).to_contain_text(thin("data 40 ms"))
     goodput = page.get_by_role("img", name=re.compile(r"^Goodput: 241 points. Now whole run 97\.0.%"))
     expect(goodput, "it ends with the figure of the headline").to_be_visible()
-    expect(page.get_by_role("img", name=re.compile("^GPU score, robust.*worst rank 5 0.62"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^GPU score, robust.*worst rank; now rank 5 0.62"))).to_be_visible()
 
 
 def test_its_twin_nothing_changed(page: Page, monitor_url: str, script: Script) -> None:

@@ -82,6 +82,19 @@ USUAL_THROTTLING: Final = frozenset(
     }
 )
 """Throttle reasons of a device that works as it should: under full load, without work, or as it was configured."""
+_THROTTLING: Final = {
+    "hw_thermal": "thermal slowdown by the hardware",
+    "sw_thermal": "thermal slowdown by the driver",
+    "hw_slowdown": "slowdown by the hardware",
+    "hw_power_brake": "power brake by the hardware",
+}
+"""Words for throttle reasons; some emitters end their names with ``_slowdown``."""
+
+
+def throttle_words(reason: str) -> str:
+    """``thermal slowdown by the hardware`` for ``hw_thermal`` and ``hw_thermal_slowdown``."""
+    known = _THROTTLING.get(reason) or _THROTTLING.get(reason.removesuffix("_slowdown"))
+    return known or reason.replace("_", " ")
 
 
 class DeviceReading(NamedTuple):

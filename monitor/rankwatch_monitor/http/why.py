@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,16 +11,19 @@ from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.regression.explain import explain
+from rankwatch_monitor.core.regression.explain import Explanation, explain
 from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.regression.of_attempts import of_attempts
+from rankwatch_monitor.core.regression.outages import Outage, with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
-from rankwatch_monitor.core.regression.trends import neighbours
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
+from rankwatch_monitor.core.views import downtime, job_view
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500
 """Samples in one response; neighbouring samples are merged where there are more."""
 HOUR = 3600.0
+DAY = 24 * HOUR
 LATEST = 253_402_300_799.0
 """The end of the year 9999, the last that datetime supports."""
 
@@ -48,6 +51,10 @@ def why_routes(monitor: Monitor) -> APIRouter:
             explanation = await run_in_threadpool(explain, history, at, happened, slow_since)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
+        if at is None and history.latest is None:
+            trends, outages, began = job.trends.copy(), downtime.outages(job, now), job.ledger.began
+            found = await run_in_threadpool(_of_attempts, trends, now, outages, began)
+            explanation = found or explanation
         return explanation.to_json()
 
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
@@ -70,6 +77,10 @@ def why_routes(monitor: Monitor) -> APIRouter:
         return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)}
 
     return routes
+
+
+def _of_attempts(trends: TrendHistory, now: float, outages: Sequence[Outage], began: float) -> Explanation | None:
+    return of_attempts(with_edges(trends.window(now - DAY, now), outages, began))
 
 
 def _happened(job: Job, since: float, until: float, now: float) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.incident_record import Incident
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import PACE_WINDOW, Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.regression.logged import Value
 from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
@@ -42,7 +42,7 @@ def sample(job: Job, state: JobState, now: float) -> None:
     happened = before is not None and before != event
     if happened or (state not in TERMINAL_STATES and now - job.trends.latest_at >= INTERVAL):
         at = _moment(job, incident, now) if happened else now
-        values = _values(job)
+        values = _values(job, now)
         if at < now and job.ended is None:  # a fault, since when nothing was kept
             values |= goodput_at(values, now, at, job.ledger.began)
         job.trends.add(Point(at, job.attempt, _iteration(job), values))
@@ -60,15 +60,22 @@ def _moment(job: Job, incident: Incident | None, now: float) -> float:
     return at if at is not None and job.trends.latest_at < at <= now else now
 
 
-def _values(job: Job) -> dict[str, float]:
+def _speed(job: Job, now: float) -> float | None:
+    """Steps per second; of an attempt that is too young for those of now, what is known so far."""
+    if job.steps_per_second is not None:
+        return job.steps_per_second
+    latest = job.performance.history.latest
+    known = latest is not None and latest.attempt == job.attempt and now - latest.at <= PACE_WINDOW
+    return job.pace.between_samples or (1.0 / latest.step if latest is not None and known else None)
+
+
+def _values(job: Job, now: float) -> dict[str, float]:
     scores = job.performance.scores
     by_name = {} if scores is None else rankings.gpu_scores(scores)
     ratio = job_view.goodput_ratio(job)
     window = None if ratio is None else goodput_accounting.last_hour(job)[1]
-    # An attempt may end before its speed is known well enough to be shown as that of now.
-    speed = job.pace.between_samples if job.steps_per_second is None else job.steps_per_second
     without = None if ratio is None else goodput_note.without_waiting(job)
-    values = {"goodput": ratio, "goodput_without_waiting": without, "goodput_window": window, "speed": speed}
+    values = {"goodput": ratio, "goodput_without_waiting": without, "goodput_window": window, "speed": _speed(job, now)}
     for name, score_R in by_name.items():
         if (statistics := rankings.min_median_max(score_R)) is not None:
             statistics["rank"] = rankings.lowest(score_R, 1)[0]

@@ -92,11 +92,10 @@ def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
             lines.append(f"  {each['part']:<15} {spans} {_percent(each['share']):>6} %")
     if answer.get("contributors"):
         shares = [each for each in answer["contributors"] if each["share"] > 0]
-        also = [each for each in answer["contributors"] if each["share"] <= 0]
         lines += ["", "What takes another time"] if shares else []
         lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in shares]
-        lines += ["", "Where the same time is seen too"] if also else []
-        lines += [f"  {each['sentence']}" for each in also]
+    if answer.get("seen"):
+        lines += ["", "Where it is seen too", *(f"  {sentence}" for sentence in answer["seen"])]
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]

@@ -86,6 +86,26 @@ def test_each_attempt_has_its_speed_until_its_crash_and_none_in_between(failed: 
     assert found["at"] == sorted(set(found["at"]))
 
 
+def test_an_attempt_too_young_for_a_speed_has_that_of_its_windows() -> None:
+    ranks = Ranks(4).run(1)
+    assert ranks.job.steps_per_second is None
+    trend.sample(ranks.job, JobState.RUNNING, ranks.now)
+    (speed,) = shown(ranks.job, ranks.now)["speed"]
+    latest = ranks.job.performance.history.latest
+    assert latest is not None
+    assert speed == pytest.approx(1 / latest.step, rel=1e-5)
+
+
+@pytest.mark.parametrize("other", ["attempt", "time"])
+def test_its_twin_windows_of_another_time_or_attempt_say_nothing_of_it(other: str) -> None:
+    ranks = Ranks(4).run(1)
+    if other == "attempt":
+        ranks.job.attempt += 1
+    later = ranks.now + (3600 if other == "time" else 0)
+    trend.sample(ranks.job, JobState.RUNNING, later)
+    assert shown(ranks.job, later)["speed"] == [None]
+
+
 def test_goodput_falls_from_the_crash_on_and_by_the_lost_steps_at_the_first_new_one(failed: Scene) -> None:
     found, job = shown(failed.job, failed.now), failed.job
     goodput = dict(rows(found, "goodput"))

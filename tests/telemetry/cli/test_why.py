@@ -9,6 +9,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from monitor.core.views.test_node_verdict import slow
+from monitor.service.test_trend import live
 from rankwatch.cli.why import moment, text, why
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.views import rank_logs
@@ -74,6 +75,7 @@ def test_all_that_is_known_as_lines() -> None:
             {"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"},
             {"share": 0.0, "sentence": "section 'forward' 40 ms -> 0.45 s"},
         ],
+        "seen": ["Of the 411 ms, 82 ms is seen in section 'forward' on rank 3 (40 ms -> 122 ms)."],
         "circumstances": [{"sentence": "attempt 1 began"}],
     }
     assert text(answer).splitlines() == [
@@ -85,8 +87,8 @@ def test_all_that_is_known_as_lines() -> None:
         "What takes another time",
         "    80 %  kernel \N{REPLACEMENT CHARACTER}[2J 40 ms -> 0.45 s",
         "",
-        "Where the same time is seen too",
-        "  section 'forward' 40 ms -> 0.45 s",
+        "Where it is seen too",
+        "  Of the 411 ms, 82 ms is seen in section 'forward' on rank 3 (40 ms -> 122 ms).",
         "",
         "What else changed at that time",
         "  attempt 1 began",
@@ -125,6 +127,23 @@ def test_of_a_job_that_failed_it_has_the_incident_with_which_it_ended(capsys: py
     assert lines[0] == "JOB gpt (job) is FAILED"
     assert LOGGED in lines
     assert "  outcome: the job failed" in lines, "the reason stands above"
+
+
+def test_without_windows_of_steps_attempts_are_compared_and_the_time_after_a_crash_is_none_of_theirs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene = Scene(4, hosts=2)
+    live(scene, 200)
+    for attempt in range(2, 5):
+        scene.crash(2, ERROR)
+        scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
+        scene.launch(attempt=attempt)
+        live(scene, 15)
+    scene.crash(2, ERROR)
+    live(scene, 5)
+    scene.finish(ProcessEventKind.FAILED, f"rank 2 on host-1 exited with code 1: {ERROR}; no restart is left")
+    live(scene, 1)
+    assert "\nSTEP TIMES\nStep time as before the 3 restarts: 1 s.\n" in answered(scene, capsys)
 
 
 def test_an_incident_that_is_over_is_no_reason_for_a_later_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ import numpy as np
 
 from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
+from rankwatch_monitor.core.events import throttle_words
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.regression import change_points
 from rankwatch_monitor.core.regression.attribution import LEAST_SHARE, Contributor, PartChange, attributed
@@ -88,6 +89,10 @@ ON_RANK: Final = " on rank "
 """In the name of a section that takes longer on one rank."""
 OTHERS_WAIT: Final = " on the median rank, which waits in it"
 """After the name of a section; such a section comes last."""
+MOST_SEEN: Final = 3
+ALIKE: Final = 0.1
+"""Seconds that differ by less than this share are the same ones."""
+REST: Final = "; for the rest, compare the ranks in the section timeline"
 NO_RANKS: Final[Mapping[int, float]] = {}
 
 TWICE: Final = 1.5
@@ -120,6 +125,8 @@ class Explanation:
     parts: tuple[PartChange, ...] = ()
     contributors: tuple[Contributor, ...] = ()
     circumstances: tuple[CorrelatedChange, ...] = ()
+    seen: tuple[str, ...] = ()
+    """Where the same seconds, or some of them, are seen too: a sentence each."""
 
     @property
     def factor(self) -> float | None:
@@ -282,12 +289,41 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     waits = "waiting for" in words
     news = [each for each in correlated if each.kind != "slowest" or not waits]
     at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
-    head = f"{_change_words(_stated(after) / _stated(before))} {when} ({duration(before)} -> {duration(after)})"
+    head = f"{change_words(_stated(after) / _stated(before))} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
     shown = attributed(found, parts, cause)
     if waits:
         shown = tuple(sorted(map(_with_waiting, shown), key=lambda each: OTHERS_WAIT in each.sentence))
-    return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated)
+    seen = _seen(shown, sentence, abs(after - before))
+    return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated, seen)
+
+
+def _seen(shown: Sequence[Contributor], stated: str, change: float) -> tuple[str, ...]:
+    """Sentences on other sights of the same seconds, with how many of them each one shows.
+
+    Args:
+        shown: all contributors; those without a share are such sights.
+        stated: the sentence on the change; what it names is left out.
+        change: seconds by which a step became longer or shorter.
+    """
+    waited = next((each for each in shown if each.kind == "rank" and each.sentence in stated), None)
+    whole = change if waited is None else max(waited.before, waited.after)
+    rest = [each for each in shown if not each.share and each.sentence not in stated]
+    waits = [each.sentence.replace(OTHERS_WAIT, "") for each in rest if OTHERS_WAIT in each.sentence][:MOST_SEEN]
+    sights = [(abs(each.after - each.before), each) for each in rest if OTHERS_WAIT not in each.sentence][:MOST_SEEN]
+    found = []
+    if same := [each.sentence for seconds, each in sights if abs(seconds - whole) <= ALIKE * whole]:
+        found.append(f"The same time is seen in {listed(same)}.")
+    if longer := [each.sentence for seconds, each in sights if seconds > (1 + ALIKE) * whole]:
+        found.append(f"The same time, and more, is seen in {listed(longer)}.")
+    if part := [(seconds, each.sentence) for seconds, each in sights if seconds < (1 - ALIKE) * whole]:
+        first = f"Of the {duration(whole)}, {duration(part[0][0])} is seen in {part[0][1]}"
+        words = listed([first, *(f"{duration(seconds)} in {sentence}" for seconds, sentence in part[1:])])
+        unseen = waited is not None and len(part) == len(sights) and sum(each for each, _ in part) < (1 - ALIKE) * whole
+        found.append(f"{words}{REST if unseen else ''}.")
+    if waits:
+        found.append(f"The median rank waits in {listed(waits)}.")
+    return tuple(found)
 
 
 def _with_waiting(each: Contributor) -> Contributor:
@@ -297,7 +333,8 @@ def _with_waiting(each: Contributor) -> Contributor:
     return each._replace(sentence=each.sentence.replace(" (", f"{OTHERS_WAIT} (", 1))
 
 
-def _change_words(factor: float) -> str:
+def change_words(factor: float) -> str:
+    """``Steps take 33 % longer``."""
     if factor >= TWICE:
         return f"Steps take {factor:.1f} times as long"
     if factor > 1:
@@ -643,7 +680,8 @@ def _throttling_changes(sides: Sides) -> list[CorrelatedChange]:
         level = sides.level(lambda sample, reason=reason: throttled(sample, reason))  # type: ignore[misc]
         if level is not None and round(level[0]) != round(level[1]):
             before, after = round(level[0]), round(level[1])
-            words = f"devices throttled for {reason}: {before} -> {after} of {sides.after[-1].ranks} ranks"
+            ranks = f"{before} -> {after} of {sides.after[-1].ranks} ranks"
+            words = f"devices throttled ({throttle_words(reason)}): {ranks}"
             found.append(CorrelatedChange("throttling", words, before, after))
     return found
 
@@ -727,3 +765,8 @@ def clock_time(at: float, now: float) -> str:
     """``14:03:20`` of the day of ``now``, else with its date; both UTC."""
     text = str(np.datetime64(int(at), "s"))
     return text[11:] if int(at) // int(STEADY) == int(now) // int(STEADY) else f"{text[:10]} {text[11:]}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -14,7 +14,7 @@ from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS
-from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.events import DeviceReading, throttle_words
 from rankwatch_monitor.core.straggler import lateness
 from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
@@ -203,7 +203,7 @@ def _besides(seen: Observation) -> str:
         of_it = "none" if not seen.computation or seen.computation < 0.0005 else f"only {seconds(seen.computation)}"
         text += f"; its kernels are slower than its peers' too (GPU score {seen.score:.2f}), but explain {of_it} of it"
     if seen.device is not None and seen.device.throttled and seen.cause is Cause.COMPUTE:
-        text += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
+        text += f"; its GPU is throttled ({', '.join(map(throttle_words, seen.device.throttled))})"
     if seen.always:
         text += "; it has been slow since the first steps of this attempt"
     if seen.others_on_host:

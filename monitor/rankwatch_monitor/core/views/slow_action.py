@@ -90,7 +90,7 @@ def slow_action(job: Job) -> SlowAction | None:
     if throttled is not None:
         at = f", at {throttled.readings}" if throttled.readings else ""
         text = f"Check the {throttled.remedy} of {throttled.gpu} on {host}: it is throttled"
-        text += f" ({', '.join(throttled.reasons)}){at}"
+        text += f" ({throttled.words}){at}"
     found = SlowAction(f"{text}.", command=command, host=first.host, throttled=throttled)
     if not first.host or (left := left_without(job, first.rank)) is None:
         return found

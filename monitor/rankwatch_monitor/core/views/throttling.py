@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
-from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.events import DeviceReading, throttle_words
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 
@@ -26,6 +26,11 @@ class Throttle(NamedTuple):
     """``88 °C, 1.20 of 1.98 GHz``; empty: none are known."""
 
     @property
+    def words(self) -> str:
+        """The reasons in words."""
+        return ", ".join(map(throttle_words, self.reasons))
+
+    @property
     def remedy(self) -> str:
         """What to check."""
         found = (what for reason in self.reasons for part, what in _REMEDY if part in reason)
@@ -33,7 +38,7 @@ class Throttle(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "reasons": list(self.reasons)}
+        return {**self._asdict(), "reasons": list(self.reasons), "words": self.words}
 
 
 def throttle_of(job: Job, straggler: Straggler) -> Throttle | None:

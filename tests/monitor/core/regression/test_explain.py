@@ -84,7 +84,7 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
     assert shares(found)["communication"] > 0.9
     assert "waiting for rank 5 on node-b" in found.sentence
     assert "whose compute takes 300 ms longer than the others'" in found.sentence
-    assert "at the same time devices throttled for hw_thermal_slowdown: 0 -> 1 of 8 ranks" in found.sentence
+    assert "at the same time devices throttled (thermal slowdown by the hardware): 0 -> 1 of 8 ranks" in found.sentence
     assert kinds(found) == {"throttling", "clock", "slowest"}
     assert not any(each.kind == "kernel" for each in found.contributors)
 
@@ -228,6 +228,35 @@ def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_
     found = judged(lambda steps: steps.slower.update({(3, "compute"): 0.3}))
     sections = [each for each in found.contributors if each.kind == "section"]
     assert [each.name for each in sections] == ["forward on rank 3", "backward"]
+
+
+def test_of_the_seconds_of_the_slow_rank_a_section_has_those_by_which_it_grew() -> None:
+    found = judged(lambda steps: steps.slower.update({(3, "compute"): 0.3}), Steps(noise=0.0))
+    assert found.seen == (
+        "Of the 300 ms, 100 ms is seen in section 'forward' on rank 3 (100 ms -> 200 ms)"
+        "; for the rest, compare the ranks in the section timeline.",
+        "The median rank waits in section 'backward' (240 ms -> 540 ms).",
+    )
+
+
+def test_its_twin_a_section_that_grew_by_all_of_them_is_the_same_time() -> None:
+    found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}), Steps(noise=0.0))
+    assert found.seen == (
+        "The same time is seen in section 'load_batch' on rank 3 (40 ms -> 440 ms).",
+        "The median rank waits in section 'backward' (240 ms -> 640 ms).",
+    )
+
+
+def test_without_a_slow_rank_sections_are_parts_of_the_whole_change() -> None:
+    found = judged(lambda steps: setattr(steps, "compute", 0.9), Steps(noise=0.0))
+    assert found.seen == (
+        "Of the 600 ms, 400 ms is seen in section 'backward' (240 ms -> 640 ms) and "
+        "200 ms in section 'forward' (100 ms -> 300 ms).",
+    )
+
+
+def test_nothing_else_is_seen_where_nothing_changed() -> None:
+    assert judged(lambda steps: None).seen == ()
 
 
 def test_its_twin_a_section_that_is_slow_on_all_ranks_waits_for_none() -> None:

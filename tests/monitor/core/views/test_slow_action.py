@@ -124,9 +124,9 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     assert found is not None
     assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
     assert found.text == (
-        "Check the cooling of GPU 5 on host-0: it is throttled (hw_thermal_slowdown), at 88 °C, 1.20 of 1.98 GHz; "
-        "if it stays slow, restart without host-0: with 3 of 4 nodes and the same batch per rank, it leaves 75 % of "
-        "the throughput, and now it is 74 %."
+        "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "
+        "1.20 of 1.98 GHz; if it stays slow, restart without host-0: with 3 of 4 nodes and the same batch "
+        "per rank, it leaves 75 % of the throughput, and now it is 74 %."
     )
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"

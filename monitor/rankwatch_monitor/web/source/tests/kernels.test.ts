@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Kernel } from "../src/api/types";
-import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -20,6 +20,8 @@ test("the straggler has a column of its own, also where its kernels are as fast 
   assert.equal(ownColumn({ kernels: [of({}), of({})], straggler: null }), 3, "it is slow in all of them");
   assert.equal(ownColumn({ kernels: [of({}), of({ slowest_rank: 4 })] }), null);
   assert.equal(ownMedian(of({}), null), null);
+  const beside = (...straggler: number[]) => besideWords(straggler.map((seconds) => of({ median: 0.002, straggler: seconds })), 5);
+  assert.deepEqual([beside(0.00198, 0.002), beside()], ["; rank 5 now 0.99 to 1.00 times that", ""]);
   assert.equal(ownMedian(of({ ranks: 2, median: 0.003, slowest: 0.004 }), 3)!.ratio, 2, "of two ranks the other's");
 });
 
@@ -132,12 +134,12 @@ test("a rank that is the slowest in all kernels from one report on stands once",
 
 test("one rank that is slow in all kernels alike: its device is slow, not one kernel", () => {
   const of = (slowest: number) => ({ ...KERNEL, ranks: 8, median: 1, slowest, relative: 0.9 / slowest, slowest_rank: 21, uneven_since: NOW });
-  const throttled = { rank: 21, gpu: "GPU 5", reasons: ["hw_thermal"], since: NOW, readings: "1.20 of 1.98 GHz" };
+  const throttled = { rank: 21, gpu: "GPU 5", words: "thermal slowdown by the hardware", since: NOW, readings: "1.20 of 1.98 GHz" };
   const three = [of(1.45), of(1.47), of(1.46)];
-  assert.equal(alikeWords(three, null), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: its device is slow, not one kernel");
-  assert.equal(alikeWords(three, throttled), "All 3 kernels take 1.45 to 1.47 times the median of all ranks on rank 21: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");
+  assert.equal(alikeWords(three, null), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: its device is slow, not one kernel");
+  assert.equal(alikeWords(three, throttled), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");
   assert.match(alikeWords(three, { ...throttled, rank: 3 }), /: its device is slow/, "the GPU of another rank");
-  assert.match(alikeWords([of(1.46), of(1.46)], null), /^Both kernels take 1\.46 times /);
+  assert.match(alikeWords([of(1.46), of(1.46)], null), /^On rank 21 both kernels take 1\.46 times /);
   assert.deepEqual([alikeWords([of(1.46), of(2)], null), alikeWords([of(1.46)], null), alikeWords([], null)], ["", "", ""]);
 });
 

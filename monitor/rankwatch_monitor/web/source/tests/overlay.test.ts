@@ -218,7 +218,9 @@ test("a ratio is that of the figures as they are shown, whatever they are rounde
 
 test("sentence and table have one direction: the open job against the other one", () => {
   const score = { name: "score gpu_robust", title: "GPU score, robust", format: (value: number | null) => (value ?? 0).toFixed(2), both: [0.6851, 0.9949] as const };
-  assert.deepEqual(comparedWords([score], ["throttled", "slowed"]), ["GPU score, robust of throttled is 0.70× that of slowed (worse): 0.69 against 0.99."]);
+  assert.deepEqual(comparedWords([score], ["throttled", "slowed"]), ["GPU score, robust of throttled is 0.70× that of slowed (throttled is worse): 0.69 against 0.99."]);
+  const turned = { ...score, both: [score.both[1], score.both[0]] as const };
+  assert.deepEqual(comparedWords([turned], ["slowed", "throttled"]), ["GPU score, robust of slowed is 1.43× that of throttled (throttled is worse): 0.99 against 0.69."]);
 });
 
 test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {

@@ -64,9 +64,9 @@ test("the slow rank in figures: since when, in what, who waits, what is done", (
   const cost_rate = "8.58 GPU-hours each hour: 27 % of each step of 32 ranks";
   assert.equal(shown({}, { cost_rate }).at(-1), `Cost: 0.0 GPU-minutes; ${cost_rate}`);
   assert.match(shown({}, { cost_rate, open: 2 }).at(-1)!, /of 32 ranks; 1 more rank is slow$/);
-  const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: ["hw_thermal"], since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
+  const throttled = { rank: slow.rank, gpu: "GPU 5", words: "thermal slowdown by the hardware", since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
   const next_action = { action: null, text: "", ranks: [], command: "", host: "", runbook: "", throttled };
-  assert.equal(shown({}, { next_action })[3], `GPU 5: throttled; hw_thermal, since ${clock(1_000_000, 1_000_431)}`);
+  assert.equal(shown({}, { next_action })[3], `GPU 5: throttled; thermal slowdown by the hardware, since ${clock(1_000_000, 1_000_431)}`);
   assert.equal(shown({}, { next_action: { ...next_action, throttled: { ...throttled, rank: slow.rank + 1 } } }).length, 5, "the GPU of another rank");
   const unknown = shown({ own: null, lateness: null, action: "restart_excluding_node", action_reason: "as set" }, { open: 3 });
   assert.deepEqual(unknown.slice(1), ["Action: restart excluding node; as set", "Cost: 0.0 GPU-minutes; 2 more ranks are slow"]);

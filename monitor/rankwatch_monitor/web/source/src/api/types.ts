@@ -255,11 +255,11 @@ export interface SlowAction {
   throttled?: Throttle | null;
 }
 
-/** `gpu`: "GPU 5"; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
+/** `gpu`: "GPU 5"; `words`: the reasons; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
 export interface Throttle {
   rank: number;
   gpu: string;
-  reasons: string[];
+  words: string;
   since: number;
   readings: string;
 }
@@ -478,6 +478,8 @@ export interface Why {
   contributors: { sentence: string; share: number; kind?: string; name?: string }[];
   /** What else changed then. */
   circumstances?: { kind: string }[];
+  /** Where the same seconds, or some of them, are seen too: sentences. Absent with older monitors. */
+  seen?: string[];
 }
 
 /** Points over time, as columns. */

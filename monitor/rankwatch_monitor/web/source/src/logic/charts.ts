@@ -343,14 +343,14 @@ export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause 
 export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
   const column = causeColumns(samples, change);
   return "devices" in cause
-    ? column([{ name: "median", tone: "text", of: ({ device }) => device?.clock }, { name: "lowest", tone: "rank-hung", of: ({ device }) => device?.clock_min, rank: ({ device }) => device?.clock_rank }])
+    ? column([{ name: "median", tone: "text", of: ({ device }) => device?.clock }, { name: "lowest of all ranks", tone: "rank-hung", of: ({ device }) => device?.clock_min, rank: ({ device }) => device?.clock_rank }])
     : column([{ name: "median", tone: "text", of: ({ section }) => section?.median }, { name: "slowest rank", tone: "rank-hung", of: ({ section }) => section?.max, rank: ({ section }) => section?.worst }]);
 }
 
 /** The temperature of the hottest device and of the median one; null: none was measured. */
 export function temperatureChart(samples: readonly HistorySample[], change: number | null): StepChart | null {
   if (samples.every(({ device }) => device?.temperature == null)) return null;
-  return causeColumns(samples, change)([{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
+  return causeColumns(samples, change)([{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest of all ranks", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
 }
 
 type Measured = (sample: HistorySample) => number | null | undefined;
@@ -369,11 +369,9 @@ export function stepsBySpeed(time: readonly number[], speed: readonly (number | 
   return { time: [...time], lines: [{ name: "seconds for each completed step", tone: "text", values: speed.map((value) => (value ? 1 / value : null)) }] };
 }
 
-/** What the change consists of, by its share, and other sights of the same seconds; what the sentence states already is left out. */
-export function consistsOf({ contributors, sentence }: Why): { shares: Contributor[]; also: Contributor[] } {
-  const rest = contributors.filter((each) => !sentence.includes(each.sentence));
-  return { shares: rest.filter(({ share }) => share > 0).slice(0, 3), also: rest.filter(({ share }) => share <= 0).slice(0, 3) };
-}
+/** What the change consists of, by its share; what the sentence states already is left out. */
+export const consistsOf = ({ contributors, sentence }: Why): Contributor[] =>
+  contributors.filter((each) => each.share > 0 && !sentence.includes(each.sentence)).slice(0, 3);
 
 const NOTHING = "Nothing changed";
 const HOUR = 3600;

@@ -100,7 +100,7 @@ export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | nul
   const known = throttled?.rank === one.slowest_rank ? throttled : null;
   const clocked = known && `, throttled${known.readings && ` at ${known.readings}`}`;
   const than = one.ranks === 2 ? "as long as on the other rank" : "the median of all ranks";
-  return `${kernels.length === 2 ? "Both" : `All ${kernels.length}`} kernels take ${range} times ${than} on rank ${one.slowest_rank}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
+  return `On rank ${one.slowest_rank} ${kernels.length === 2 ? "both" : `all ${kernels.length}`} kernels take ${range} times ${than}: ${known?.gpu ?? "its device"} is slow, not one kernel${clocked ?? ""}`;
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */
@@ -140,6 +140,12 @@ export const ownColumn = ({ kernels, straggler }: Pick<Kernels, "kernels" | "str
 export function ownMedian({ ranks, median, slowest, slowest_rank, straggler }: Kernel, rank: number | null): { seconds: number; ratio: number } | null {
   const seconds = rank === slowest_rank ? slowest : straggler;
   return rank === null || seconds == null ? null : { seconds, ratio: seconds / (ranks === 2 ? 2 * median - seconds : median) };
+}
+
+/** How that rank's medians lie beside those over all ranks, where it has no line of its own: "; rank 5 now 0.99 to 1.01 times that"; empty: not known. */
+export function besideWords(kernels: readonly Kernel[], rank: number | null): string {
+  const ratios = kernels.flatMap((each) => ownMedian(each, rank)?.ratio ?? []);
+  return ratios.length === 0 ? "" : `; rank ${rank} now ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} times that`;
 }
 
 /** The ranks that are slow in the kernels that take the most time, the costliest first. */

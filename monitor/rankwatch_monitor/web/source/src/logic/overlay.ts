@@ -159,9 +159,11 @@ function directions(name: string): readonly [more: string, less: string] {
   return name === "goodput" || name.startsWith("score ") ? ["better", "worse"] : ["higher", "lower"];
 }
 
-/** " (slower)", of the first run against the second; empty: they are the same, or there is no ratio. */
-export function directionWords(name: string, multiple: number | null): string {
-  return multiple === null || Math.abs(multiple - 1) < 0.005 ? "" : ` (${directions(name)[multiple > 1 ? 0 : 1]})`;
+/** " (slower)", of the first run against the second; with `names` the worse one is named: " (b is worse)". Empty: they are the same, or there is no ratio. */
+export function directionWords(name: string, multiple: number | null, names?: readonly [string, string]): string {
+  if (multiple === null || Math.abs(multiple - 1) < 0.005) return "";
+  const [less, way] = [multiple > 1 ? 1 : 0, directions(name)[multiple > 1 ? 0 : 1]];
+  return ` (${names && directions(name)[1] === "worse" ? `${names[less]} is worse` : way})`;
 }
 
 /** "62 against 2 ms"; both units, where they differ. */
@@ -305,7 +307,7 @@ export function comparedWords(rows: readonly Compared[], names: readonly [string
     .filter((row) => row.name !== "step" && row.name !== "speed" && !isPart(row.name) && multiple(row) > 0 && !alike(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
   const causes = causeWords(rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)), names);
-  const figure = most && `${most.title} of ${names[0]} is ${times(multiple(most))} that of ${names[1]}${directionWords(most.name, multiple(most))}: ${against(most.format(most.both[0]), most.format(most.both[1]))}.`;
+  const figure = most && `${most.title} of ${names[0]} is ${times(multiple(most))} that of ${names[1]}${directionWords(most.name, multiple(most), names)}: ${against(most.format(most.both[0]), most.format(most.both[1]))}.`;
   const rest = figure ?? (step && causes === "" ? "No other figure differs by more than 2\u2009%." : "");
   const [first, second] = step === undefined ? ["", ""] : stepWords(step, rows, names, causes);
   return [first, second, rest].filter(Boolean);

@@ -12,7 +12,7 @@ import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { celsius, clock, duration, figure, hertz, listed, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
@@ -180,8 +180,8 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
   const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
   return moves ? (
     <p class="note"><small>
-      Ranks {goesOn(job) ? "complete" : "completed"} steps, but no windows of step times arrived {when}. Ranks send one about every 10 s, as metrics{" "}
-      <span class="code">rankwatch.window.*</span>: check that a collector passes them. <a href="/manual/other-emitters.html">Other emitters</a> send none.
+      Without parts, as no windows of step times arrived: check that a collector passes <span class="code">rankwatch.window.*</span>.{" "}
+      <a href="/manual/other-emitters.html">Other emitters</a> send none.
     </small></p>
   ) : (
     <p class="note">
@@ -226,7 +226,7 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
 const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
 export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
-  const { shares, also } = consistsOf(why);
+  const shares = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>
       <p>{arrows(sentence)}</p>
@@ -239,7 +239,7 @@ export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
           ))}
         </ul>
       )}
-      {also.length > 0 && <p class="also">The same time is seen in {listed(also.map((each) => arrows(each.sentence)))}.</p>}
+      {why.seen?.length ? <p class="also">{arrows(why.seen.join(" "))}</p> : null}
     </div>
   );
 }

@@ -6,8 +6,8 @@ import { get } from "../api/client";
 import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
-import { alikeWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
-import { rankAddress } from "../logic/route";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { jobAddress, rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
 import { copyText } from "./clipboard";
@@ -42,11 +42,11 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
       </h2>
       {table.kernels.length === 0 ? <p class="note">{table.reason}</p> : (
         <>
-          {calm !== "" && <p class="finding"><b>{calm}</b></p>}
+          {calm !== "" && <p class="finding"><b>{calm}</b>{slow && <> <a href={jobAddress(id, "timeline")}>Section timeline</a> <a href={jobAddress(id, "charts")}>Charts</a></>}</p>}
           <Uneven table={table} slow={slow} alike={alikeWords(table.kernels, throttled)} />
           {slower.length > 0 && <p class="finding"><b>{plural(slower.length, "kernel takes", "kernels take")} longer than usual</b> on the median rank, shown first.</p>}
           <ul class="key" aria-label="Lines of the trends">
-            <li><i aria-hidden="true" class="of-median" />median of all ranks</li>
+            <li><i aria-hidden="true" class="of-median" />median of all ranks{!lines.some(({ slowest }) => slowest.length > 0) && besideWords(table.kernels, rank)}</li>
             {lines.some(({ slowest }) => slowest.length > 0) && <li><i aria-hidden="true" class="of-slowest" />{one ? `rank ${one.slowest_rank}` : "slowest rank"}</li>}
             {lines.some(({ others }) => others.length > 0) && <li><i aria-hidden="true" class="of-others" />while another rank was the slowest</li>}
             {lines.some(({ uneven }) => uneven !== null) && <li><i aria-hidden="true" class="rule of-slowest" />{one?.uneven_since == null ? "a rank became slow" : `slow, ${seenFrom(one.uneven_since, asOf.value)}`}</li>}

@@ -115,6 +115,7 @@ export function Plot(props: Plotted) {
 
   const index = at !== null && at < time.length ? at : props.rest ?? time.length - 1;
   const moment = at === null && live ? (props.latest || "now") : props.across?.(time[index] ?? 0) ?? clock(time[index] ?? null, asOf.value);
+  const when = at === null && live ? "now" : "then";
   const move = (event: KeyboardEvent) => {
     if (zoomKey(event, props, at === null ? undefined : time[index])) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
@@ -129,7 +130,7 @@ export function Plot(props: Plotted) {
   // Where nothing is known, the reason stands in place of the figures.
   const missing = props.unknown && missingAt(time, lines, index);
   const read = (line: Line) => (missing ? `– (${props.unknown!(...missing)})` : format(line.values[index] ?? null));
-  const figures = lines.map((line) => `${named(line, index)} ${read(line)}`).join(", ");
+  const figures = lines.map((line) => `${named(line, index, when)} ${read(line)}`).join(", ");
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
   const change = (props.marks ?? []).map(({ words }) => ` ${sentence(words)}.`).join("");
@@ -137,7 +138,7 @@ export function Plot(props: Plotted) {
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
       <Swatch line={line} />
-      {named(line, index)} <b>{read(line)}</b>
+      {named(line, index, when)} <b>{read(line)}</b>
     </li>
   ));
   const turn = ({ name: each }: Line) => {
@@ -169,7 +170,7 @@ export function Plot(props: Plotted) {
           <li key={line.name}>
             <button type="button" aria-pressed={!hidden.has(line.name)} title={hidden.has(line.name) ? "Show it" : "Hide it"} onClick={() => turn(line)}>
               <Swatch line={line} />
-              {named(line, index)} <b>{read(line)}</b>
+              {named(line, index, when)} <b>{read(line)}</b>
             </button>
           </li>
         ))}
@@ -182,8 +183,8 @@ export function Plot(props: Plotted) {
 
 const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
 
-/** "worst rank 21", "lowest, rank 21". */
-const named = ({ name, ranks }: Line, index: number): string => (ranks?.[index] == null ? name : `${name}${name.endsWith("rank") ? "" : ", rank"} ${ranks[index]}`);
+/** "worst rank; now rank 21": another one at another moment. */
+const named = ({ name, ranks }: Line, index: number, when: string): string => (ranks?.[index] == null ? name : `${name}; ${when} rank ${ranks[index]}`);
 
 function Swatch({ line }: { line: Line }) {
   const kind = line.stack ? "area" : [line.dashed && "dashed", line.behind && "behind"].filter(Boolean).join(" ");
