@@ -163,8 +163,9 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   What happens by itself then, when it is due (`until`), and what can be looked at `meanwhile`, is `awaited`, also as
   one `sentence`. `goodput_without_waiting` is goodput without the waiting for slow ranks (null: there was none),
   which the page shows instead. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
-  again, `steps_at_risk` those after its last checkpoint, also while an open incident holds it up; `goodput_notes` has
-  them in words, also that no checkpoint is known, and the steps of a finished job of which no save is known.
+  again, `steps_at_risk` those after its last checkpoint, also while an open incident or suspicion holds it up;
+  `goodput_notes` has them in words, also that no checkpoint is known, and the steps of a finished job of which no save
+  is known.
   `steps_thrown_away` are those of all its restarts, also where they were done again.
   While no step completes, `step_seconds` is how long one usually took (null: unknown, or steps complete).
   `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed

@@ -65,7 +65,7 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
     expect(rows.locator(".since")).to_have_text([re.compile(r"^since (\d+ \w+ )?\d\d:\d\d")] * 3)
     for at in range(3):
         expect(ages.nth(at)).to_be_visible()
-    expect(rows.nth(2).locator(".why")).to_have_text("Suspected: rank 2 on node-0 is behind")
+    expect(rows.nth(2).locator(".why")).to_have_text("Rank 2 on node-0 is behind")
     expect(rows.nth(0).locator(".figure", has_text="restarts")).to_have_text(re.compile("0/3"))
     fits(page, width)
     keep(page, f"fleet-{width}")

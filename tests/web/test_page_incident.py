@@ -269,6 +269,8 @@ def test_a_crash_has_the_exception_and_its_frames_first_and_the_living_ranks_bes
         expect(groups.first.locator("li").first).to_contain_text("training_step")
         expect(groups.last).to_contain_text("all_reduce")
         expect(page.get_by_role("group", name="Share this incident")).not_to_contain_text("No stacks")
+        dead = page.locator(".ranks tbody tr", has=page.get_by_role("rowheader", name="2", exact=True))
+        expect(dead.locator(".time")).to_have_text(re.compile(r"^exited [\d:]+$"))
 
 
 def test_of_a_failed_rank_without_a_traceback_the_way_it_ended_stands_first(page: Page) -> None:
@@ -334,8 +336,8 @@ def test_its_twin_faults_of_another_gpu_stand_apart_from_the_incident_that_is_ov
         outcome = page.locator(".verdict .outcome")
         expect(outcome).to_have_text(
             re.compile(
-                r"^Nothing to do in this job: attempt 2 resumed at step [^A]*\. Apart from this hang, GPU 1 of host-1: "
-                r"3 crashes in 2 other jobs; check it for errors\.$"
+                r"^Nothing to do in this job: attempt 2 resumed at step [^A]*\. Apart from this hang, check GPU 1 of "
+                r"host-1 for errors\.$"
             )
         )
         expect(outcome.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
@@ -396,7 +398,14 @@ def test_a_failed_job_has_a_next_step(page: Page) -> None:
     scene.event(ProcessEventKind.FAILED, reason="rank 1 was killed by SIGSEGV")
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
-        expect(page.get_by_role("region", name="What to do now")).to_contain_text("Remove the cause")
+        todo = page.get_by_role("region", name="What to do now")
+        expect(todo).to_contain_text("Remove the cause")
+        page.get_by_role("link", name="Charts", exact=True).click()
+        brief = page.locator("details.verdict summary")
+        expect(brief).to_have_text("Rank 1 on host-0 was killed by SIGSEGV")
+        expect(todo).to_be_hidden()
+        brief.click()
+        expect(todo).to_contain_text("Remove the cause")
 
 
 def test_settings_of_the_policy_are_in_groups_with_the_rare_ones_folded(

@@ -70,6 +70,7 @@ Those of a hang and of its handling are one here: stacks are also captured of a 
 LAST_HEARD: Final = " when last heard"
 """Follows the section of a silent rank."""
 UNKNOWN: Final = re.compile(r"unknown since (\d+ \w+ )?\d\d:\d\d(:\d\d)?")
+LEFT: Final = re.compile(r"exited (\d+ \w+ )?\d\d:\d\d(:\d\d)?|–")
 UNITS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 UNFOLD: Final = """(each) => {
@@ -439,7 +440,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     for line in table:
         if seen and not over and state != "lost":
             ahead = seconds(age) - (now - job.created_at)
-            compare_ages(line.ranks, dict(zip(shown["heads"], line.cells[1:], strict=True)), job, now, ahead)
+            row = dict(zip(shown["heads"], line.cells[1:], strict=True))
+            compare_ages(line.ranks, row, job, now, ahead, dead=line.state == "dead")
 
     # Incidents: the list, the panel, the sentences.
     known = sorted(job.incidents, key=lambda each: -each.opened_at)
@@ -496,7 +498,8 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         compare_sentence(sentence, state, counts, job)
 
     if shown["phases"]:
-        compare_cost(*shown["answers"]["Cost"], shown["phases"])
+        [answer] = [answer for name, answer in shown["answers"].items() if name.startswith("Cost")]
+        compare_cost(*answer, shown["phases"])
 
     if shown["goodput"]:
         early = job.ended is None and job.ledger.until - job.created_at < 60
@@ -594,7 +597,7 @@ def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) 
     holds("a failed job has a reason", state != "failed" or sentence, sentence)
 
 
-def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ahead: float) -> None:
+def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ahead: float, *, dead: bool) -> None:
     """Section, time in it, heartbeat age and step of one row; ages grow with the page's clock, which is ``ahead``."""
     columns = job.columns
     section, inside, report, step = (row[each] for each in ("Section", "Time in it", "Report age", "Step"))
@@ -622,6 +625,8 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
             holds(f"rank {rank} is in no section", place in ("outside", "–") or in_function, section)
     if silent_there:
         holds(f"time of silent ranks {ranks}", UNKNOWN.fullmatch(inside), inside)
+    elif dead:
+        holds(f"end of ranks {ranks}", LEFT.fullmatch(inside), inside)
     elif entered:
         from_to(f"time of ranks {ranks} in {section}", inside, entered, ahead)
 

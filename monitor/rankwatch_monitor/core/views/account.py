@@ -15,7 +15,7 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.describe import seconds
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verdict, rankings
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verdict, rank_logs, rankings
 from rankwatch_monitor.core.views.job_view import job_state
 
 USUAL: Final = 3600.0
@@ -78,6 +78,18 @@ def _limit(job: Job) -> Iterator[str]:
             yield f"a rank that stops in a step is found after {ended.whole(row['in_force'])}"
 
 
+def _unsaved(job: Job) -> Iterator[str]:
+    """Which steps no known save may hold, since when, and what shows the log in which a later save may stand."""
+    steps, checkpoint, last = goodput_note.unsaved(job), job.ledger.checkpoint, job.ledger.reached
+    if not steps or checkpoint is None:
+        return
+    which = f"up to {steps} steps ({last - steps + 1}–{last}) have" if steps > 1 else f"step {last} has"
+    log = rank_logs.place_of_rank(job, 0, job.columns.hosts[0] if len(job.columns) else "")
+    on = f" on {log.host}" if log.host else ""
+    shown = f", or what rank 0 logged{on}: {log.command}" if log.command else ""
+    yield f"{which} no known save since that of {job_verdict.utc(checkpoint.at)}: check where the script saves{shown}"
+
+
 def _finished(job: Job, now: float) -> Iterator[str]:
     ended_at = job.ended.at if job.ended else job.last_heard  # without a launcher its ranks just shut down
     lived = max(0.0, ended_at - job.created_at)
@@ -85,8 +97,7 @@ def _finished(job: Job, now: float) -> Iterator[str]:
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
     if (useful := goodput_note.useful(job)) is not None:
         yield f"{percent(useful)} of the time went into steps that were kept"
-    if unsaved := goodput_note.unsaved(job):
-        yield f"{unsaved}: check where the script saves"
+    yield from _unsaved(job)
     faults = [each for each in job.incidents if each.confirmed and not each.elective]
     restarts = count(job.restarts, "restart") if job.restarts else "no restart"
     if not faults:

@@ -18,6 +18,7 @@ PATIENCE: Final = 120.0
 """Seconds after a restart in which a rank reports, unless the first attempt took longer to start."""
 START_UPS: Final = 3
 """As many times the start-up of the first attempt."""
+NONE_COMPLETED: Final = "the ranks were restarted, and none has completed a step yet"
 _ACTS: Final = {
     Action.RESTART: "Rankwatch restarts the ranks unless they make progress",
     Action.RESTART_EXCLUDING_NODE: "Rankwatch restarts without the suspect's node unless the ranks make progress",
@@ -54,7 +55,7 @@ def under_way(incident: Incident) -> Awaited:
     if incident.action not in RESTARTS:
         return Awaited("Rankwatch stops the job")
     if incident.phase is Phase.RECOVERING:
-        return Awaited("the ranks were restarted, and none has completed a step yet")
+        return Awaited(NONE_COMPLETED)
     by = "Rankwatch restarts" if incident.directive else "the launchers restart"
     return Awaited(f"{by} the ranks", incident.phase_since + REPEAT_AFTER)
 
@@ -72,12 +73,19 @@ def awaited(job: Job, now: float) -> Awaited | None:
     if incident.action in (Action.LOG, Action.CAPTURE):
         return None
     if incident.phase in (Phase.ACTING, Phase.RECOVERING):
-        found = under_way(incident)
-        due = first_report_due(job, incident) if incident.phase is Phase.RECOVERING else found.until
-        return found._replace(until=_future(due, now))
+        found = none_reported(job, incident) or under_way(incident)
+        return found._replace(until=_future(found.until, now))
     if not incident.confirmed:
         return _suspected(job, incident, now)
     return Awaited("Rankwatch captures stacks and acts")
+
+
+def none_reported(job: Job, incident: Incident) -> Awaited | None:
+    """What is waited for after a restart until a rank reports; None: one has, or the ranks are not restarted."""
+    due, restarted = first_report_due(job, incident), incident.timeline.restarted
+    if due is None or restarted is None:
+        return None
+    return Awaited(f"the ranks were started again at {clock(restarted)} UTC, and none has reported yet", due)
 
 
 def first_report_due(job: Job, incident: Incident) -> float | None:

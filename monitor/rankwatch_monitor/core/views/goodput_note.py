@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rankwatch.cli.formatting import count, percent, ranks
-from rankwatch.contract.enums import JobState
+from rankwatch.contract.enums import RESTARTS, JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views.job_verdict import steps_per_second
 
@@ -19,6 +20,8 @@ NAMED: Final = 3
 """Runs of slow ranks that are named."""
 _STANDS: Final = (JobState.RECOVERING, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States in which the ranks go on from a checkpoint, if at all."""
+_OVER: Final = (JobState.FAILED, JobState.STOPPED)
+"""Of these, those in which no step follows."""
 
 
 def without_waiting(job: Job) -> float | None:
@@ -42,12 +45,11 @@ def waited_for(job: Job) -> str:
 
 
 def stands(job: Job, state: JobState, now: float) -> bool:
-    """Whether a job goes on from a checkpoint, if at all, or a fault holds it up, which a restart would end."""
+    """Whether a job goes on from a checkpoint, if at all, or completes no step for a fault, suspected or certain."""
     if state in _STANDS:
         return True
     incident = job.open_incident
-    fault = incident is not None and incident.confirmed and not incident.elective
-    return fault and steps_per_second(job, now) == 0
+    return incident is not None and not incident.elective and steps_per_second(job, now) == 0
 
 
 def steps_at_risk(job: Job, state: JobState, now: float) -> int | None:
@@ -60,30 +62,47 @@ def steps_lost(job: Job, state: JobState) -> int | None:
     return goodput_accounting.lost_steps(job) if state in _STANDS else None
 
 
-def unsaved(job: Job) -> str:
-    """``up to 29 steps (750-778) have no known save``; empty: the last step may be saved, or no checkpoint is known."""
+def unsaved(job: Job) -> int:
+    """Steps of a finished job that no known save may hold; 0: the last step may be saved, or no checkpoint is known."""
     checkpoint, last = job.ledger.checkpoint, job.ledger.reached
     if checkpoint is None or checkpoint.iteration < 0 or checkpoint.latest >= last:
-        return ""
-    first = checkpoint.iteration + 1
-    if first == last:
-        return f"step {last} has no known save"
-    return f"up to {last - first + 1} steps ({first}-{last}) have no known save"
+        return 0
+    return last - checkpoint.iteration
+
+
+def without_save(job: Job) -> str:
+    """``up to 29 steps without a known save``, of a finished job; empty: there are none."""
+    steps = unsaved(job)
+    return f"{'up to ' if steps > 1 else ''}{count(steps, 'step')} without a known save" if steps else ""
 
 
 def risk(job: Job, state: JobState, now: float) -> str:
-    """``up to 41 steps at risk``; empty: the job makes progress, or its last step is saved."""
-    if job.ledger.checkpoint is None and stands(job, state, now):
-        return "all steps since the start at risk"
-    at_risk = steps_at_risk(job, state, now)
-    return f"up to {count(at_risk, 'step')} at risk" if at_risk else ""
+    """``up to 41 steps at risk``, ``14 steps unsaved``; empty: the job makes progress, or its last step is saved.
+
+    Steps are at risk until the ranks are restarted or the job ends. An attempt that loaded the checkpoint shows how
+    many; before that it is the most that they can be.
+    """
+    if not stands(job, state, now):
+        return ""
+    checkpoint = job.ledger.checkpoint
+    fate = "unsaved" if state in _OVER else "lost by this restart" if restarted(job) else "at risk"
+    if checkpoint is None:
+        return f"all steps since the start {fate}"
+    steps = goodput_accounting.steps_at_risk(job)
+    return f"{'' if checkpoint.loaded else 'up to '}{count(steps, 'step')} {fate}" if steps else ""
+
+
+def restarted(job: Job) -> bool:
+    """Whether the ranks of an open incident were ended and started again."""
+    incident = job.open_incident
+    return incident is not None and incident.phase is Phase.RECOVERING and incident.action in RESTARTS
 
 
 def notes(job: Job, state: JobState, now: float) -> Sequence[str]:
-    """``13.4 % lost waiting for rank 21``, then :func:`risk`, or of a finished job :func:`unsaved`."""
+    """``13.4 % lost waiting for rank 21``, then :func:`risk`, or of a finished job :func:`without_save`."""
     spent = goodput_accounting.spent(job)
     waited = spent[Bucket.WAITING]
-    last = unsaved(job) if state is JobState.FINISHED else risk(job, state, now)
+    last = without_save(job) if state is JobState.FINISHED else risk(job, state, now)
     return [
         *([f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}"] if waited else []),
         *([last] if last else []),

@@ -30,7 +30,7 @@ def drain(facts: Mapping[str, str], reason: str) -> str:
 
 
 def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
-    """Show whether a job still runs.
+    """Show whether a job still runs, and where its scheduler keeps that, how it ended.
 
     Args:
         facts: of one of its launchers, about its scheduler.
@@ -39,7 +39,10 @@ def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
     """
     match facts.get("scheduler"):
         case "slurm":
-            return f"squeue -j {shlex.quote(facts['slurm_job_id'])}" if "slurm_job_id" in facts else "squeue --me"
+            if "slurm_job_id" not in facts:
+                return "squeue --me"
+            number = shlex.quote(facts["slurm_job_id"])
+            return f"squeue -j {number}; sacct -j {number} -X -o State,ExitCode,End,NodeList"
         case "kubernetes":
             pod = shlex.quote(facts["kubernetes_pod"]) if "kubernetes_pod" in facts else ""
             return " ".join(filter(None, ("kubectl get pods", _namespace(facts), pod, "-o wide")))

@@ -17,7 +17,7 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
 from rankwatch_monitor.core.views import downtime, headline, host_commands, rank_logs
-from rankwatch_monitor.core.views.awaited import first_report_due
+from rankwatch_monitor.core.views.awaited import none_reported
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.headline import NextAction
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
@@ -89,10 +89,11 @@ def advice(
     proposed = headline.next_action(incident, obstacle=_obstacle(job, incident))
     if not incident.open:
         return proposed, None
-    if (due := first_report_due(job, incident)) is not None:
+    if (waited := none_reported(job, incident)) is not None and (due := waited.until) is not None:
         its = f"attempt {job.attempt}" if job.attempt > incident.attempt else "the ranks"
         otherwise = f"read the logs of {its} and restart again if no rank has reported"
-        proposed = proposed._replace(until=due, otherwise=otherwise, waits=not _overdue(due, now))
+        text = f"Wait: {waited.text}."
+        proposed = proposed._replace(text=text, until=due, otherwise=otherwise, waits=not _overdue(due, now))
     if first is None:
         quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
         return (proposed, None) if quiet is None else _about_quiet(job, incident, quiet, proposed, now, activity)
@@ -151,10 +152,10 @@ def _suspect(incident: Incident, first: Culprit, history: HostHistory) -> str:
     if history.concerns(incident):
         return f"{first.host} is suspect{f': {look}' if look else ''}."
     this = fault_words(first.kind)[0]
+    if look:  # the faults are counted beside it
+        return f"Apart from this {this}, {look}."
     which = f"{gpu.of_ranks} on {first.host}" if gpu.hangs else f"{gpu.name} of {first.host}"
-    faults = gpu.history(other=incident.job_id not in gpu.jobs)
-    check = look.replace(which, "it")
-    return f"Apart from this {this}, {which}: {faults}{f'; {check}' if check else ''}."
+    return f"Apart from this {this}, {which}: {gpu.history(other=incident.job_id not in gpu.jobs)}."
 
 
 def _first(incident: Incident) -> Culprit | None:

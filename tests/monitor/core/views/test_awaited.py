@@ -44,8 +44,11 @@ def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
     started.until(lambda: started.incident.phase == "recovering")
     restarted = started.incident.timeline.restarted
     assert restarted is not None
-    due = None if started.job.columns.reported_R.any() else restarted + PATIENCE
-    assert awaited(started) == of("the ranks were restarted, and none has completed a step yet", due)
+    text = f"the ranks were started again at {clock(restarted)} UTC, and none has reported yet"
+    assert awaited(started) == of(text, restarted + PATIENCE)
+    columns = started.job.columns
+    columns.reported_R[0], columns.first_report_R[0] = True, started.now
+    assert awaited(started) == of("the ranks were restarted, and none has completed a step yet", None)
 
 
 def test_a_suspicion_is_acted_on_after_the_confirmation_window_unless_the_ranks_move() -> None:

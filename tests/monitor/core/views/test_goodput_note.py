@@ -11,9 +11,11 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport, SectionStatistics
 from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.account import account
+from rankwatch_monitor.core.views.job_verdict import utc
 from rankwatch_monitor.publish.text import report
 from support.windows import COMPUTE, EVERY, Ranks, slower
 
@@ -91,6 +93,26 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     assert job_view.summary(scene.job, scene.now)["steps_at_risk"] is None
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_once_the_ranks_are_restarted_what_was_at_risk_is_lost(saves: bool) -> None:
+    scene = Accounted(checkpoint=50, saves=saves).run(92)
+    scene.hang(1).until(lambda: scene.job.incidents and scene.incident.phase is Phase.RECOVERING)
+    steps = job_view.summary(scene.job, scene.now)["steps_at_risk"]
+    words = f"up to {steps} steps" if saves else "all steps since the start"
+    assert notes(scene.job, scene.now) == [f"{words} lost by this restart"]
+
+
+def test_a_suspicion_and_a_lost_job_have_steps_at_risk_too() -> None:
+    scene = Accounted(checkpoint=50, saves=True, reports_durations=True).run(92)
+    scene.hang(1).until(lambda: scene.job.open_incident)
+    assert not scene.incident.confirmed
+    shown = job_view.summary(scene.job, scene.now)
+    assert shown["goodput_notes"] == [f"up to {shown['iteration'] - 49} steps at risk"]
+    lost = Accounted(checkpoint=50, saves=True).run(92)
+    lost.cut_host(0).until(lambda: lost.state == "lost", within=400)
+    assert notes(lost.job, lost.now)[-1].endswith(" steps at risk")
+
+
 @pytest.mark.parametrize("hang", ["hang", "cut_host"])
 def test_an_open_fault_that_holds_a_job_up_states_what_a_restart_would_repeat(hang: str) -> None:
     scene = Accounted(hosts=2, on_hang="log", checkpoint=50, saves=True).run(92)
@@ -127,12 +149,21 @@ def test_steps_of_a_finished_job_that_no_save_may_hold_are_stated() -> None:
     scene.finish()
     job, last = scene.job, scene.job.furthest_iteration
     assert last is not None
-    words = f"up to {last - 49} steps (50-{last}) have no known save"
-    assert notes(job, scene.now) == [words]
+    checkpoint = job.ledger.checkpoint
+    assert checkpoint is not None
+    assert notes(job, scene.now) == [f"up to {last - 49} steps without a known save"]
+    words = f"up to {last - 49} steps (50–{last}) have no known save since that of {utc(checkpoint.at)}"
     assert f"{words}: check where the script saves" in account(job, scene.now)
     printed = " ".join(report.text(job, scene.now).split())
     assert f"; {words}: check where the script saves; no incident" in printed
-    assert f" kept; {words} " in printed
+    assert f" kept; up to {last - 49} steps without a known save " in printed
+
+
+def test_the_log_in_which_a_later_save_may_stand_is_named_with_what_shows_it() -> None:
+    scene = Accounted(checkpoint=50, saves=True, facts={"log": "/logs/train.out"}).run(92)
+    scene.finish()
+    (clause,) = [each for each in account(scene.job, scene.now) if "known save" in each]
+    assert clause.endswith(", or what rank 0 logged on host-0: tail -n 200 /logs/train.out")
 
 
 @pytest.mark.parametrize("behind", [0, 5])
@@ -165,6 +196,7 @@ def test_a_failed_job_has_lost_the_steps_that_it_never_did_again() -> None:
     assert furthest is not None
     assert reached is not None
     assert shown["steps_lost"] == furthest - reached > 20
+    assert notes(scene.job, scene.now) == [f"{shown['steps_at_risk']} steps unsaved"]
     assert shown["steps_lost"] + shown["steps_at_risk"] == furthest - shown["checkpoint"]["step"]
 
 

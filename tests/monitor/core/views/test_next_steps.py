@@ -31,7 +31,7 @@ def registered(scene: Scene, facts: dict[str, str]) -> Scene:
 @pytest.mark.parametrize(
     ("facts", "command"),
     [
-        (SLURM, "squeue -j 4711"),
+        (SLURM, "squeue -j 4711; sacct -j 4711 -X -o State,ExitCode,End,NodeList"),
         ({"scheduler": "slurm"}, "squeue --me"),
         (POD, "kubectl get pods -n ml gpt-0 -o wide"),
         ({"scheduler": "kubernetes"}, "kubectl get pods -o wide"),

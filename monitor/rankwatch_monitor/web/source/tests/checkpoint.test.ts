@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkpointFact, loss, resumesAfter } from "../src/logic/checkpoint";
+import { checkpointFact, loss, repeats, resumesAfter } from "../src/logic/checkpoint";
 
 const at = (step: number | null) => ({ step, at: 40 });
 const loaded = (step: number) => ({ step, at: 40, exact: true });
@@ -32,6 +32,12 @@ test("what a restart loses are the steps since the last checkpoint, and their ti
   assert.match(loss("A restart", { checkpoint: at(840), iteration: 10, ...hung }), /loses the steps since/, "an earlier attempt saved it");
   assert.equal(lost("A restart", { checkpoint: at(null), iteration: null, ...hung }), "A restart loses the steps since the last checkpoint.");
   assert.equal(loss("A restart", { iteration: 885 }), "A restart loses the steps since the last checkpoint.", "an older monitor");
+});
+
+test("an attempt that runs repeats the steps after the checkpoint, which it shows with its first step", () => {
+  assert.equal(repeats({ checkpoint: at(849), attempt: 2 }), "Attempt 2 repeats steps from 850 or later on.");
+  assert.equal(repeats({ checkpoint: loaded(849), attempt: 3 }), "Attempt 3 repeats steps from 850 on.");
+  assert.deepEqual([repeats({ checkpoint: at(null), attempt: 2 }), repeats({ checkpoint: null, attempt: 2 })], ["", ""]);
 });
 
 test("without a known checkpoint training may restart from the first step", () => {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { asOfNow, byStage, counted, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import { asOfNow, byStage, counted, goodputNotes, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
@@ -10,6 +11,14 @@ test("slices are the non-empty buckets in order, and fill the bar", () => {
   const found = slices({ restart: 20, hang: 10, productive: 70, stalled: 0, down: 0.01 });
   assert.deepEqual(found.map((slice) => slice.bucket), ["productive", "hang", "restart"]);
   assert.ok(Math.abs(found.reduce((sum, slice) => sum + slice.share, 0) - 1) < 0.001);
+});
+
+test("goodput of a lost job is known until it was last heard, with what is at risk; what a finished one may not have saved stands elsewhere", () => {
+  const notes = ["13.4 % lost waiting for rank 21", "up to 49 steps at risk"];
+  assert.equal(goodputNotes({ state: "lost", last_heard: 60, goodput_notes: notes.slice(1) }, 100), `until ${clock(60, 100)}, up to 49 steps at risk`);
+  assert.equal(goodputNotes({ state: "recovering", goodput_notes: notes }, 100), notes.join(", "));
+  assert.equal(goodputNotes({ state: "finished", goodput_notes: [notes[0]!, "up to 29 steps without a known save"] }, 100), notes[0]);
+  assert.equal(goodputNotes({ state: "running" }, 100), "", "an older monitor");
 });
 
 test("an unknown bucket is shown by its own name, last", () => {

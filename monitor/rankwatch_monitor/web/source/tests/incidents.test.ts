@@ -125,8 +125,8 @@ test("after a restart the advice follows from what the new attempt reports", () 
   const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 }, next_action: { action: null, text: "", ranks: [], runbook: "", until: 220 } });
   const now = (facts: Partial<JobSummary>, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 1800, at);
   const [began, due] = [clock(100, 120), clock(220, 120)];
-  assert.equal(now({}), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of attempt 2 and restart again.`);
-  assert.equal(now({ attempt: 1 }), `Restarted ${began}. Wait until ${due}. If no rank has reported by then, read the logs of the ranks and restart again.`);
+  assert.equal(now({}), `Started again ${began}, no rank has reported. Wait until ${due}; if none has reported by then, read the logs of attempt 2 and restart again.`);
+  assert.equal(now({ attempt: 1 }), `Started again ${began}, no rank has reported. Wait until ${due}; if none has reported by then, read the logs of the ranks and restart again.`);
   assert.match(now({}, 221), /^Read the logs of attempt 2, then restart again: no rank has reported since the restart at .* \(2.min 1.s\), and nothing follows by itself\.$/);
   assert.equal(now({ ranks_reporting: 3 }), `Wait: restarted at ${began}; 3 of 16 ranks of attempt 2 report, none has completed a step. A rank that has not reported 30\u2009min after the first one raises an incident.`);
   assert.equal(now({ ranks_reporting: 16 }), `Wait: restarted at ${began}; waiting for the first step of attempt 2. A rank that passes a limit raises an incident.`);

@@ -70,3 +70,8 @@ test("how long a silent rank has been in its section is unknown since it was las
   assert.equal(timeIn([{ ...inside, state: "silent" }], 1000), `unknown since ${clock(975, 1000)}`);
   assert.equal(timeIn([{ ...inside, state: "silent", open_sections: {} }], 1000), "–");
 });
+
+test("a process that has ended is in no section: when it ended stands there instead", () => {
+  const dead = { ...report(0, 9, { step: 25 }), state: "dead" as const, report_age: 8 };
+  assert.deepEqual([timeIn([dead], 1000, 992), timeIn([dead], 1000)], [`exited ${clock(992, 1000)}`, "–"]);
+});

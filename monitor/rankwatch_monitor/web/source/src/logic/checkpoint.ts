@@ -18,6 +18,11 @@ export function loss(what: "A restart" | "The restart" | "A stop", job: Known): 
   return `${what} loses ${steps} since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
 }
 
+/** Where the ranks go on that were started again: "Attempt 2 repeats steps from 850 or later on."; empty: it is not known. */
+export function repeats({ checkpoint, attempt }: Pick<JobSummary, "checkpoint" | "attempt">): string {
+  return checkpoint?.step == null ? "" : `Attempt ${attempt} repeats steps from ${count(checkpoint.step + 1)}${checkpoint.exact ? "" : " or later"} on.`;
+}
+
 /** " (39 s of training)": so many steps at the usual step time; empty: it is not known. */
 function training(steps: number, { iterations_per_second: speed, step_seconds: usual }: Known): string {
   const seconds = steps * (speed ? 1 / speed : usual ?? 0);

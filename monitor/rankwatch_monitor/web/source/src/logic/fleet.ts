@@ -2,7 +2,7 @@
 
 import type { JobElsewhere, JobState, JobSummary, Labelled, NamedHost } from "../api/types";
 import { wholeRatio } from "./goodput";
-import { clock, elapsed, roughly } from "./text";
+import { capital, clock, elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
 
@@ -57,11 +57,10 @@ export function namedOften(hosts: readonly NamedHost[]): Often[] {
   return often.sort((a, b) => b.lately.incidents - a.lately.incidents || b.lately.suspicions - a.lately.suspicions);
 }
 
-/** What is wrong with the job, or why it ended; a suspicion is marked as one. A silence is as old as the label beside it. */
+/** What is wrong with the job, or why it ended; that it is a suspicion is its label. A silence is as old as the label beside it. */
 export function whyOf(job: Labelled, now: number): string {
   if (job.state === "lost" && job.trouble_since != null) return `Nothing was received from any rank or launcher for ${troubleAge(job, now)}`;
-  const text = job.headline || job.reason;
-  return isSuspected(job) && !SUSPECTED.test(text) ? `Suspected: ${text.replace(/^[A-Z](?=[a-z])/, (first) => first.toLowerCase())}` : text;
+  return job.headline || capital(job.reason.replace(/^suspected: /i, ""));
 }
 
 /** How long the job has been in trouble: "12 min", of a restarting one "down 12 min"; empty: it is well, or that is not known. */
@@ -71,12 +70,11 @@ export function troubleAge(job: Labelled | Listed, now: number): string {
   return job.state === "failed" ? `${age} ago` : job.state === "recovering" ? `down ${age}` : age;
 }
 
-/** Since when the job is as its label states: "since 14:01:15", "restarting since 14:01:38"; empty: that is not known. */
+/** Since when the job is as its label states: "since 14:01:15"; empty: that is not known. */
 export function sinceWords(job: Listed, now: number): string {
   if (isElsewhere(job)) return "";
   const since = job.trouble_since ?? job.ended_at;
   if (since === null) return "";
-  if (job.state === "recovering" && job.recovering_since != null) return `restarting since ${clock(job.recovering_since, now)}`;
   return `${job.ended_at !== null ? "at" : "since"} ${clock(since, now)}`;
 }
 

@@ -2,7 +2,7 @@
 
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { ALL_STAGES, LOST, phases, STAGES } from "./phases";
-import { percent, wholeDuration, words } from "./text";
+import { clock, percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
 const BUCKETS: Record<string, string> = {
@@ -30,6 +30,14 @@ const BUCKETS: Record<string, string> = {
   unmeasured: "runs without steps",
 };
 const ORDER = Object.keys(BUCKETS);
+
+/** What stands beside the goodput of a job: of a lost one until when it is known. What a finished one may not have saved stands in its account. */
+export function goodputNotes({ goodput_notes: notes = [], last_heard: heard, state }: Pick<JobSummary, "goodput_notes" | "last_heard" | "state">, now: number): string {
+  return [...(state === "lost" && heard != null ? [`until ${clock(heard, now)}`] : []), ...notes.filter((note) => !isUnsaved(note))].join(", ");
+}
+
+/** Whether words about a finished job are of steps that may not be saved. */
+export const isUnsaved = (words: string): boolean => words.includes("known save");
 
 export interface Slice {
   bucket: string;

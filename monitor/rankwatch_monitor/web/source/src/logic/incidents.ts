@@ -48,7 +48,7 @@ export function awaited(job: JobSummary, incident: Incident, limit: number | nul
     const its = newest ? "the newest run's logs" : attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
     if (due !== null && now > due) return `Read ${its}, then restart again: no rank has reported since the restart at ${clock(restarted, now)} (${wholeDuration(now - restarted!)}), and nothing follows by itself.`;
     if (due === null) return `Wait: ${began}; no rank${attempt} has reported yet. If none does, read ${its} and restart again.`;
-    return `Restarted ${clock(restarted, now)}. Wait until ${clock(due, now)}. If no rank has reported by then, read ${its} and restart again.`;
+    return `Started again ${clock(restarted, now)}, no rank has reported. Wait until ${clock(due, now)}; if none has reported by then, read ${its} and restart again.`;
   }
   const later = limit === null ? "" : ` A rank that has not reported ${wholeDuration(limit)} after the first one raises an incident.`;
   if (job.ranks_reporting < job.world_size) return `Wait: ${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")}${attempt} report, none has completed a step.${later}`;

@@ -67,6 +67,5 @@ export function recommendedOrder(job: Known & Pick<JobSummary, "headline" | "rea
 /** What to do about a job of which nothing is received or that has failed; null: nothing. */
 export function stepsOfJob({ state, next_step: known, next_steps: steps }: JobSummary): { steps: readonly Step[]; runbook: string } | null {
   if (state !== "lost" && state !== "failed") return null;
-  const text = known || (state === "lost" ? "Ask the cluster whether the job still runs (squeue, kubectl get pods) before you launch it again." : "Remove the cause, then launch the job again: nothing restarts it.");
-  return { steps: steps?.length ? steps : [{ text, command: "", host: "" }], runbook: `runbook.html#rankwatchjob${state}` };
+  return { steps: steps?.length ? steps : [{ text: known ?? "", command: "", host: "" }], runbook: `runbook.html#rankwatchjob${state}` };
 }

@@ -2,7 +2,7 @@
 
 import type { Incident, JobSummary, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
-import { clock, count, duration, wholeDuration } from "./text";
+import { clock, duration, plural, wholeDuration } from "./text";
 
 export interface Phase {
   name: string;
@@ -72,12 +72,9 @@ export function phases(incident: Incident, now: number, job: Pick<JobSummary, "s
     found.push({ name, ends, from, to: closedAt, seconds: closedAt - from });
   }
   const { lost_steps_s: lost, steps_lost: steps } = incident;
-  if (lost) found.push({ name: LOST, ends: "", from, to: from, seconds: lost, note: steps! > 1 ? moreSteps(steps!) : "" });
+  if (lost) found.push({ name: LOST, ends: "", from, to: from, seconds: lost, note: steps ? `${plural(steps, "step")}, the first counts as Recover` : "" });
   return found;
 }
-
-/** "7 of 8 steps, the first is in Recover": the lost steps without the first, which ends the recovery. */
-export const moreSteps = (lost: number): string => `${count(lost - 1)} of ${count(lost)} steps, the first is in Recover`;
 
 /** Durations for display, which add up to their sum as it is displayed: what one is rounded by, the next makes up for. */
 export function addingUp(seconds: readonly number[]): number[] {

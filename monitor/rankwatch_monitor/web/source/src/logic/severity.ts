@@ -85,9 +85,10 @@ export const sectionWords = (rank: RankReport): string => [openSection(rank)?.na
 /** How long a rank has been in its section, or outside of all; of one that is silent: if it is still there. */
 export const secondsIn = (rank: RankReport | undefined): number | null => openSection(rank)?.seconds ?? rank?.idle ?? null;
 
-/** How long ranks that are alike have been there; "unknown since 14:01:15": they are silent; "–": not known. */
-export function timeIn(same: readonly RankReport[], now: number): string {
+/** How long ranks that are alike have been there; "unknown since 14:01:15": they are silent; "exited 14:01:32", "–": it is over, or not known. */
+export function timeIn(same: readonly RankReport[], now: number, exited: number | null = null): string {
   const { state, report_age: age } = same[0]!;
+  if (state === "dead") return exited === null ? "–" : `exited ${clock(exited, now)}`;
   const known = figures(same, secondsIn, moves(state) ? duration : wholeDuration);
   return known !== "–" && state === "silent" && age != null ? `unknown since ${clock(now - age, now)}` : known;
 }

@@ -3,10 +3,10 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { counted, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { counted, goodputNotes, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { addingUp, costText, LOST, moreSteps, took } from "../logic/phases";
+import { addingUp, costText, LOST, took } from "../logic/phases";
 import { clock, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 import { Fold } from "./fold";
@@ -22,7 +22,7 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: job.state === "lost" && job.last_heard != null ? `until ${clock(job.last_heard, asOf.value)}` : job.goodput_notes?.join(", ") },
+          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: goodputNotes(job, asOf.value) },
           ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio_without_waiting ?? goodput.window.ratio) }] : []),
         ]}
       />
@@ -95,7 +95,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 {addingUp(columns.map((name) => taken.get(entry.id)?.[name]?.seconds ?? 0)).map((seconds, i) => (
-                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}{columns[i] === LOST && entry.steps_lost! > 1 && <small class="of-it">{moreSteps(entry.steps_lost!)}</small>}</td>
+                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}</td>
                 ))}
                 <td class="number force">{cost(entry)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
@@ -104,6 +104,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
           </tbody>
         </table>
       </div>
+      {columns.includes(LOST) && <p class="note">Of the steps done again the first counts as Recover.</p>}
       {visible.length < entries.length && (
         <button type="button" class="quiet" onClick={() => showAll(true)}>
           Show all {entries.length}

@@ -9,15 +9,16 @@ import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/speed";
 import { checkpointFact } from "../logic/checkpoint";
-import { spent, wholeRatio } from "../logic/goodput";
+import { goodputNotes, isUnsaved, spent, wholeRatio } from "../logic/goodput";
 import { labelOf } from "../logic/fleet";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
-import { recommendedOrder } from "../logic/nextaction";
+import { recommendedOrder, stepsOfJob } from "../logic/nextaction";
 import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, capital, clock, count, elapsed, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
 import { zoneName } from "../logic/zone";
+import { Band } from "./band";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
@@ -72,7 +73,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
   const brief = tab !== "overview";
   const ending = requested === null ? endedWith(job, incident) : null;
-  const advised = requested === null && !unknown && !brief;
+  const advised = requested === null && !unknown;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
@@ -83,6 +84,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // Until a rank of the next attempt reports, the ranks are those of the attempt that ended.
   const renewing = incident !== null && incident.closed_at === null && isFormer(job, incident) && job.ranks_reporting === 0;
   const state = stateWords(job, watch.grid.value, stale.value, ending);
+  const nextStep = advised && stepsOfJob(job) !== null && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
@@ -111,13 +113,13 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {slow !== null && <SlowBanner job={job} launchers={launchers.value} performance={slow} title={state} brief={brief} />}
-      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>}
-      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <Account job={job} clauses={account.value} />}
+      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && (brief && nextStep ? <Band kind="open" label="What to do about the job" title={state} brief>{nextStep}</Band> : <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>)}
+      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <Account clauses={account.value} />}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
-      {advised && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />}
+      {!brief && nextStep}
       {incident && (!brief || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised} launchers={launchers.value} windows={windows.value} />
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised || brief} launchers={launchers.value} windows={windows.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -174,10 +176,9 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
 }
 
-/** Steps of which no save is known, as beside goodput, are a warning. */
-function Account({ job, clauses: [first = "", ...rest] }: { job: JobSummary; clauses: readonly string[] }) {
-  const risky = (clause: string) => job.goodput_notes?.some((note) => clause.startsWith(note));
-  return <p class="note account">{capital(first)}{rest.map((clause) => <>; {risky(clause) ? <b>{clause}</b> : clause}</>)}.</p>;
+/** Steps of which no save is known are a warning. */
+function Account({ clauses: [first = "", ...rest] }: { clauses: readonly string[] }) {
+  return <p class="note account">{capital(first)}{rest.map((clause) => <>; {isUnsaved(clause) ? <b>{zoned(clause, asOf.value)}</b> : clause}</>)}.</p>;
 }
 
 /** `past`: below is an incident that is over. */
@@ -209,7 +210,7 @@ function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incid
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(ratio), note: lastly ?? job.goodput_notes?.join(", ") },
+          { label: "Goodput", value: percent(ratio), note: goodputNotes(job, asOf.value) },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `${ran === null ? "" : `${gpuTime(ran * job.world_size)}, `}ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
         ]}
       />

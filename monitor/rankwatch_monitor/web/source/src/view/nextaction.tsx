@@ -3,8 +3,8 @@
 import type { ComponentChildren } from "preact";
 import type { Incident, JobSummary, Launcher, NextAction, Place, SlowAction, Step } from "../api/types";
 import { asOf } from "../api/connection";
-import { resumesAfter } from "../logic/checkpoint";
-import { awaited, dueBy, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
+import { repeats, resumesAfter } from "../logic/checkpoint";
+import { awaited, dueBy, isFormer, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
 import { offered, orderOf, orderWords, type Prepared, stepsOfJob } from "../logic/nextaction";
 import { remaining } from "../logic/policy";
 import { jobAddress } from "../logic/route";
@@ -40,8 +40,9 @@ export function WhatToDo({ job, incident, launchers, windows, logs }: Props) {
   const late = (reportsDue(job, incident) ?? Infinity) < asOf.value;
   const choosable = incident.phase !== "recovering" && offers.some(({ order }) => order.action !== "capture");
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
+  const renewed = incident.phase === "recovering" && isFormer(job, incident) && repeats(job);
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}</>}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}{renewed && <small>{renewed}</small>}</>}>
       {offers.map(({ order, words }, i) => <Offer key={order.action} job={job} order={order} words={words} launchers={launchers} go={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0)} />)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}

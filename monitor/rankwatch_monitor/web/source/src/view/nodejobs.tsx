@@ -106,7 +106,7 @@ function JobCell({ part }: { part: Part }) {
 function RankCells({ job, over, same, open }: { job: string; over: boolean; same: readonly PlacedRank[]; open: () => void }) {
   const first = same[0]!;
   const { straggler } = first;
-  const still = over || first.state === "silent" || moves(first.state) ? null : secondsIn(first);
+  const still = over || first.state === "silent" || first.state === "dead" || moves(first.state) ? null : secondsIn(first);
   return (
     <>
       <th scope="row" class="number ranks">{same.length > 1 ? runs(same.map(({ rank }) => rank)) : <a href={rankAddress(job, first.rank)}>{first.rank}</a>}</th>

@@ -88,14 +88,14 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <td>
                     <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
                     {!alone && <button type="button" class="quiet" title="Show each" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
-                    {tone && <span class="tag">{tone}</span>}
+                    {tone && !report.state.startsWith(tone) && <span class="tag">{tone}</span>}
                     {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                     {straggler && <SlowTag of={straggler} />}
                   </td>
                   {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
                   {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
-                  {!past && known && <td class="number time">{timeIn(same, asOf.value)}</td>}
+                  {!past && known && <td class="number time">{timeIn(same, asOf.value, incident?.kind === "process_exited" && culprits.has(rank) ? incident.timeline.since : null)}</td>}
                   {beating && <td class="number wide">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
                   {!past && known && <td class="number wide">{figures(same, (one) => one.report_age, aged)}</td>}
                   {known && <td class="number wide">{figures(same, (one) => one.iteration, count)}</td>}

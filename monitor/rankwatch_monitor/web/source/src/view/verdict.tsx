@@ -9,7 +9,7 @@ import type { Windows } from "../live/slow_poll";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
-import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, words } from "../logic/text";
+import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, wholeDuration, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
@@ -109,19 +109,25 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
-    { label: ended === null ? "Since" : "From", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
+    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
     where(job, incident, detail),
     action(job, incident),
     {
-      label: "Cost",
+      label: again === null ? "Cost" : `Cost of ${count(again.times)} crashes`,
       value: again !== null ? duration(again.cost) : costText(incident, job, asOf.value),
       note: [
-        again === null ? null : `${count(again.times)} crashes, the last one ${took(lost, ended === null)}`,
+        again === null ? null : `the last one ${took(lost, ended === null)}`,
         again === null ? ofItLost(incident.lost_steps_s, incident.steps_lost) : ofItLost(again.lost_steps_s, null),
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
+        ended === null && atRisk(job, incident),
       ].filter(Boolean).join(" · "),
     },
   ];
+}
+
+/** "up to 39 steps (39 s) more if restarted": what the cost of an open incident may grow by; empty: it is not known. */
+function atRisk({ steps_at_risk: steps, step_seconds: each }: JobSummary, { phase }: Incident): string {
+  return steps ? `up to ${plural(steps, "step")}${each ? ` (${wholeDuration(steps * each)})` : ""} more ${phase === "recovering" ? "by this restart" : "if restarted"}` : "";
 }
 
 /** The monitor's reason where the policy records a hang and does nothing, which the advice states already. */
