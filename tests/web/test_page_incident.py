@@ -65,7 +65,7 @@ def test_the_proposed_order_is_chosen_beforehand_unless_it_waits_or_may_cost_all
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     expect(page.locator(".kinds .tag")).to_have_text(f"proposed {condition}".strip())
     expect(page.get_by_role("radio", name=chosen, exact=True)).to_be_checked()
-    expect(page.locator(".control button.go")).to_have_count(int(chosen == "Restart"))
+    expect(page.get_by_role("region", name="Actions").locator("button.go")).to_have_count(int(chosen == "Restart"))
 
 
 def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, monitor_url: str, hung: Script) -> None:

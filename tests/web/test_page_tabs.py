@@ -493,7 +493,7 @@ def test_an_order_that_follows_a_look_is_marked_as_proposed_and_chosen_by_a_pers
     expect(kinds.get_by_role("radio", name="Capture stacks")).to_be_checked()
     expect(page.locator(".kinds :checked")).to_have_count(1)
     expect(page.get_by_role("button", name="Capture stacks …")).to_be_visible()
-    expect(page.locator(".control button.go")).to_have_count(0)
+    expect(page.get_by_role("region", name="Actions").locator("button.go")).to_have_count(0)
     excluding.check()
     expect(excluding).to_have_accessible_description(re.compile(re.escape(remain)))
     expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
