@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,25 @@ def hung(script: Script) -> Script:
     }
     script.jobs["j"]["headline"] = HEADLINE
     return script
+
+
+@pytest.mark.parametrize(
+    ("known", "condition", "chosen"),
+    [
+        (True, "", "Restart"),
+        (True, "once its cause is gone", "Capture stacks"),
+        (False, "", "Capture stacks"),
+    ],
+)
+def test_the_proposed_order_is_chosen_beforehand_unless_it_waits_or_may_cost_all_steps(
+    page: Page, monitor_url: str, hung: Script, known: bool, condition: str, chosen: str
+) -> None:
+    hung.jobs["j"]["checkpoint"] = {"step": 100, "at": time.time() - 60, "exact": True} if known else None
+    hung.incidents["j"][0]["next_action"] = next_action("restart") | {"condition": condition}
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    expect(page.locator(".kinds .tag")).to_have_text(f"proposed {condition}".strip())
+    expect(page.get_by_role("radio", name=chosen, exact=True)).to_be_checked()
+    expect(page.get_by_role("region", name="Actions").locator("button.go")).to_have_count(int(chosen == "Restart"))
 
 
 def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, monitor_url: str, hung: Script) -> None:

@@ -99,6 +99,9 @@ def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
     expect(of_jobs.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
     expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_be_visible()
     expect(of_jobs.locator(".no-spare")).to_have_text(re.compile("^1 of 2 nodes remain, and no spare: "))
+    expect(of_jobs.locator(".all-lost")).to_have_text(
+        re.compile(r"^No checkpoint is known: if there is none, training restarts from step 0: \d+ steps")
+    )
     # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
     for why in (r"Slow inputSlow\. Since .*, for ", r"slow 60.%Since .*, for "):
         rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")

@@ -481,7 +481,7 @@ def test_changes_can_be_discarded_and_a_phone_folds_the_groups_of_settings(
         ),
     ],
 )
-def test_an_order_that_follows_a_look_is_chosen_with_its_node_and_marked_as_proposed(
+def test_an_order_that_follows_a_look_is_marked_as_proposed_and_chosen_by_a_person_with_its_node(
     page: Page, monitor_url: str, script: Script, least: int | None, remain: str
 ) -> None:
     facts = {"role": "active", "role_reason": "", "lost": None, "ended": None, "last_seen_age": 1.0, "min_nodes": least}
@@ -498,8 +498,11 @@ def test_an_order_that_follows_a_look_is_chosen_with_its_node_and_marked_as_prop
         re.compile("^No checkpoint is known: if there is none, training restarts from step 0: [0-9,]+ steps")
     )
     excluding = kinds.get_by_role("radio", name="Restart without some nodes", exact=True)
-    expect(excluding).to_be_checked()
+    expect(kinds.get_by_role("radio", name="Capture stacks")).to_be_checked()
     expect(page.locator(".kinds :checked")).to_have_count(1)
+    expect(page.get_by_role("button", name="Capture stacks …")).to_be_visible()
+    expect(page.get_by_role("region", name="Actions").locator("button.go")).to_have_count(0)
+    excluding.check()
     expect(excluding).to_have_accessible_description(re.compile(re.escape(remain)))
     expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
         "The ranks are ended at once, without saving. No checkpoint is known: all steps may be lost."

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import usual_report_interval
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns, live_ranks
+from rankwatch_monitor.core.regression.sample import Sample
 from rankwatch_monitor.core.straggler import diagnosis, lateness
 from rankwatch_monitor.core.straggler.describe import changed_much, describe, is_outdated
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
@@ -48,6 +50,10 @@ LASTING: Final = 10
 """Windows from which on their median is a signal of its own."""
 MEDIAN_ERROR: Final = 1.2533
 """Standard error of the median of n normal values, times sqrt(n), in standard deviations: sqrt(pi / 2)."""
+USUAL: Final = 600.0
+"""Seconds before a rank was slow, and of the last ones since, whose median step is the usual one."""
+FEWEST: Final = 3
+"""Samples of which there must be so many."""
 SURVEYED: Final = 4_096
 """Ranks from which the noise is measured, evenly spread over the job: more make it no more certain."""
 
@@ -250,13 +256,14 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     slow_R = (slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))) | lasting_R
     if performance.undeclared_pipeline and job.policy.straggler_reference is ScoreReference.ROBUST:
         slow_R &= ~performance.always_behind(len(slow_R))
+    recent = _samples(job, window.now) if known or slow_R.any() else []
     hosts = job.columns.hosts
     slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
     usual_R = column_medians(performance.signal_TR[-job.policy.straggler_windows :]) if known else window.signal_R
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
             seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
-            performance.see_straggler(straggler, window.now, seen.score)
+            performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
             if is_outdated(straggler, seen, usual_R[rank]):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
                 performance.describe_straggler(straggler, seen)
@@ -271,7 +278,7 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
         straggler = _new_straggler(job, window, rank, slow_TR)
         seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
         performance.describe_straggler(straggler, seen)
-        performance.see_straggler(straggler, window.now, seen.score)
+        performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
         performance.add_straggler(straggler)
         found.append(straggler)
         effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
@@ -297,6 +304,7 @@ def _slowness(job: Job, window: Window) -> Floats:
 def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Straggler:
     performance = job.performance
     first = len(slow_TR) - 1 - int(np.argmax(slow_TR[:, rank]))
+    since = window.now - (first + 1) * performance.interval  # its first slow window began then
     return Straggler(
         id=f"{job.id}-{job.created_at:.0f}-s{performance.last_straggler + 1}",
         rank=rank,
@@ -306,10 +314,23 @@ def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Strag
         reference=job.policy.straggler_reference,
         reason="",
         always=bool(performance.always_behind(rank + 1)[rank]),
-        since=window.now - (first + 1) * performance.interval,  # its first slow window began then
+        since=since,
         seen=window.now,
         attempt=job.attempt,
+        step_before=_usual_step(_samples(job, since)),
     )
+
+
+def _samples(job: Job, until: float) -> list[Sample]:
+    """The steps of this attempt in the minutes up to a moment (unix seconds)."""
+    samples = job.performance.history.window(until - USUAL, until)
+    return [sample for sample in samples if sample.attempt == job.attempt]
+
+
+def _usual_step(samples: Iterable[Sample], since: float = -np.inf) -> float | None:
+    """Seconds of a step in samples that ended after ``since`` (unix seconds); None: they are too few."""
+    steps = [sample.step for sample in samples if sample.at > since]
+    return median(steps) if len(steps) >= FEWEST else None
 
 
 def _end_recovered(

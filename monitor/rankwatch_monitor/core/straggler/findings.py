@@ -49,6 +49,9 @@ class Straggler:
     """Seconds of each step it spends on the cause."""
     peers: float | None = None
     """Seconds its peers spend on it: their median."""
+    step_before: float | None = None
+    step_since: float | None = None
+    """Seconds of a step in the minutes before it was slow, and in the last ones since; None: not known."""
     cost_gpu_hours: float = 0.0
     action: Action = Action.LOG
     action_reason: str = ""
@@ -65,6 +68,20 @@ class Straggler:
         if not self.lateness or not self.share:
             return self.share
         return share_of(self.lateness, self.lateness / self.share)
+
+    @property
+    def throughput(self) -> float | None:
+        """What the job does now, as a part of what it did before this rank was slow; None: not known.
+
+        Measured, where steps have become longer since, by no more than the others wait; else all but that waiting.
+        """
+        if (share := self.stated_share) is None:
+            return None
+        if self.step_before and self.step_since:
+            measured = self.step_before / self.step_since
+            if 1.0 - share < measured < 1.0:
+                return measured
+        return 1.0 - share
 
     def to_json(self) -> dict[str, Any]:
         """For the API, and with the exact share for the store."""

@@ -706,9 +706,9 @@ class Performance:
         if len(self.stragglers) > KEPT_STRAGGLERS:
             self.stragglers.remove(next(s for s in self.stragglers if not s.open))
 
-    def see_straggler(self, straggler: Straggler, at: float, score: float | None) -> None:
-        """Store that a straggler is slow in the window of unix seconds ``at``, with its GPU score."""
-        straggler.seen, straggler.score = at, score
+    def see_straggler(self, straggler: Straggler, at: float, score: float | None, step: float | None) -> None:
+        """Store that a straggler is slow in the window of unix seconds ``at``, its GPU score, and the usual step."""
+        straggler.seen, straggler.score, straggler.step_since = at, score, step
 
     def describe_straggler(self, straggler: Straggler, description: Description) -> None:
         """Store what is stated of a straggler: sentence and figures are of one window."""

@@ -21,7 +21,7 @@ from rankwatch.contract.enums import CulpritClass, RankState
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
 from rankwatch_monitor.core.views.headline import first_clause
-from rankwatch_monitor.core.views.node_gpus import Fault, Gpu, common_function, reads_input
+from rankwatch_monitor.core.views.node_gpus import Fault, Gpu, also_suspected, common_function, reads_input
 
 _STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
 _OF_JOB: Final = (ErrorClass.KERNEL, ErrorClass.GPU_MEMORY, ErrorClass.OTHER)
@@ -76,7 +76,7 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
 def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[Fault]) -> Pointer:
     every = [*hangs, *suspected]
     function = common_function(every)
-    also = f", {len(suspected)} suspected" if suspected else ""
+    also = also_suspected(suspected)
     ranks = gpu.of_ranks
     subject, verb = capital(ranks), "hang" if ranks.startswith("ranks") else "hangs"
     if not function:

@@ -47,6 +47,8 @@ class Gpu:
     uuid: str
     faults: list[Fault] = field(default_factory=list)
     """Confirmed incidents whose culprit ran on it."""
+    suspected: list[Fault] = field(default_factory=list)
+    """Incidents that are not confirmed, whose suspect runs on it."""
     slow: list[tuple[str, Straggler]] = field(default_factory=list)
     """Ranks whose computation was slow on it, each with its job: input and host-side work are not the GPU's."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
@@ -109,7 +111,7 @@ class Gpu:
         if not self.hangs:
             return self.history()
         elsewhere = " (not the GPU)" if reads_input(common_function(self.hangs)) else ""
-        return f"{self.place}{elsewhere}: {self.history()}"
+        return f"{self.place}{elsewhere}: {self.history()}{also_suspected(self.suspected)}"
 
     def history(self, *, other: bool = False) -> str:
         """``5 crashes in 2 jobs, slow in 1``; ``other``: in ``2 other jobs``; empty: nothing is known of it."""
@@ -137,6 +139,11 @@ class Gpu:
             "slow_now": self.slow_now,
             "reading": self.reading,
         }
+
+
+def also_suspected(faults: Sequence[Fault]) -> str:
+    """``, 1 suspected``, after the faults that are confirmed; empty: none is."""
+    return f", {len(faults)} suspected" if faults else ""
 
 
 def common_function(hangs: Iterable[Fault]) -> str:
@@ -171,6 +178,7 @@ def gpus_of(
     named: Iterable[Incident],
     slow: Iterable[tuple[Job, Straggler]],
     parts: Sequence[Mapping[str, Any]] = (),
+    suspected: Iterable[Fault] = (),
 ) -> list[Gpu]:
     """The GPUs of a host that a rank runs on or that a fault names, the one with the most faults first.
 
@@ -179,6 +187,7 @@ def gpus_of(
         named: the incidents that name it.
         slow: the slow ranks on it, of :func:`slow_by_host`.
         parts: what each job runs there now, as in the view of a node.
+        suspected: suspects on it, of incidents that are not confirmed.
     """
     found: dict[str, Gpu] = {}
 
@@ -206,8 +215,9 @@ def gpus_of(
     for job, each in slow:
         if each.cause is Cause.COMPUTE and (gpu := at(*_place(job, each))) is not None:
             gpu.slow.append((job.id, each))
-    shared = Counter(gpu.number for gpu in found.values())
+    waiting, shared = list(suspected), Counter(gpu.number for gpu in found.values())
     for gpu in found.values():
+        gpu.suspected = [each for each in waiting if each[1].gpu_key in {gpu.uuid, str(gpu.number)}]
         if gpu.uuid and shared[gpu.number] > 1:  # local ranks of jobs that see different GPUs
             gpu.number = -1
     return sorted(found.values(), key=lambda gpu: (-gpu.weight, gpu.number, gpu.uuid))

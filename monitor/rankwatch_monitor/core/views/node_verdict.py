@@ -93,6 +93,17 @@ def naming(about: Iterable[About]) -> list[Incident]:
     return [incident for incident, named_as in about if named_as == CULPRIT]
 
 
+def suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
+    """The suspects on a host, of those of :func:`.host_history.about_by_host`."""
+    return [
+        (incident, culprit)
+        for incident, named_as in about
+        if named_as == SUSPECT
+        for culprit in incident.culprits
+        if culprit.host == host
+    ]
+
+
 def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     """Whether the host is heard; ``parts``: what each job runs there, as in the view of a node."""
     running = [part for part in parts if not part["over"] and part["total_ranks"]]
@@ -134,7 +145,7 @@ def verdict(
         silent = len(heard.silent) + heard.lost
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
-        cause = pointer(host, gpu, _suspected(about, host)).verdict
+        cause = pointer(host, gpu, suspected(about, host)).verdict
         facts = [history.fact] if history.repeats and not history.all_of(gpu) else []
         if heard.silent and not history.silent:
             facts.append(f"{host} is silent in {_few(heard.silent)}.")
@@ -163,7 +174,7 @@ def todo(
         anywhere = (host_commands.reach(host), *_drain(jobs, host, "not heard"))
         return HostTodo("See whether the node answers.", anywhere=anywhere)
     if (gpu := standing_out(gpus)) is not None:
-        found = pointer(host, gpu, _suspected(about, host))
+        found = pointer(host, gpu, suspected(about, host))
         return HostTodo(found.text, found.commands, _drain(jobs, host, gpu.finding), found.process)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
@@ -299,17 +310,6 @@ def _of_slow(job: Job, host: str) -> JobTodo | None:
     leaves_out = found.action is Action.RESTART_EXCLUDING_NODE and found.host == host
     ranks = found.ranks if leaves_out else ()
     return JobTodo(job.id, job.name, found.text, ranks, found.command, found.host, runbook=found.runbook)
-
-
-def _suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit]]:
-    """The suspects on the host."""
-    return [
-        (incident, culprit)
-        for incident, named_as in about
-        if named_as == SUSPECT
-        for culprit in incident.culprits
-        if culprit.host == host
-    ]
 
 
 def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:

@@ -41,6 +41,11 @@ LABELS: Final = (
     *("open_incidents", "ended_at"),
 )
 """Of a job's summary: what its row in the list of jobs is labelled by."""
+LOSS: Final = (
+    *("checkpoint", "iteration", "steps_lost", "steps_at_risk", "iterations_per_second", "step_seconds"),
+    *("goodput", "started_at"),
+)
+"""Of a job's summary: what a restart loses."""
 DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
@@ -138,7 +143,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     if not parts and not about:
         return None
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
-    gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts)
+    gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts, node_verdict.suspected(about, host))
     todo = node_verdict.todo(jobs, host, parts, about, gpus)
     listed = sorted(about[:MOST_INCIDENTS], key=lambda each: -downtime.began(each[0]))
     history = host_history(host, about, now) if activity is None else activity.history(host, jobs, now)
@@ -175,7 +180,7 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> d
     add_stragglers(job, rows)
     return {
         "job": job.id,
-        **{key: summary[key] for key in LABELS},
+        **{key: summary[key] for key in (*LABELS, *LOSS)},
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
@@ -298,7 +303,7 @@ def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, An
     if not ranks:
         spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
         return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
-    slow = [row["rank"] for row in ranks if row["straggler"] is not None]
+    slow = [row["rank"] for row in ranks if row["straggler"] is not None and row["state"] == RankState.RUNNING]
     several = sum(bool(part["ranks"]) for part in parts if not part["over"]) > 1
     return f"{of_states([row['state'] for row in ranks], slow, numbered=not several)}."
 
@@ -308,7 +313,7 @@ def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool
 
     Args:
         states: of each rank.
-        slow: the ranks of these that are slow, whose state is one of those all the same.
+        slow: the ranks of these that are slow, which run all the same.
         numbered: the number of a rank names it: all are of one job.
     """
     counts = Counter(states)
@@ -318,12 +323,14 @@ def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool
     if slow and counts == {RankState.RUNNING: total} and total > 1:
         rest = total - len(slow)
         return f"{rest:,} {'runs' if rest == 1 else 'run'}, {named}" if rest else f"{all_of(total)} are slow"
-    tail = f"; {named}" if slow else ""
+    of_them = f", {len(slow):,} of them slow" if slow and not numbered and len(counts) > 1 else ""
+    tail = f"; {named}" if slow and not of_them else ""
     if len(counts) == 1:
         (state,) = counts
         return f"{'Its rank is' if total == 1 else f'{all_of(total)} are'} {_word(state)}{tail}"
     parts = [
         f"{counts[state]:,} {'is' if counts[state] == 1 else 'are'} {_word(state)}"
+        f"{of_them if state == RankState.RUNNING else ''}"
         for state in map(str, job_view.WORST_FIRST)
         if counts[state]
     ]

@@ -2,8 +2,8 @@
 
 =============  ======================================================================================================
 worker         look at the host and device of the slow ranks, at what the cause points to, or at the GPU that is known
-               to be throttled; where launchers can restart the job without that host and the nodes that remain do more
-               than all do now, that follows if it stays slow
+               to be throttled; where launchers can restart the job without that host and the nodes that remain do
+               clearly more than all do now, that follows if it stays slow
 many workers   look for what they share: no single one is to blame
 stage          move work between the stages
 workload       even out the work
@@ -119,22 +119,24 @@ def can_exclude(job: Job, rank: int) -> bool:
 def _without_node(job: Job, straggler: Straggler, left: Remaining) -> tuple[bool, str]:
     """Whether a restart without the straggler's node is advised, and what to do instead or what it gains, as a clause.
 
-    The throughput is that of the job without stragglers, on all nodes that run now. Fewer nodes are taken to do as much
+    It is where it gains as much as the slowdown from which a rank is a straggler, or a spare takes the place. The
+    throughput is that of the job without stragglers, on all nodes that run now. Fewer nodes are taken to do as much
     work less as they are fewer: nodes alike, data-parallel ranks, and a batch per rank that stays the same.
     """
     host = straggler.host
     if left.too_few:
         return False, uncapital(left.obstacle(host)).rstrip(".")
     order, running = f"restart without {host}", len(nodes.acting(job))
-    if (share := straggler.stated_share) is None or left.usable >= running:
+    if (now := straggler.throughput) is None or left.usable >= running:
         return True, order
     others = (each.stated_share or 0.0 for each in job.performance.open_stragglers if each.host != host)
-    after, now = left.usable / running * (1.0 - max(others, default=0.0)), 1.0 - share
+    after = left.usable / running * (1.0 - max(others, default=0.0))
+    same = whole_percent(after) == whole_percent(now)
+    gains = after - now >= job.policy.straggler_slowdown and not same
     leaves = (
         f"with {left.usable} of {running} nodes and the same batch per rank, it leaves {whole_percent(after)} of the "
-        f"throughput, and now it is {whole_percent(now)}"
+        f"throughput, {'as now' if same else f'and now it is {whole_percent(now)}'}"
     )
-    gains = after > now and whole_percent(after) != whole_percent(now)
     return gains, f"{order if gains else f'mend {host} or add a spare before a restart without it'}: {leaves}"
 
 

@@ -183,7 +183,7 @@ def test_hangs_whose_stacks_read_input_point_to_storage_and_data_loader_and_not_
         "cause too."
     )
     assert found["todo"]["process"] == "rank 3 of one", "that of the last command"
-    assert found["gpus"][0]["history"] == "rank 3 in load_batch (not the GPU): 2 hangs in 2 jobs"
+    assert found["gpus"][0]["history"] == "rank 3 in load_batch (not the GPU): 2 hangs in 2 jobs, 1 suspected"
     df, iostat, py_spy = found["todo"]["here"]
     assert (df, iostat) == ("timeout 9 df -h", "iostat -xz 1 3")
     assert py_spy.startswith("py-spy dump --subprocesses --pid ")

@@ -259,6 +259,7 @@ def test_what_labels_a_job_in_the_list_labels_it_on_its_node(hung: Scene) -> Non
     [part] = found["jobs"]
     listed = job_view.summary(hung.job, hung.now)
     labels = ("state", "headline", "reason", "verdict", "open_incidents", "trouble_since")
+    labels += ("checkpoint", "iteration", "step_seconds", "goodput", "started_at")  # what a restart loses
     assert {key: part[key] for key in labels} == {key: listed[key] for key in labels}
 
 
@@ -271,5 +272,7 @@ def test_states_are_counted_worst_first() -> None:
     assert of_states(["running"] * 2, [5, 6]) == "Both ranks are slow"
     assert of_states(["running"], [5]) == "Its rank is running; rank 5 is slow"
     assert of_states(["running", "running", "dead"], [5]) == "Of 3 ranks, 1 is dead, 2 are running; rank 5 is slow"
+    mixed = ["running"] * 32 + ["waiting"] * 31
+    assert of_states(mixed, [5], numbered=False) == "Of 63 ranks, 31 are waiting, 32 are running, 1 of them slow"
     assert of_states(["running"] * 1200) == "All 1,200 ranks are running"
     assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks, 1 is dead, 1 is not seen yet, 1 is running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -23,9 +24,9 @@ from support.windows import COMPUTE, DATA, HOST, Ranks, slower
 WORK = (0.002, 0.012, 0.13)
 
 
-def slowed(part: int, rank: int = 5, *, launchers: bool = True, **policy: object) -> Ranks:
+def slowed(part: int, rank: int = 5, *, late: float = 0.06, launchers: bool = True, **policy: object) -> Ranks:
     ranks = Ranks(32, work=WORK, launchers=launchers, policy=policy).run(20)
-    return ranks.run(10, slower(rank, part, 0.06))
+    return ranks.run(10, slower(rank, part, late))
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,13 @@ def slowed(part: int, rank: int = 5, *, launchers: bool = True, **policy: object
     ],
 )
 def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cause, words: str, command: str) -> None:
-    job = slowed(part).job
+    job = slowed(part, late=0.12).job
     (straggler,) = job.performance.open_stragglers
     assert straggler.cause is cause
     found = slow_action(job)
     assert found is not None
     assert words in found.text
-    after, now = f"{0.75:.0%}", f"{1.0 - (straggler.stated_share or 0.0):.0%}"
+    after, now = f"{0.75:.0%}", f"{straggler.throughput:.0%}"
     assert found.then == (
         "If it stays slow, restart without host-0: with 3 of 4 nodes and the same batch per rank, it leaves "
         f"{after} of the throughput, and now it is {now}."
@@ -53,6 +54,31 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     assert found.condition == "if it stays slow"
     assert found.command.startswith(command)
     assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
+
+
+def test_the_throughput_that_is_left_is_compared_with_the_one_measured_by_the_step_times() -> None:
+    job = slowed(DATA).job
+    (straggler,) = job.performance.open_stragglers
+    samples = job.performance.history.window()
+    before, since = ([each.step for each in samples if (each.at > straggler.since) is late] for late in (False, True))
+    assert (straggler.step_before, straggler.step_since) == (median(before), median(since))
+    waiting = 1.0 - (straggler.stated_share or 0.0)
+    assert waiting < straggler.throughput == median(before) / median(since)  # as usual, ranks waited before too
+    assert proposed(job) == (
+        None, (), "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the "
+        "same batch per rank, it leaves 75 % of the throughput, and now it is 76 %."
+    )  # fmt: skip
+    straggler.step_before = 2 * median(since)  # something else has made the steps shorter
+    assert straggler.throughput == waiting
+    straggler.step_before = 0.5 * median(since)  # something else has made them longer
+    assert straggler.throughput == waiting
+
+
+def test_without_steps_from_before_the_waiting_alone_counts() -> None:
+    job = Ranks(32, work=WORK, launchers=True).run(30, slower(5, DATA, 0.12)).job
+    (straggler,) = job.performance.open_stragglers
+    assert straggler.step_before is None
+    assert straggler.throughput == 1.0 - (straggler.stated_share or 0.0)
 
 
 def proposed(job: Job) -> tuple[Action | None, tuple[int, ...], str]:
@@ -68,11 +94,13 @@ def test_a_restart_that_gains_nothing_is_not_advised_and_its_loss_is_stated() ->
     (straggler,) = job.performance.open_stragglers
     loses = (
         "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the same "
-        "batch per rank, it leaves 75 % of the throughput, and now it is {} %."
+        "batch per rank, it leaves 75 % of the throughput, {}."
     )
-    for share, now in ((0.24, 76), (0.25, 75), (0.2549, 75)):
-        straggler.lateness, straggler.share = 0.0, share
+    for share, now in ((0.24, "and now it is 76 %"), (0.2549, "as now"), (0.29, "and now it is 71 %")):
+        straggler.lateness, straggler.share, straggler.step_before = 0.0, share, None
         assert proposed(job) == (None, (), loses.format(now))
+    straggler.share = 0.31
+    assert proposed(job)[:2] == (Action.RESTART_EXCLUDING_NODE, (5,))
     straggler.share = 0.4
     assert proposed(job)[:2] == (Action.RESTART_EXCLUDING_NODE, (5,))
     assert proposed(job)[2].endswith("it leaves 75 % of the throughput, and now it is 60 %.")
@@ -83,11 +111,11 @@ def test_a_restart_that_gains_nothing_is_not_advised_and_its_loss_is_stated() ->
 def test_another_slow_rank_on_a_node_that_stays_counts_and_a_spare_replaces_the_node() -> None:
     job = slowed(DATA).job
     (straggler,) = job.performance.open_stragglers
-    straggler.lateness, straggler.share = 0.0, 0.4
+    straggler.lateness, straggler.share, straggler.step_before = 0.0, 0.4, None
     job.performance.stragglers.append(replace(straggler, id="other", rank=20, host="host-2", share=0.2))
     assert proposed(job) == (
         None, (), "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the "
-        "same batch per rank, it leaves 60 % of the throughput, and now it is 60 %."
+        "same batch per rank, it leaves 60 % of the throughput, as now."
     )  # fmt: skip
     apply(job, NodeRegistration("spare", "spare", 1, 8), job.last_heard)
     apply(job, NodeObservation("spare", 0, role=NodeRole.SPARE, role_reason="enough nodes"), job.last_heard)
@@ -125,8 +153,8 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
     assert found.text == (
         "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "
-        "1.20 of 1.98 GHz; if it stays slow, restart without host-0: with 3 of 4 nodes and the same batch "
-        "per rank, it leaves 75 % of the throughput, and now it is 74 %."
+        "1.20 of 1.98 GHz; if it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes "
+        "and the same batch per rank, it leaves 75 % of the throughput, and now it is 76 %."
     )
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"

@@ -23,15 +23,16 @@ test("of an ended job the last save is dated by its end, with the steps that may
 });
 
 test("what a restart loses are the steps since the last checkpoint, and their time at the usual step time", () => {
-  const lost = (...facts: Parameters<typeof loss>) => plain(loss(...facts));
+  const lost = (what: Parameters<typeof loss>[0], job: Parameters<typeof loss>[1], now = 200) => plain(loss(what, job, now));
   const hung = { iterations_per_second: 0, step_seconds: 1 };
   assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838, ...hung }), "A restart loses up to 39 steps (39 s of training) since the checkpoint at step 799.");
   assert.equal(lost("A restart", { checkpoint: at(799), iteration: 838, iterations_per_second: 0.5, step_seconds: null }), "A restart loses up to 39 steps (1 min 18 s of training) since the checkpoint at step 799.");
+  assert.match(lost("A restart", { checkpoint: at(799), iteration: 838, iterations_per_second: 0.5 }, 90), /39 steps \(50 s of training\)/, "no more than since it was saved: steps have become slow");
   assert.equal(lost("A stop", { checkpoint: loaded(840), iteration: 885, iterations_per_second: null }), "A stop loses up to 45 steps since the checkpoint at step 840.");
-  assert.match(loss("A restart", { checkpoint: at(885), iteration: 885, ...hung }), /loses no step since/);
-  assert.match(loss("A restart", { checkpoint: at(840), iteration: 10, ...hung }), /loses the steps since/, "an earlier attempt saved it");
+  assert.match(lost("A restart", { checkpoint: at(885), iteration: 885, ...hung }), /loses no step since/);
+  assert.match(lost("A restart", { checkpoint: at(840), iteration: 10, ...hung }), /loses the steps since/, "an earlier attempt saved it");
   assert.equal(lost("A restart", { checkpoint: at(null), iteration: null, ...hung }), "A restart loses the steps since the last checkpoint.");
-  assert.equal(loss("A restart", { iteration: 885 }), "A restart loses the steps since the last checkpoint.", "an older monitor");
+  assert.equal(lost("A restart", { iteration: 885 }), "A restart loses the steps since the last checkpoint.", "an older monitor");
 });
 
 test("an attempt that runs repeats the steps after the checkpoint, which it shows with its first step", () => {
@@ -40,12 +41,15 @@ test("an attempt that runs repeats the steps after the checkpoint, which it show
   assert.deepEqual([repeats({ checkpoint: at(null), attempt: 2 }), repeats({ checkpoint: null, attempt: 2 })], ["", ""]);
 });
 
-test("without a known checkpoint training may restart from the first step", () => {
+test("without a known checkpoint training may restart from the first step, and all the time of its steps is lost", () => {
   const from = "No checkpoint is known: if there is none, training restarts from step 0";
-  assert.equal(loss("A restart", { checkpoint: null, iteration: null }), `${from}.`);
-  assert.equal(loss("A restart", { checkpoint: null, iteration: 4667 }), `${from}: 4,667 steps.`);
-  assert.equal(plain(loss("A restart", { checkpoint: null, iteration: 900, step_seconds: 1 })), `${from}: 900 steps (15 min of training).`);
-  assert.equal(loss("A stop", { checkpoint: null, iteration: 4667 }), "No checkpoint is known: all steps may be lost.");
+  const lost = (job: Parameters<typeof loss>[1], now = 1000) => plain(loss("A restart", job, now));
+  assert.equal(lost({ checkpoint: null, iteration: null }), `${from}.`);
+  assert.equal(lost({ checkpoint: null, iteration: 4663, goodput: null, started_at: 100 }), `${from}: 4,663 steps.`);
+  const slow = { checkpoint: null, iteration: 4663, iterations_per_second: 4.47, goodput: 0.989, started_at: 100, ended_at: null };
+  assert.equal(lost(slow), `${from}: 4,663 steps (14 min 50 s of training).`, "of 15 min, in which most steps were fast");
+  assert.equal(lost({ ...slow, ended_at: 200 }), `${from}: 4,663 steps (1 min 38 s of training).`);
+  assert.equal(loss("A stop", { checkpoint: null, iteration: 4667 }, 200), "No checkpoint is known: all steps may be lost.");
 });
 
 test("a job that is launched again goes on after its last checkpoint", () => {

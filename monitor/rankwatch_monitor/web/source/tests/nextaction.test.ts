@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary, SlowAction } from "../src/api/types";
-import { offered, recommendedOrder, stepsOfJob } from "../src/logic/nextaction";
+import { offered, recommendedOrder, slowSteps, stepsOfJob } from "../src/logic/nextaction";
 import { incident } from "./samples";
 
 const next = (action: string | null, ranks: number[] = []) =>
@@ -60,6 +60,15 @@ test("on a node that is up the stacks come first, and the node is left out last"
   assert.deepEqual(words({ ...recorded, next_action: { ...recorded.next_action!, also: ["restart"] } }), ["Capture stacks of the 8 ranks that report", "Restart", "Restart without host-1"]);
   const suspected = next(null);
   assert.deepEqual(words({ ...suspected, confirmed: false, next_action: { ...suspected.next_action!, also: ["restart", "capture"] } }), ["Capture stacks of the 8 ranks that report", "Restart now", "Restart without host-1"]);
+});
+
+test("of a slow rank the look comes first, and what follows it second", () => {
+  const slow: SlowAction = { text: "Look at the GPU; if it stays slow, restart.", then: "If it stays slow, restart.", action: null, ranks: [], runbook: "", command: "top", host: "host-0" };
+  const steps = slowSteps(slow).map(({ text, command, host }) => [text, command, host]);
+  assert.deepEqual(steps, [["Look at the GPU.", "top", "host-0"], ["If it stays slow, restart.", "", ""]]);
+  assert.deepEqual(slowSteps({ ...slow, then: "" }).map(({ text }) => text), [slow.text]);
+  const { then: _, ...older } = slow;
+  assert.deepEqual(slowSteps(older), [older]);
 });
 
 test("the proposed order is that of the open incident, else that of a slow rank, which is looked at first", () => {

@@ -249,6 +249,8 @@ export interface SlowAction {
   /** What shows more of the cause, on that host; empty: nothing. */
   command: string;
   host: string;
+  /** What follows the look, as at the end of the text, as a sentence; empty: nothing. Absent with older monitors. */
+  then?: string;
   /** Page and section of the manual. */
   runbook: string;
   /** The GPU of a straggler, where its throttling is the cause. */
@@ -676,7 +678,8 @@ export interface NodeDetail {
     ranks: PlacedRank[];
     launchers: PlacedLauncher[];
     groups: { dimension: Dimension; number: number; ranks: number }[];
-  })[];
+    // What a restart loses; absent with older monitors.
+  } & Partial<Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk" | "iterations_per_second" | "step_seconds" | "goodput" | "started_at">>)[];
   incidents: {
     job: string;
     incident: string;

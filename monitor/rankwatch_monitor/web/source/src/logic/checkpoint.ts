@@ -3,18 +3,19 @@
 import type { JobSummary } from "../api/types";
 import { ago, capital, clock, count, elapsed, plural, wholeDuration } from "./text";
 
-type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "iterations_per_second" | "step_seconds">>;
+/** What is known of a job's steps. */
+export type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "iterations_per_second" | "step_seconds" | "goodput" | "started_at" | "ended_at">>;
 
 /** What an action costs in steps, as a sentence. `checkpoint` is undefined with older monitors. */
-export function loss(what: "A restart" | "The restart" | "A stop", job: Known): string {
+export function loss(what: "A restart" | "The restart" | "A stop", job: Known, now: number): string {
   const { checkpoint, iteration } = job;
   if (checkpoint === null) {
     if (what === "A stop") return "No checkpoint is known: all steps may be lost.";
-    return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${training(iteration, job)}`}.`;
+    return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${ofTraining(kept(job, now))}`}.`;
   }
   if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
-  const { step } = checkpoint;
-  const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}${training(iteration - step, job)}`;
+  const { step, at } = checkpoint;
+  const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}${ofTraining(Math.min((iteration - step) * stepTime(job), elapsed(at, now)))}`;
   return `${what} loses ${steps} since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
 }
 
@@ -23,11 +24,14 @@ export function repeats({ checkpoint, attempt }: Pick<JobSummary, "checkpoint" |
   return checkpoint?.step == null ? "" : `Attempt ${attempt} repeats steps from ${count(checkpoint.step + 1)}${checkpoint.exact ? "" : " or later"} on.`;
 }
 
-/** " (39 s of training)": so many steps at the usual step time; empty: it is not known. */
-function training(steps: number, { iterations_per_second: speed, step_seconds: usual }: Known): string {
-  const seconds = steps * (speed ? 1 / speed : usual ?? 0);
-  return seconds ? ` (${wholeDuration(seconds)} of training)` : "";
-}
+/** " (39 s of training)"; empty: it is not known. */
+const ofTraining = (seconds: number): string => (seconds ? ` (${wholeDuration(seconds)} of training)` : "");
+
+/** Seconds of a step at the present speed, while none completes the usual ones; 0: not known. */
+const stepTime = ({ iterations_per_second: speed, step_seconds: usual }: Known): number => (speed ? 1 / speed : usual ?? 0);
+
+/** Seconds that the steps so far have taken, waiting for slow ranks included; 0: not known. */
+const kept = ({ goodput, started_at: began, ended_at: ended }: Known, now: number): number => (goodput && began != null ? Math.floor(goodput * elapsed(began, ended ?? now)) : 0);
 
 type Checkpoint = NonNullable<JobSummary["checkpoint"]>;
 

@@ -64,6 +64,11 @@ export function recommendedOrder(job: Known & Pick<JobSummary, "headline" | "rea
   return order && { ...order, condition: slow!.condition ?? "" };
 }
 
+/** The look at a slow rank, and what follows it. */
+export function slowSteps({ then = "", ...look }: SlowAction): readonly Step[] {
+  return then === "" ? [look] : [{ ...look, text: `${look.text.slice(0, -then.length - 2)}.` }, { text: then, command: "", host: "" }];
+}
+
 /** What to do about a job of which nothing is received or that has failed; null: nothing. */
 export function stepsOfJob({ state, next_step: known, next_steps: steps }: JobSummary): { steps: readonly Step[]; runbook: string } | null {
   if (state !== "lost" && state !== "failed") return null;

@@ -47,10 +47,10 @@ export function linesOf(part: Part, each: boolean): PlacedRank[][] {
   return each ? lines.flat().map((rank) => [rank]) : lines;
 }
 
-/** What is known of ranks besides their state: "the others wait 27 % of a step, GPU score 1.00, 61 °C". */
+/** What is known of ranks besides their state and how slow they are: "the others wait 27 % of a step, GPU score 1.00, 61 °C". */
 export function factsOf(same: readonly PlacedRank[]): string {
   const waits = range(same.map((rank) => rank.scores?.lateness_share), (share) => wholePercent(Math.max(0, share)));
-  const notable = same.some((rank) => (rank.scores?.lateness_share ?? 0) >= NOTABLE);
+  const notable = same.some(({ scores, straggler }) => straggler == null && (scores?.lateness_share ?? 0) >= NOTABLE);
   const scores = range(same.map((rank) => rank.scores?.gpu_robust), (score) => score.toFixed(2));
   return [
     notable && `the others wait for it for ${waits} of a step`,

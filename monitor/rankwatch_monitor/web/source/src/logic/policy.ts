@@ -88,10 +88,10 @@ export function grouped(settings: readonly Setting[]): Group[] {
 export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
 /** What an action will do, shown for confirmation. */
-export function consequence(action: ActionName, job: Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts" | "checkpoint" | "iteration">, left: string): string {
+export function consequence(action: ActionName, job: Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts" | "checkpoint" | "iteration">, left: string, now: number): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = loss(action === "stop" ? "A stop" : "The restart", job);
+  const lost = loss(action === "stop" ? "A stop" : "The restart", job, now);
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
+import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
@@ -17,7 +18,7 @@ import { prepared } from "./selection";
 interface Props {
   job: JobSummary;
   launchers: readonly Launcher[];
-  /** The order that the overview proposes, chosen beforehand; null: none. */
+  /** The order that the overview proposes; null: none. */
   recommended: Recommended | null;
 }
 
@@ -51,7 +52,9 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
-  const action = chosen ?? recommended?.action ?? null;
+  // What waits for a look, or may cost all steps, is chosen by a person alone.
+  const first = recommended === null || (!recommended.condition && job.checkpoint !== null) ? recommended?.action : "capture";
+  const action = chosen ?? first ?? null;
   const active = launchers.filter((each) => each.role === "active");
   const proposed = (taken ?? recommended)?.ranks ?? [];
   const known = nodesOf(proposed, active);
@@ -155,11 +158,11 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed.</p> : <button type="submit" class={isFinal(action) ? "ending" : "go"}>{title} …</button>)}
+          {!confirming && (action === null ? <p class="note">Choose what to do first; an order is confirmed.</p> : <button type="submit" class={isFinal(action) ? "ending" : action === "capture" ? undefined : "go"}>{title} …</button>)}
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
-              <p id="confirm-words">{consequence(action, job, left)}</p>
+              <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>
               <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={send}>{title}</button>
               <button type="button" onClick={() => setConfirming(false)} ref={focused}>Cancel</button>
             </div>

@@ -5,7 +5,7 @@ import type { Incident, JobSummary, Launcher, NextAction, Place, SlowAction, Ste
 import { asOf } from "../api/connection";
 import { repeats, resumesAfter } from "../logic/checkpoint";
 import { awaited, dueBy, isFormer, quietOf, quietStep, reportsDue, restartsRanks } from "../logic/incidents";
-import { offered, orderOf, orderWords, type Prepared, stepsOfJob } from "../logic/nextaction";
+import { offered, orderOf, orderWords, type Prepared, slowSteps, stepsOfJob } from "../logic/nextaction";
 import { remaining } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
@@ -78,7 +78,7 @@ export function NextStep({ job, facts, shared }: { job: JobSummary; facts: Fact[
 export function WhatToDoSlow({ job, launchers, next, reason }: { job: JobSummary; launchers: readonly Launcher[]; next: SlowAction; reason: string }) {
   const order = orderOf(next, reason);
   return (
-    <ToDo steps={[next]} note={order !== null && <Loss what="A restart" job={job} />}>
+    <ToDo steps={slowSteps(next)} note={order !== null && <Loss what="A restart" job={job} />}>
       {order !== null && <Offer job={job} order={order} words={orderWords(order.action, [next.host].filter(Boolean))} launchers={launchers} />}
       <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>

@@ -2,12 +2,14 @@
 
 import type { NodeDetail } from "../api/types";
 import { asOf } from "../api/connection";
+import type { Known } from "../logic/checkpoint";
 import { dueBy } from "../logic/incidents";
 import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
 import { plural, zoned } from "../logic/text";
 import { Run } from "./copy";
+import { Loss } from "./loss";
 import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -33,9 +35,9 @@ export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
 }
 
 /** A line for each job, those that need nothing now folded. */
-export function JobActions({ node: { host, of_jobs: jobs = [], verdict = "" } }: { node: NodeDetail }) {
+export function JobActions({ node: { host, of_jobs: jobs = [], jobs: parts, verdict = "" } }: { node: NodeDetail }) {
   if (jobs.length === 0) return null;
-  const line = (each: OfJob) => <JobAction key={each.job} of={each} host={host} verdict={verdict} />;
+  const line = (each: OfJob) => <JobAction key={each.job} of={each} known={parts.find(({ job }) => job === each.job)} host={host} verdict={verdict} />;
   const waiting = jobs.filter(({ waits }) => waits);
   const runbooks = [...new Set(jobs.map(({ runbook }) => runbook).filter(Boolean))];
   return (
@@ -53,7 +55,8 @@ export function JobActions({ node: { host, of_jobs: jobs = [], verdict = "" } }:
   );
 }
 
-function JobAction({ of, host, verdict }: { of: OfJob; host: string; verdict: string }) {
+/** `known`: its part of the node. */
+function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail["jobs"][number] | undefined; host: string; verdict: string }) {
   const leaveOut = () => {
     prepared.value = orderOf({ action: "restart_excluding_node", ranks: of.ranks }, verdict);
     location.hash = jobAddress(of.job, "control");
@@ -64,6 +67,7 @@ function JobAction({ of, host, verdict }: { of: OfJob; host: string; verdict: st
       <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {of.awaited ? zoned(of.awaited, asOf.value) : dueBy(of, asOf.value)}</p>
       {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
       {of.ranks.length > 0 && <Remaining left={of.remaining} />}
+      {of.ranks.length > 0 && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
       {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
     </li>
   );

@@ -10,7 +10,7 @@ import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { figures, isTrouble, moves, secondsIn, timeIn } from "../logic/severity";
 import { restOf } from "../logic/stragglers";
-import { clock, count, elapsed, plural, roughly, runs } from "../logic/text";
+import { capital, clock, count, elapsed, plural, roughly, runs } from "../logic/text";
 import { Fold } from "./fold";
 import { ErrorText } from "./errortext";
 import { JobMark, RankMark } from "./marks";
@@ -136,7 +136,7 @@ function RankWhy({ job, same, above }: { job: string; same: readonly PlacedRank[
   const first = same[0]!;
   const { reason, straggler } = first;
   const notes = [
-    straggler && `${restOf(straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
+    straggler && `${restOf(above.startsWith(`Rank ${first.rank} `) ? capital(straggler.reason.replace(/^Rank .*?; /, "")) : straggler.reason, above).replace(/\.$/, "") || "Slow"}. Since ${clock(straggler.since, asOf.value)}, for ${roughly(asOf.value - straggler.since)}`,
     above.includes(reason.replace(/^its process /, "")) ? "" : reason,
     factsOf(same),
   ].filter(Boolean);
