@@ -6,7 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
-from web.screenshots import settle, watch
+from support.waiting import wait_for
+from web.scene_monitor import serving_scenes
+from web.screenshots import DESK, SECONDS, SITUATIONS, jobs, settle, watch
 from web.scripted_monitor import Script
 
 pytestmark = pytest.mark.skipif(
@@ -24,6 +26,25 @@ LATE = """
 })()
 """
 """The network of the page, on which one answer takes longer than any fixed time that was waited for before."""
+
+
+CUT_OFF = """
+() => [...document.querySelectorAll(".scroll")]
+  .filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => each.getAttribute("aria-label"))
+"""
+
+
+def test_no_table_of_any_situation_is_cut_off_on_a_desk(page: Page) -> None:
+    found = list(jobs())
+    watch(page)
+    page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
+    with serving_scenes(*found, now=found[0].created_at + SECONDS) as monitor:
+        for address in (f"#/jobs/{job}" for job in SITUATIONS):
+            page.goto(f"{monitor.url}/{address}")
+            expect(page.locator(".scroll table").first).to_be_visible()
+            settle(page)
+            wait_for(lambda: page.evaluate(CUT_OFF) == [], f"every table of {address} has its columns")
 
 
 def test_a_late_answer_is_waited_for(page: Page, monitor_url: str, script: Script) -> None:

@@ -7,7 +7,7 @@ import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
 import { plural, zoned } from "../logic/text";
-import { Run } from "./copy";
+import { Alternatives, Run } from "./copy";
 import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -62,6 +62,7 @@ function JobAction({ of, host, verdict }: { of: OfJob; host: string; verdict: st
   return (
     <li class="of-job">
       <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {of.awaited ? zoned(of.awaited, asOf.value) : dueBy(of, asOf.value)}</p>
+      <Alternatives of={of.alternatives} />
       {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
       {of.ranks.length > 0 && <Remaining left={of.remaining} />}
       {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
