@@ -175,7 +175,8 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   lost one what to do (`next_step`; step by step, with commands: `next_steps`), and a job with an open incident the
   hosts of which nothing is received, although their silence is not certain yet (`quiet_host`): with a command that
   shows whether one is up, and whether a restart without them can be ordered. Where other jobs are heard from them
-  (`other_jobs`), they are up, and the command shows what became of the job's processes there.
+  (`other_jobs`), they are up, the command shows what became of the job's processes there, and `alternatives` has what
+  follows from each answer.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

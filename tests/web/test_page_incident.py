@@ -17,6 +17,7 @@ from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
+from support.waiting import wait_for
 from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
 
@@ -547,9 +548,38 @@ def test_on_a_node_that_is_up_leaving_it_out_comes_last_once_stacks_were_capture
     with serving_scenes(silent.job, other.job, now=silent.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/silent")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo.locator("p").first).to_contain_text("is up. If no process is left, restart. If one is in state D")
+        expect(todo.locator("p").first).to_have_text(re.compile("which is up.$"))
+        expect(todo.locator(".alternatives li")).to_have_text(
+            [
+                re.compile(f"^{each}")
+                for each in ("No process is left: ", "One is in state D: ", "One is in state T", "All run: ")
+            ]
+        )
         expect(todo.locator(".ways button")).to_have_text(["Restart …", "Restart without host-1 …"])
         expect(todo.locator("button.go")).to_have_count(0)
+
+
+def test_a_command_breaks_at_its_spaces_and_is_copied_whole(page: Page) -> None:
+    facts = {"scheduler": "slurm", "slurm_node": "{host}"}
+    scene = Scene(8, hosts=2, on_hang="log", facts=facts).run(60).cut_host(1).run(25)
+    command = "ping -c 3 -- host-1; sinfo -n host-1"
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    with serving_scenes(scene.job, now=scene.now) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/job")
+        shown = page.locator(".todo code")
+        expect(shown).to_have_text(command)
+        lines = "(words) => Object.values(Object.groupBy(words, (word) => word.offsetTop)).map((line) => line.length)"
+        words = shown.locator("span")
+        wait_for(lambda: words.evaluate_all(lines) == [5, 3], "each part of the command has a line")
+        broken = """(words) => {
+          words[0].parentNode.style.width = "7ch";
+          return words.filter((word) => word.clientHeight > 30).map((word) => word.textContent);
+        }"""
+        wait_for(lambda: not {"-c", "--", "-n"} & set(words.evaluate_all(broken)), "options are whole in a narrow box")
+        assert len(words.evaluate_all(lines)) > 2, "the box is narrow"
+        page.get_by_role("button", name=f"Copy {command}").click()
+        expect(page.locator(".todo .run")).to_contain_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == command
 
 
 def test_the_host_that_is_silent_in_one_job_has_its_history_and_its_ranks_are_the_suspects(page: Page) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -512,6 +513,22 @@ def test_the_digest_tells_the_time_in_the_address_and_leads_to_incidents(
     page.reload()
     section.get_by_role("link", name=re.compile("Rank 2")).first.click()  # open, as the address names its hours
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
+
+
+def test_on_a_phone_the_digest_is_a_line_of_incidents_and_their_cost_until_it_is_opened(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("run-1", ["running"] * 4)
+    summary = (
+        "9 incidents and 1 open suspicion in 7 jobs, 5 restarts, 53.6 GPU-minutes lost to incidents (3 min), 1 job lost"
+    )
+    script.answers["/digest"] = {"since": 0.0, "until": time.time(), "summary": summary, "lines": [], "notes": []}
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(monitor_url)
+    counts = page.locator(".digest .count")
+    expect(counts).to_have_text(["9 incidents and 1 open suspicion", "53.6 GPU-minutes lost"])
+    page.locator(".digest summary").click()
+    expect(counts).to_have_text(summary.split(", "))
 
 
 @pytest.mark.parametrize("jobs", [8, 200])

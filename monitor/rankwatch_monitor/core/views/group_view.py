@@ -34,6 +34,8 @@ from rankwatch_monitor.core.views.node_view import (
     worst_first,
 )
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
+from rankwatch_monitor.core.views.slow_headline import slow_headline
+from rankwatch_monitor.core.views.throttling import throttle_of
 
 SHOWN: Final = 200
 """Ranks of a group in one answer, the worst first."""
@@ -60,12 +62,14 @@ class Standing(NamedTuple):
     text: str
     blamed: tuple[int, ...] = ()
     """The ranks that the others wait for, the first one first."""
+    detail: str = ""
+    """What was measured of the first of them, if it is slow, as a sentence; empty: the text has it."""
 
     def to_json(self, column_R: Ints) -> dict[str, Any]:
         """For the API, with the group of the first of these ranks; ``column_R``: the group of each rank."""
         first = self.blamed[0] if self.blamed else None
         at = int(column_R[first]) if first is not None and first < len(column_R) and column_R[first] >= 0 else None
-        return {"role": str(self.role), "text": self.text, "rank": first, "number": at}
+        return {"role": str(self.role), "text": self.text, "detail": self.detail, "rank": first, "number": at}
 
 
 def group(
@@ -152,12 +156,13 @@ def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, k
     if slow := job.performance.open_stragglers:
         own = [each for each in slow if each.rank in inside]
         blamed, first = tuple(each.rank for each in own or slow), (own or slow)[0]
-        reason = first.reason.rstrip(".")
-        what = reason if reason.startswith("Rank") else f"rank {first.rank} is slow: {_lower(reason)}"
+        line, reason = (each.rstrip(".") for each in (slow_headline(first, throttle_of(job, first)), first.reason))
+        what = _lower(line if line.startswith("Rank") else f"rank {first.rank} is slow: {_lower(line)}")
+        detail = "" if line == reason else f"{reason}."
         if not own:
-            return Standing(Role.WAITS, f"This group waits in each step, it is not the cause: {_lower(what)}.", blamed)
+            return Standing(Role.WAITS, f"This group waits, it is not the cause: {what}.", blamed, detail)
         more = f" {len(own) - 1} more of its ranks {'is' if len(own) == 2 else 'are'} slow." if len(own) > 1 else ""
-        return Standing(Role.CAUSE, f"This group makes the others wait: {_lower(what)}.{more}", blamed)
+        return Standing(Role.CAUSE, f"This group makes the others wait: {what}.{more}", blamed, detail)
     if not known_late:
         return Standing(Role.CALM, "Nothing is wrong with a rank of this group.")
     slowest = int(np.argmax(late))

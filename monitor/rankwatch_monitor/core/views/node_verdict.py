@@ -230,11 +230,14 @@ class JobTodo(NamedTuple):
     """What the job has left without the host; None: the order cannot be given now."""
     awaited: str = ""
     """What happens by itself then, as in the list of jobs; empty: not known."""
+    alternatives: tuple[str, ...] = ()
+    """What follows from each answer to the command, a sentence for each."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
         remaining = None if self.remaining is None else self.remaining.to_json()
-        return {**self._asdict(), "ranks": list(self.ranks), "remaining": remaining}
+        lists = {"ranks": list(self.ranks), "alternatives": list(self.alternatives)}
+        return {**self._asdict(), **lists, "remaining": remaining}
 
 
 def of_jobs(
@@ -281,8 +284,8 @@ def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None)
     proposed, of_host = incident_view.advice(job, incident, now, activity)
     if (quiet := quiet_host(job, now, activity)) is not None:
         leave_out = here if quiet.excludable and quiet.hosts == (host,) else ()
-        step, note = " ".join(filter(None, (f"{quiet.step}.", quiet.answers))), " ".join(quiet.notes)
-        return JobTodo(job.id, job.name, step, leave_out, quiet.command, note=note, runbook=proposed.runbook)
+        found = JobTodo(job.id, job.name, f"{quiet.step}.", leave_out, quiet.command, runbook=proposed.runbook)
+        return found._replace(note=" ".join(quiet.notes), alternatives=quiet.alternatives)
     expected = by_itself(job, None, now, activity)
     leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
     recommended = proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition

@@ -48,8 +48,8 @@ class QuietHost(NamedTuple):
     """Shows whether the first of them is up; where they are, what became of the job's processes there."""
     other_jobs: int
     """Other jobs that are heard from each of these hosts, which shows that they are up; 0: one of them may be down."""
-    answers: str
-    """What follows from each answer to the command, in sentences; empty: it is plain."""
+    alternatives: tuple[str, ...]
+    """What follows from each answer to the command, a sentence for each; empty: it is plain."""
     notes: tuple[str, ...]
     """Whether the launchers are silent too, what happens by itself, and what a restart without these hosts needs."""
 
@@ -79,10 +79,15 @@ class QuietHost(NamedTuple):
             return f"Look at this job's launcher and ranks on {where}, which {verb} up"
         return f"Check whether {where} {verb} up"
 
+    @property
+    def answers(self) -> str:
+        """What follows from each answer to the command, in one line."""
+        return " ".join(self.alternatives)
+
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        lists = {"hosts": list(self.hosts), "ranks": list(self.ranks), "notes": list(self.notes)}
-        return {**self._asdict(), **lists, "headline": self.headline, "step": self.step}
+        lists = {name: list(value) for name, value in self._asdict().items() if isinstance(value, tuple)}
+        return {**self._asdict(), **lists, "answers": self.answers, "headline": self.headline, "step": self.step}
 
 
 def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> QuietHost | None:
@@ -138,16 +143,18 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         excludable=excludable,
         command=command,
         other_jobs=other_jobs,
-        answers=_answers(hosts[0], excludable=excludable) if " ps " in command else "",
+        alternatives=_alternatives(hosts[0], excludable=excludable) if " ps " in command else (),
         notes=tuple(filter(None, (*_notes(job, hosts, launchers=bool(silent)), obstacle))),
     )
 
 
-def _answers(host: str, *, excludable: bool) -> str:
+def _alternatives(host: str, *, excludable: bool) -> tuple[str, ...]:
     stuck = f"restart without {host}" if excludable else f"look at the storage and the GPUs of {host}"
     return (
-        f"If no process is left, restart. If one is in state D, {stuck}; in state T, kill -CONT PID, or restart. "
-        f"If all run, look at the network from {host} to the monitor."
+        "No process is left: restart.",
+        f"One is in state D: {stuck}.",
+        "One is in state T: kill -CONT PID, or restart.",
+        f"All run: check the network from {host} to the monitor.",
     )
 
 

@@ -176,13 +176,21 @@ def _why(job: Json) -> str:
 def next_lines(job: Json, terminal: Terminal, *, then: bool = False) -> list[str]:
     """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line.
 
-    ``then``: with what follows about a slow job.
+    ``then``: with what follows about a slow job, or from each answer of a host that is not heard.
     """
     if todo := job.get("todo"):
         lines = terminal.wrapped(f"next: {todo['text']}", "  ", "bold")
-        return lines + (terminal.wrapped(todo["then"], "  ") if then and todo.get("then") else [])
+        if not then:
+            return lines
+        quiet = job.get("quiet_host") or {}
+        lines += run_lines(quiet.get("command", ""), "", "    ")
+        return lines + [line for each in _follows(todo, quiet) for line in terminal.wrapped(each, "  ")]
     sentence = (job.get("awaited") or {}).get("sentence")
     return terminal.wrapped(sentence, "  ") if sentence else []
+
+
+def _follows(todo: Json, quiet: Json) -> list[str]:
+    return [todo["then"]] if todo.get("then") else list(quiet.get("alternatives", ()))
 
 
 def _pace(job: Json) -> str:

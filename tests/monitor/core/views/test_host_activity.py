@@ -53,10 +53,13 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     [launcher] = [node for node in scene.job.nodes.values() if node.registration.host == "host-1"]
     pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
     assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
-    assert quiet["answers"] == (
-        "If no process is left, restart. If one is in state D, restart without host-1; in state T, kill -CONT PID, or "
-        "restart. If all run, look at the network from host-1 to the monitor."
-    )
+    assert quiet["alternatives"] == [
+        "No process is left: restart.",
+        "One is in state D: restart without host-1.",
+        "One is in state T: kill -CONT PID, or restart.",
+        "All run: check the network from host-1 to the monitor.",
+    ]
+    assert quiet["answers"] == " ".join(quiet["alternatives"]), "as in messages of one line"
     assert quiet["notes"] == [
         "The launcher on host-1 is silent too.",
         "Nothing restarts the ranks by itself (on_hang = log).",
@@ -75,7 +78,7 @@ def test_publishers_know_the_other_jobs_too() -> None:
     assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
     assert incident["next_action"]["action"] is None
     assert incident["next_action"]["text"].startswith(
-        "Look at this job's launcher and ranks on node host-1, which is up. If no process is left, restart. If one is "
+        "Look at this job's launcher and ranks on node host-1, which is up. No process is left: restart. One is in "
     )
     assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
 
@@ -94,6 +97,9 @@ def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:
     assert found is not None
     assert found["presence"].startswith("Ranks report in 2 of 3 jobs, so the node is up")
     assert {each["headline"] for each in found["incidents"]} == {summary(scene, jobs)["headline"]}
+    [todo] = found["of_jobs"]
+    assert todo["text"] == f"{summary(scene, jobs)['quiet_host']['step']}."
+    assert todo["alternatives"] == summary(scene, jobs)["quiet_host"]["alternatives"]
 
 
 def test_where_no_other_job_is_heard_from_it_the_host_may_be_down() -> None:

@@ -361,7 +361,7 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     assert found == {
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
-        "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "",
+        "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "", "alternatives": [],
         "remaining": exclusion.Remaining(1, 2, 0).to_json(),
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []

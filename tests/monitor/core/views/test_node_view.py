@@ -136,10 +136,12 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     what = headline(hung.incident).replace("Rank", "rank")
     its = what.replace("rank 2 on host-1", "it")
     assert last["standing"] == {
-        "role": "cause", "text": f"Rank 2 of this group is the cause: {its}.", "rank": 2, "number": 1,
+        "role": "cause", "text": f"Rank 2 of this group is the cause: {its}.", "detail": "",
+        "rank": 2, "number": 1,
     }  # fmt: skip
     assert first["standing"] == {
-        "role": "waits", "text": f"This group waits, it is not the cause: {what}.", "rank": 2, "number": 1,
+        "role": "waits", "text": f"This group waits, it is not the cause: {what}.", "detail": "",
+        "rank": 2, "number": 1,
     }  # fmt: skip
     assert last["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
     assert last["label"]["state"] == "hung"
@@ -169,10 +171,18 @@ def test_a_group_with_a_slow_rank_begins_with_it() -> None:
     claim = reason.replace("Rank", "rank")
     assert (last["standing"]["role"], first["standing"]["role"]) == ("cause", "waits")
     assert last["standing"]["text"] == f"This group makes the others wait: {claim}."
-    assert first["standing"]["text"] == f"This group waits in each step, it is not the cause: {claim}."
+    assert first["standing"]["text"] == f"This group waits, it is not the cause: {claim}."
+    assert (first["standing"]["detail"], last["standing"]["detail"]) == ("", ""), "there is one line of it"
     assert (first["standing"]["rank"], first["standing"]["number"]) == (3, 1)
     assert [each["slow"] for each in first["beside"]] == [0, 1]
     assert first["summary"] == "Both ranks run and wait 40 % of each step for rank 3."
+    scene.job.performance.stragglers[0].waiting = 3
+    measured = group_view.group(scene.job, "pipeline", 0, scene.now)
+    assert measured is not None
+    assert measured["standing"]["text"] == (
+        "This group waits, it is not the cause: rank 3 on host-1 is slow in its input; 3 ranks wait 40 % of each step."
+    )
+    assert measured["standing"]["detail"] == f"{reason}."
     assert last["summary"] == "1 runs, rank 3 is slow."
 
 

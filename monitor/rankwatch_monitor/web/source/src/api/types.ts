@@ -84,6 +84,8 @@ export interface QuietHost {
   headline: string;
   /** What follows from each answer to the command. Absent with older monitors, as what follows. */
   answers?: string;
+  /** The same, a sentence for each. */
+  alternatives?: string[];
   /** Whether its launchers are silent too, and what happens by itself. */
   notes?: string[];
 }
@@ -740,6 +742,8 @@ export interface NodeDetail {
     remaining?: { nodes: number; of: number; spares: number; min_nodes?: number } | null;
     /** What happens by itself then, as in the list of jobs; empty: not known. */
     awaited?: string;
+    /** What follows from each answer to the command, a sentence for each. */
+    alternatives?: string[];
   }[];
 }
 
@@ -763,8 +767,8 @@ export interface GroupDetail {
   /** What the job is labelled by. */
   label: Labelled;
   todo: JobSummary["todo"];
-  /** Whether the group is the cause of what is wrong with the job; the first rank that the others wait for, and the group it is in. */
-  standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; rank: number | null; number: number | null };
+  /** Whether the group is the cause of what is wrong with the job, and what was measured of a slow rank; the first rank that the others wait for, and the group it is in. */
+  standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; detail?: string; rank: number | null; number: number | null };
   /** How many ranks are in each state. */
   summary: string;
   incident: { id: string; headline: string } | null;

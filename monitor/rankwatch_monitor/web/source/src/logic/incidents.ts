@@ -76,10 +76,10 @@ export function quietWords({ headline, since }: QuietHost, now: number | null): 
   return headline.replace(/\bsince \d\d:\d\d:\d\d UTC\b/, now === null ? `since ${clock(since, since)}` : `for ${wholeDuration(elapsed(since, now))}`);
 }
 
-/** What to check first where a host is not heard, and what follows if it is down. */
-export function quietStep({ hosts, excludable, other_jobs: others, step, answers }: QuietHost): string {
+/** What to check first where a host is not heard, and what follows if it is down; of an older monitor also each answer. */
+export function quietStep({ hosts, excludable, other_jobs: others, step, answers, alternatives }: QuietHost): string {
   const [are, them] = hosts.length === 1 ? ["it is", "it"] : ["they are", "them"];
-  return `${step}.${answers ? ` ${answers}` : ""}${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
+  return `${step}.${answers && !alternatives ? ` ${answers}` : ""}${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
 }
 
 /** The incident in one line: while a whole host is silent, that host. */

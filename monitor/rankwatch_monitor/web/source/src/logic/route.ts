@@ -12,7 +12,7 @@ export type Tab = (typeof TABS)[number];
 export type Grouping = "node" | Dimension;
 export const DIMENSIONS: readonly Dimension[] = ["data", "tensor", "pipeline", "expert"];
 /** The name of a group, or of all groups of a dimension: "pipeline stage 1", "tensor rank 5", "tensor rank". */
-export function groupName(dimension: string, number: number | "" = ""): string {
+export function groupName(dimension: string, number: number | string = ""): string {
   return `${dimension} ${dimension === "pipeline" ? "stage" : "rank"} ${number}`.trimEnd();
 }
 

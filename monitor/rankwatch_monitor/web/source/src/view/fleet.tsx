@@ -57,8 +57,8 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
-      <DigestSection hours={hours} />
-      <Repeated hosts={repeated} />
+      <DigestSection hours={hours} repeated={repeated.length} />
+      {!narrow.value && <Repeated hosts={repeated} />}
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
         <p class="note">
@@ -78,17 +78,15 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   );
 }
 
-/** In a line, those with the most incidents; the table below the jobs has all. */
+/** In a line, those with the most incidents, and the way to the table of all below the jobs. */
 function Repeated({ hosts }: { hosts: readonly Often[] }) {
   if (hosts.length === 0) return null;
   const more = hosts.length - HOSTS_IN_LINE;
   return (
     <p class="repeated">
-      <b>Named more than once in 24 h</b>
-      {hosts.slice(0, HOSTS_IN_LINE).map(({ host, lately, last }) => (
-        <span key={host}> <NodeLink host={host} />: {lately.text}, last {coarse(last.since ?? last.opened_at)}</span>
-      ))}
-      {more > 0 && <span> and {plural(more, "more node")}</span>}
+      <button type="button" class="quiet" onClick={() => document.getElementById("hosts")?.scrollIntoView()}>Named more than once in 24 h</button>
+      {hosts.slice(0, HOSTS_IN_LINE).map(({ host }) => <span key={host}> <NodeLink host={host} /></span>)}
+      {more > 0 && ` and ${plural(more, "more node")}`}
     </p>
   );
 }

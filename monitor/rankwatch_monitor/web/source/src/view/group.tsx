@@ -42,6 +42,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
         {age !== "" && <> <b>{age}</b> <small>{label.state === "failed" ? "at" : "since"} {clock(label.trouble_since!, asOf.value)}</small></>}
       </p>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(standing.text, asOf.value)}</p>
+      {standing.detail && <p class="note">{standing.detail}</p>}
       <section class="todo" aria-label="Where to go">
         {standing.role === "waits" && standing.rank !== null && (
           <p>It waits for <a href={rankAddress(job, standing.rank)}>rank {standing.rank}</a>{standing.number !== null && <> of <a href={groupAddress(job, dimension, standing.number)}>{groupName(dimension, standing.number)}</a></>}</p>
@@ -55,7 +56,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
       <Beside group={group} />
       <section>
         <h2>Ranks in detail <small>worst first</small></h2>
-        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${groupName(dimension, number)}`} without="groups" above={standing.text} />
+        <PlacedRanks job={job} ranks={group.ranks.map((rank) => asOfNow(rank, asOf.value - watch.at.value))} name={`Ranks of ${groupName(dimension, number)}`} above={`${standing.text} ${standing.detail}`} />
         {group.ranks.length < group.total_ranks && <p class="more">{count(group.ranks.length)} of {count(group.total_ranks)}</p>}
       </section>
       <Collectives rows={collectives.rows} />

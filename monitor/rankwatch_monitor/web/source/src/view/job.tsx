@@ -89,11 +89,15 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
-  const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} led={slow !== null} />;
+  const accounted = advised && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") ? account.value : [];
+  const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} account={accounted.join(" ")} led={slow !== null} />;
   // Without incidents it is a bar, which a column has room for.
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   const roomy = !past && !renewing && job.world_size <= FEW_RANKS;
   const wide = goodput.value?.incidents.length !== 0;
+  const listed = !loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers;
+  // Without a table it fits into a column.
+  const calm = roomy && performance !== null && performance.open + performance.ended.length === 0;
   // What the script logs is drawn on the right.
   const filled = roomy && !broken && Object.keys(vitals.value?.logged ?? {}).length > 0;
   const besides = (
@@ -113,8 +117,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {slow !== null && <SlowBanner job={job} launchers={launchers.value} performance={slow} title={state} brief={brief} />}
-      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && (brief && nextStep ? <Band kind="open" label="What to do about the job" title={state} brief>{nextStep}</Band> : <p class={LOUD.has(job.state) ? "now loud" : "now"}>{state}</p>)}
-      {requested === null && !unknown && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") && account.value.length > 0 && <Account clauses={account.value} />}
+      {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && (brief && nextStep ? <Band kind="open" label="What to do about the job" title={state} brief>{nextStep}</Band> : <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>)}
+      {accounted.length > 0 && <Account clauses={accounted} />}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {!brief && nextStep}
@@ -158,6 +162,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               </>
             )}
             {roomy && besides}
+            {calm && listed}
           </div>
           <div class="right">
             {incident && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
@@ -167,7 +172,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
             {!roomy && besides}
             {!wide && !filled && timeSpent}
           </div>
-          {!loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers}
+          {!calm && listed}
           {performance !== null && !past && <Scores performance={performance} />}
           {wide && timeSpent}
         </div>

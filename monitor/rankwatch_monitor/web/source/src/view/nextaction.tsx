@@ -10,7 +10,7 @@ import { remaining } from "../logic/policy";
 import { jobAddress } from "../logic/route";
 import { isSuspected, waited } from "../logic/suspicion";
 import type { Windows } from "../live/slow_poll";
-import { Run } from "./copy";
+import { Alternatives, Run } from "./copy";
 import { type Fact, Facts } from "./facts";
 import { Loss } from "./loss";
 import { Remaining } from "./remaining";
@@ -42,7 +42,7 @@ export function WhatToDo({ job, incident, launchers, windows, logs }: Props) {
   const cost = (underWay || choosable) && <Loss what={underWay ? "The restart" : "A restart"} job={job} />;
   const renewed = incident.phase === "recovering" && isFormer(job, incident) && repeats(job);
   return (
-    <ToDo steps={[{ text: words(job, incident, next, windows, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<>{beside !== "" && <small>{beside} </small>}{cost}{renewed && <small>{renewed}</small>}</>}>
+    <ToDo steps={[{ text: words(job, incident, next, windows, logs), ...run, command: run.command ?? "" }, ...(command && quiet === null ? [{ text: look, command, host }] : [])]} note={<><Alternatives of={quiet?.alternatives} />{beside !== "" && <small>{beside} </small>}{cost}{renewed && <small>{renewed}</small>}</>}>
       {offers.map(({ order, words }, i) => <Offer key={order.action} job={job} order={order} words={words} launchers={launchers} go={i === 0 && (quiet === null ? late || next.action !== null : quiet.other_jobs === 0)} />)}
       {incident.closed_at === null && job.ended_at === null && <a href={jobAddress(job.id, "control")}>Other actions</a>}
       {next.runbook !== "" && <a href={`/manual/${next.runbook}`}>Runbook</a>}

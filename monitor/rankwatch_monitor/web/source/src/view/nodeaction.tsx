@@ -8,7 +8,7 @@ import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
 import { plural, zoned } from "../logic/text";
-import { Run } from "./copy";
+import { Alternatives, Run } from "./copy";
 import { Loss } from "./loss";
 import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
@@ -65,6 +65,7 @@ function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail[
   return (
     <li class="of-job">
       <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {of.awaited ? zoned(of.awaited, asOf.value) : dueBy(of, asOf.value)}</p>
+      <Alternatives of={of.alternatives} />
       {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
       {of.ranks.length > 0 && <Remaining left={of.remaining} />}
       {of.ranks.length > 0 && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}

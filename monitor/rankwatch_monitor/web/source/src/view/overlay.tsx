@@ -208,7 +208,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const alikes = rows.filter(({ name }) => same.current.includes(name) && !isPart(name));
   const chart = ({ name, lines, title, small, ...how }: Row) => (
     <section key={name} aria-label={`${title} of both`}>
-      <h2>{title} <small>{small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}, by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `; of ${lines[0]!.name} only`}</small></h2>
+      <h2>{title} <small>by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `, of ${lines[0]!.name} only`}; {small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}</small></h2>
       <Plot
         name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
         range={shown} choose={choose} reset={() => setZoom(null)}

@@ -1,13 +1,13 @@
-// The ranks of a node or a group as a table. One line stands for those that are alike, until it is opened.
+// The ranks of a group as a table. One line stands for those that are alike, until it is opened.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { PlacedRank, RankReport } from "../api/types";
+import type { Dimension, PlacedRank, RankReport } from "../api/types";
 import { asOf } from "../api/connection";
 import { alike } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { cellOf } from "../logic/levels";
-import { rankAddress } from "../logic/route";
+import { DIMENSIONS, groupName, rankAddress } from "../logic/route";
 import { beatsApart, figures, isTrouble, moves, secondsIn, sectionWords, timeIn } from "../logic/severity";
 import { restOf, score } from "../logic/stragglers";
 import { clock, count, duration, plural, roughly, runs, wholeDuration, wholePercent } from "../logic/text";
@@ -20,22 +20,18 @@ interface Props {
   job: string;
   ranks: readonly PlacedRank[];
   name: string;
-  /** Leave out what the page itself is about. */
-  without: "node" | "groups";
   /** Text above, of which nothing is repeated. */
   above?: string;
 }
 
 const WAITED_FOR = "Others wait for it";
-/** Share of a step from which on the others wait for a rank, as the monitor's sentence about its group has it. */
-const NOTABLE = 0.05;
 /** On a phone these are columns, and those are a line below the state. */
 const [ON_PHONE, BELOW]: [readonly string[], readonly string[]] = [["Node", "Time in it", WAITED_FOR], ["Section", "Heartbeat age", "Step"]];
 
-export function PlacedRanks({ job, ranks, name, without, above = "" }: Props) {
+export function PlacedRanks({ job, ranks, name, above = "" }: Props) {
   const [each, showEach] = useState(false);
   const lines = alike(ranks);
-  const all = columnsOf(ranks, job, without, each || lines.some((same) => same.length === 1));
+  const all = columnsOf(ranks, job);
   const columns = all.filter(({ head }) => !narrow.value || ON_PHONE.includes(head));
   const below = all.filter(({ head }) => narrow.value && BELOW.includes(head));
   return (
@@ -88,27 +84,33 @@ interface Column {
   cell: (same: readonly PlacedRank[]) => ComponentChildren;
 }
 
-/** Those of which any rank has a figure; `single`: a line stands for one rank, which has groups to lead to. */
-function columnsOf(ranks: readonly PlacedRank[], job: string, without: "node" | "groups", single: boolean): Column[] {
+/** Those of which any rank has a figure. */
+function columnsOf(ranks: readonly PlacedRank[], job: string): Column[] {
   const cells = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => figures(same, of, text);
   const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
   const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeDuration;
   const placed = ranks.some((rank) => secondsIn(rank) !== null);
   const all: (Column | false)[] = [
-    without !== "node" && { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
+    { head: "Node", cell: (same) => <Nodes hosts={[...new Set(same.map(({ host }) => host))]} /> },
     placed && { head: "Section", kind: "code", cell: ([first]) => <InSection of={first!} /> },
     placed && { head: "Time in it", kind: "number", cell: (same) => timeIn(same, asOf.value) },
     ranks.some(beatsApart) && { head: "Heartbeat age", kind: "number", cell: cells((rank) => rank.heartbeat_age, aged) },
     { head: "Step", kind: "number", cell: cells((rank) => rank.iteration, count) },
-    ranks.some(({ scores }) => (scores?.lateness_share ?? 0) >= NOTABLE) && { head: WAITED_FOR, kind: "number", cell: cells((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
+    any((rank) => rank.scores?.lateness_share) && { head: WAITED_FOR, kind: "number", cell: cells((rank) => rank.scores?.lateness_share, (share) => wholePercent(Math.max(0, share))) },
     any((rank) => rank.scores?.gpu_robust) && { head: "GPU score", kind: "number", cell: cells((rank) => rank.scores?.gpu_robust, score) },
     ranks.some((rank) => deviceFacts(rank.device) !== "") && { head: "Device", kind: "device", cell: (same) => deviceFacts(...same.map(({ device }) => device)) || "–" },
-    single && ranks.some((rank) => Object.keys(rank.groups).length > 0) && {
-      head: without === "groups" ? "All its groups" : "Groups",
-      cell: (same) => same.length > 1 ? plural(new Set(same.flatMap(({ groups }) => Object.entries(groups).map(String))).size, "group") : <GroupLinks job={job} groups={same[0]!.groups} />,
+    ranks.some((rank) => Object.keys(rank.groups).length > 0) && {
+      head: "All its groups",
+      cell: (same) => same.length > 1 ? groupsOf(same) : <GroupLinks job={job} groups={same[0]!.groups} />,
     },
   ];
   return all.filter((column) => column !== false);
+}
+
+/** "data rank 0–15 · pipeline stage 1": the groups of ranks that are alike. */
+function groupsOf(same: readonly PlacedRank[]): string {
+  const numbers = (of: Dimension) => [...new Set(same.flatMap(({ groups }) => groups[of] ?? []))];
+  return DIMENSIONS.filter((each) => numbers(each).length > 0).map((each) => groupName(each, runs(numbers(each)))).join(" · ");
 }
 
 /** The section of a rank; of a silent one as it was last heard. */

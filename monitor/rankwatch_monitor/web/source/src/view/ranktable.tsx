@@ -67,7 +67,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               {known && <th scope="col">{past ? "Last section" : "Section"}</th>}
               {!past && known && <th scope="col" class="number">Time in it</th>}
-              {beating && <th scope="col" class="number wide" title="Since its last heartbeat or step">Heartbeat age</th>}
+              {beating && <th scope="col" class="number wide beat" title="Since its last heartbeat or step">Heartbeat age</th>}
               {!past && known && <th scope="col" class="number wide" title="Since its last report: a rank that hangs still reports">Report age</th>}
               {known && <th scope="col" class="number wide">Step</th>}
             </tr>
@@ -96,7 +96,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
                   {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
                   {!past && known && <td class="number time">{timeIn(same, asOf.value, incident?.kind === "process_exited" && culprits.has(rank) ? incident.timeline.since : null)}</td>}
-                  {beating && <td class="number wide">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
+                  {beating && <td class="number wide beat">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
                   {!past && known && <td class="number wide">{figures(same, (one) => one.report_age, aged)}</td>}
                   {known && <td class="number wide">{figures(same, (one) => one.iteration, count)}</td>}
                 </tr>,

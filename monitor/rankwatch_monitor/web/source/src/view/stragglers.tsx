@@ -15,12 +15,13 @@ import { selected } from "./selection";
 const FEW = 8;
 const WORST = 5;
 
-/** `headline`: the text at the top of the page, which is not repeated; `led`: what to do stands there too. */
-export function Stragglers({ job, launchers, performance, headline, led }: { job: JobSummary; launchers: readonly Launcher[]; performance: Performance; headline: string; led: boolean }) {
+/** `headline`: the text at the top of the page, which is not repeated, as that of `account` below it; `led`: what to do stands there too. */
+export function Stragglers({ job, launchers, performance, headline, account, led }: { job: JobSummary; launchers: readonly Launcher[]; performance: Performance; headline: string; account: string; led: boolean }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const rest = led && isMeasured(performance) ? "" : restOf(sentence, headline);
+  const stated = (led && isMeasured(performance)) || isShown(sentence.replace(/^No straggler: |\.$/g, ""), account);
+  const rest = stated ? "" : restOf(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">

@@ -11,7 +11,7 @@ import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
 import { Step } from "./chartrange";
-import { Copy } from "./copy";
+import { Run } from "./copy";
 import { LaneField } from "./lanefield";
 import { narrow } from "./preferences";
 import { selected } from "./selection";
@@ -70,6 +70,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           one lane per rank; each step starts with the rank's own first section{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
         </small>
       </h2>
+      {timeline !== null && sampled.length > 0 && <p class="finding">{timeline.finding} <small>{timeline.basis}</small></p>}
       {timeline?.ranks_known !== 0 && <form class="choose" onSubmit={choose}>
         <label>
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
@@ -109,9 +110,6 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       {timeline !== null && sampled.length === 0 && <Absent job={watch.id} reasons={absence(timeline, profiled)} />}
       {timeline !== null && sampled.length > 0 && (
         <>
-          <p class="finding">
-            {timeline.finding} <small>{timeline.basis}</small>
-          </p>
           <Key timeline={timeline} placed={placed} />
           <LaneField blamed={blamed} timeline={timeline} placed={placed} at={at} choose={setAt} width={width} view={view} show={show} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
@@ -150,7 +148,7 @@ function Absent({ job, reasons: [why, ...checks] }: { job: string; reasons: read
   return (
     <div class="absent">
       <p>{why}</p>
-      {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each.split("`").map((part, i) => (i % 2 === 0 ? part : <><code>{part}</code> <Copy text={part} label="Copy" name={`Copy ${part}`} /></>))}</li>)}</ul>}
+      {checks.length > 0 && <ul>{checks.map((each) => <li key={each}>{each.split("`").map((part, i) => (i % 2 === 0 ? part : <Run command={part} host="" />))}</li>)}</ul>}
       <p class="links">
         {checks.length > 0 && <><a href="/manual/adopt.html">How steps and sections get into a script</a>{" "}</>}
         <a href={jobAddress(job, "charts")}>Step time and speed in the charts</a>
@@ -219,7 +217,7 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
               <th scope="col" class="number">Rank</th>
               {!narrow.value && <th scope="col">Node</th>}
               {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In collectives <small>(waiting)</small></th>}
+              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In {narrow.value ? "collec\u00adtives" : "collectives"} <small>(waiting)</small></th>}
               {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
             </tr>
           </thead>
