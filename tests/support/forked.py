@@ -207,14 +207,17 @@ def serve(requests: socket.socket) -> None:
             forked = os.fork()
             if forked == 0:
                 requests.close()
+                request = pickle.loads(data)
+                if request["session"]:
+                    os.setsid()  # before its pid is known: it may be the group of a signal at once
+                os.write(between[1], str(os.getpid()).encode())
                 for descriptor in between:
                     os.close(descriptor)
                 try:
-                    _become(pickle.loads(data), outputs)
+                    _become(request, outputs)
                 except SystemExit as end:
                     _leave(end)
                     raise
-            os.write(between[1], str(forked).encode())
             os._exit(0)
         os.waitpid(middle, 0)
         requests.send(os.read(between[0], 64))
@@ -224,8 +227,6 @@ def serve(requests: socket.socket) -> None:
 
 def _become(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
     """Run the command as a new interpreter would, and leave by ``SystemExit``."""
-    if request["session"]:
-        os.setsid()
     os.chdir(request["cwd"])
     env = request["env"]
     os.environ.clear()
