@@ -318,7 +318,7 @@ export function comparedWords(rows: readonly Compared[], names: readonly [string
 
 /** The rank that is the slowest over most of a stretch; null: none is. */
 export function slowestOver(samples: readonly HistorySample[], axis: Axis, began: number, [from, to]: readonly [number, number]): number | null {
-  const ranks = places(samples, axis, began).flatMap(([row, place]) => (place >= from && place <= to ? [samples[row]!.slowest?.rank ?? null] : []));
+  const ranks = places(samples, axis, began).filter(([, place]) => place >= from && place <= to).map(([row]) => samples[row]!.slowest?.rank);
   return ranks.find((rank, _, all) => 2 * all.filter((each) => each === rank).length > all.length) ?? null;
 }
 
@@ -326,7 +326,7 @@ export function slowestOver(samples: readonly HistorySample[], axis: Axis, began
 function causeWords(rows: readonly Compared[], names: readonly [string, string], ranks: Ranks): string {
   const more = ([0, 1] as const).flatMap((i) => {
     const found = rows.filter(({ both }) => both[i] > both[1 - i]!).map(({ name, both, format }) => `${name.slice(SLOWEST.length)} (${against(format(both[i]), format(both[1 - i]!))})`);
-    return found.length === 0 ? [] : [[`${names[i]}: ${ranks[i] === null ? "the slowest rank" : `rank ${ranks[i]}`}`, listed(found)]];
+    return found.length === 0 ? [] : [[`${names[i]}: ${ranks[i] == null ? "the slowest rank" : `rank ${ranks[i]}`}`, listed(found)]];
   });
   return more.map(([rank, parts], i) => `${rank} ${i === 0 ? "is slow " : ""}in ${parts}`).join("; ");
 }
