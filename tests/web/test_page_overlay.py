@@ -202,7 +202,8 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
         expect(heading).to_contain_text(
             re.compile(
                 r"^Equal step time \(22\d.ms\), different cause: "
-                r"slowed waits for data \(62 against 2.ms\), throttled for compute \(1[89]\d against 1[23]\d.ms\)\.$"
+                r"slowed: rank 5 is slow in data \(62 against 2.ms\); "
+                r"throttled: rank 21 in compute \(1[89]\d against 1[23]\d.ms\)\.$"
             )
         )
         since = page.get_by_role("region", name="Means of both").get_by_role("group").last

@@ -15,7 +15,7 @@ from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
 from web.scene_monitor import serving_scenes
-from web.slow_scenes import HOT, account, throttled
+from web.slow_scenes import HOT, account, slow_input, throttled
 
 SPACE = "[\u2009\u202f ]"
 WITHIN = "place => (({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)(document.querySelector(place))"
@@ -298,3 +298,24 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
         expect(page.get_by_role("listitem").first).to_contain_text(
             re.compile("Node host-1 has not been heard (for|since) ")
         )
+
+
+def test_a_slow_job_has_what_a_restart_loses_what_is_known_of_its_host_and_what_hands_it_on(page: Page) -> None:
+    slow, crash = slow_input("slow", 600), Scene(4, hosts=2, job_id="crash").run(30).die(1, exit_code=1).run(60)
+    lost = re.compile(
+        rf"No checkpoint is known: if there is none, training restarts from step 0: [\d,]+{SPACE}steps \("
+    )
+    with serving_scenes(slow, crash.job, now=slow.created_at + 600) as monitor:
+        page.goto(f"{monitor.url}/#/jobs/slow")
+        band = page.get_by_role("region", name="Slow rank", exact=True)
+        expect(band.locator(".sequel")).to_have_text("host-0 was named in 1 incident of 1 job in 24 h.")
+        todo = band.get_by_role("region", name="What to do now")
+        expect(todo.get_by_role("listitem").last).to_contain_text("If it stays slow, do not restart without host-0: ")
+        expect(todo).to_contain_text(lost)
+        expect(todo.locator(".ways a")).to_have_text(["Section timeline", "Other actions", "Runbook"])
+        expect(band.get_by_role("group", name="Share this job").get_by_role("button")).to_have_text(
+            ["Copy link", "Download .json", "Download .txt"]
+        )
+        page.goto(f"{monitor.url}/#/nodes/host-0")
+        of_job = page.get_by_role("region", name="What to do about its jobs").get_by_role("listitem")
+        expect(of_job.filter(has_text="do not restart without host-0")).to_contain_text(lost)

@@ -138,7 +138,7 @@ def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
     events += [
         (incident.id, "incident", incident_view.shown(job, incident, now, activity)) for incident in job.incidents[-20:]
     ]
-    if (performance := rankings.live_view(job, now)) is not None:
+    if (performance := rankings.live_view(job, now, activity)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
         events.append(("performance", "performance", {**performance, "grid": bytes_by_name}))
     return events

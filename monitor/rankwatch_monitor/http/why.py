@@ -11,13 +11,15 @@ from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.regression.explain import Explanation, explain
+from rankwatch_monitor.core.regression.explain import Explanation, KnownSlow, explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.of_attempts import of_attempts
 from rankwatch_monitor.core.regression.outages import Outage, with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
 from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500
@@ -45,10 +47,10 @@ def why_routes(monitor: Monitor) -> APIRouter:
         now = monitor.clock.now()
         moment = (now - HOUR, now) if at is None else (at - HOUR, at + HOUR)
         happened = _happened(job, *moment, now)
-        slow_since = {each.rank: each.since for each in job.performance.stragglers}
+        stragglers = {each.rank: _known_slow(job, each) for each in job.performance.stragglers}
         try:
             # Takes tens of milliseconds, during which ranks would wait for their response.
-            explanation = await run_in_threadpool(explain, history, at, happened, slow_since)
+            explanation = await run_in_threadpool(explain, history, at, happened, stragglers)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         if at is None and history.latest is None:
@@ -81,6 +83,13 @@ def why_routes(monitor: Monitor) -> APIRouter:
 
 def _of_attempts(trends: TrendHistory, now: float, outages: Sequence[Outage], began: float) -> Explanation | None:
     return of_attempts(with_edges(trends.window(now - DAY, now), outages, began))
+
+
+def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
+    found = throttle_of(job, straggler) if straggler.open else None
+    if found is None:
+        return KnownSlow(straggler.since)
+    return KnownSlow(straggler.since, found.gpu.removeprefix("its "), found.words, found.since)
 
 
 def _happened(job: Job, since: float, until: float, now: float) -> list[str]:

@@ -47,9 +47,14 @@ def percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
+def percent_points(share: float) -> int:
+    """``27``: a share in whole percent. Halves are rounded up, as on the page."""
+    return math.floor(100 * share + 0.5)
+
+
 def whole_percent(share: float) -> str:
-    """``27 %``: a share that is measured roughly. Halves are rounded up, as on the page."""
-    return f"{math.floor(100 * share + 0.5)} %"
+    """``27 %``: a share that is measured roughly."""
+    return f"{percent_points(share)} %"
 
 
 def capital(text: str) -> str:

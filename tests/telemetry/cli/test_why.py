@@ -171,7 +171,7 @@ def test_of_a_slow_job_it_has_what_to_do_and_whether_a_restart_gains_below_the_s
     scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
     found = slow_action(scene.job)
     assert found is not None
-    assert found.then.endswith("it leaves 50 % of the throughput, and now it is 60 %.")
+    assert found.then.endswith("gives 50 % of full speed, the slow job 60 %; mend host-1 or add a spare first.")
     _, empty, *below = answered(scene, capsys).splitlines()
     assert empty == ""
     assert " ".join(line.strip() for line in below) == f"next: Look at the GPU of rank 3 on host-1 {found.then}"

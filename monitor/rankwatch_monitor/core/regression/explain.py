@@ -93,7 +93,7 @@ MOST_SEEN: Final = 3
 ALIKE: Final = 0.1
 """Seconds that differ by less than this share are the same ones."""
 REST: Final = "; for the rest, compare the ranks in the section timeline"
-NO_RANKS: Final[Mapping[int, float]] = {}
+HIDDEN: Final = "; the rest is in sections in which waiting hides it: the section timeline shows it"
 
 TWICE: Final = 1.5
 """From this factor on a change is given as a factor, below it in percent."""
@@ -106,6 +106,27 @@ class CorrelatedChange(NamedTuple):
     sentence: str
     before: Any
     after: Any
+
+
+class KnownSlow(NamedTuple):
+    """What is known of a straggler."""
+
+    since: float
+    """Unix seconds since when it has been slow."""
+    gpu: str = ""
+    """``GPU 5``, if its throttling is the cause."""
+    throttling: str = ""
+    """The reason in words; of several, which no single change matches, all."""
+    throttled_since: float = -np.inf
+
+    def explains(self, change: CorrelatedChange) -> bool:
+        """Whether a change is that its GPU, and no other one, is throttled since it became slow."""
+        one = change.kind == "throttling" and (change.before, change.after) == (0, 1)
+        together = abs(self.throttled_since - self.since) <= SAME_MOMENT
+        return one and together and bool(self.gpu) and f"({self.throttling})" in change.sentence
+
+
+NO_STRAGGLERS: Final[Mapping[int, KnownSlow]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +165,10 @@ class Explanation:
 
 
 def explain(
-    history: History, at: float | None = None, happened: Sequence[str] = (), slow_since: Mapping[int, float] = NO_RANKS
+    history: History,
+    at: float | None = None,
+    happened: Sequence[str] = (),
+    stragglers: Mapping[int, KnownSlow] = NO_STRAGGLERS,
 ) -> Explanation:
     """Explain why steps take another time than before; "Nothing changed" stands only where nothing happened either.
 
@@ -152,20 +176,19 @@ def explain(
         history: of the job.
         at: unix seconds of the change; None: the largest lasting change of the last hour.
         happened: what else happened in that time, such as "1 incident" or "the job is hung".
-        slow_since: unix seconds since when each straggler has been slow: where steps take longer as others wait for
-            one of them, the change began then.
+        stragglers: by their ranks: where steps take longer as others wait for one of them, the change began with it.
 
     Raises:
         ValueError: the history does not cover ``at``.
     """
-    found = _explain(history, at, slow_since)
+    found = _explain(history, at, stragglers)
     if not happened or not found.sentence.startswith(NOTHING):
         return found
     rest = found.sentence.removeprefix(NOTHING).removesuffix(".")
     return replace(found, sentence=f"The step time did not change{rest}; {'; '.join(happened)}.")
 
 
-def _explain(history: History, at: float | None, slow_since: Mapping[int, float]) -> Explanation:
+def _explain(history: History, at: float | None, stragglers: Mapping[int, KnownSlow]) -> Explanation:
     latest, first_at = history.latest, history.first_at
     if latest is None or first_at is None:
         return Explanation("unknown", "Nothing is known yet: no window of steps of this job has been evaluated.")
@@ -174,7 +197,7 @@ def _explain(history: History, at: float | None, slow_since: Mapping[int, float]
         samples = history.window(now - HOUR)
         step_T = _steps(samples)
         if change := _largest_change(samples, change_points.changes(step_T)):
-            return _explain_change(samples, change, now, slow_since)
+            return _explain_change(samples, change, now, stragglers)
         if change_points.has_drift(step_T):
             return _explain_drift(samples, now)
         return _steady(history, samples, now)
@@ -183,7 +206,7 @@ def _explain(history: History, at: float | None, slow_since: Mapping[int, float]
             f"the history of this job's steps does not cover {clock_time(at, now)}: it reaches from "
             f"{clock_time(first_at, now)} to {clock_time(now, now)} (UTC)"
         )
-    return _explain_at(history.window(at - HOUR, at + HOUR), at, now, slow_since)
+    return _explain_at(history.window(at - HOUR, at + HOUR), at, now, stragglers)
 
 
 def _steps(samples: Sequence[Sample]) -> Floats:
@@ -207,13 +230,13 @@ def _began(samples: Sequence[Sample], at: int) -> float:
     return max(begin, samples[at - 1].at) if at else begin
 
 
-def _explain_at(samples: Sequence[Sample], at: float, now: float, slow_since: Mapping[int, float]) -> Explanation:
+def _explain_at(samples: Sequence[Sample], at: float, now: float, stragglers: Mapping[int, KnownSlow]) -> Explanation:
     """The change next to a moment, else a comparison of before and after it."""
     found = change_points.changes(_steps(samples))
     near = [change for change in found if abs(_began(samples, change.at) - at) <= NEAR]
     if near:
         largest = max(near, key=lambda change: abs(float(np.log(change.factor))))
-        return _explain_change(samples, largest, now, slow_since)
+        return _explain_change(samples, largest, now, stragglers)
     split = int(np.searchsorted([sample.at for sample in samples], at, side="right"))
     edges = [0, *(change.at for change in found), len(samples)]
     first = max(edge for edge in edges if edge <= split)
@@ -225,23 +248,23 @@ def _explain_at(samples: Sequence[Sample], at: float, now: float, slow_since: Ma
     before, after = float(np.median(step_T[first:split])), float(np.median(step_T[split:end]))
     change = Change(first, split, end, before, after)
     if change_points.differs(step_T[first:split], step_T[split:end]):
-        return _explain_change(samples, change, now, slow_since)
+        return _explain_change(samples, change, now, stragglers)
     words = f"{NOTHING} at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
     return Explanation("steady", f"{words}.", _began(samples, first), before, after)
 
 
 def _explain_change(
-    samples: Sequence[Sample], change: Change, now: float, slow_since: Mapping[int, float]
+    samples: Sequence[Sample], change: Change, now: float, stragglers: Mapping[int, KnownSlow]
 ) -> Explanation:
     since = _began(samples, change.at)
     before = [sample for sample in samples[change.first : change.at] if sample.at >= since - REACH]
     after = [sample for sample in samples[change.at : change.end] if sample.at <= since + REACH]
     sides = Sides(before or samples[change.at - 1 : change.at], after or samples[change.at : change.at + 1])
     slow = slowest_rank(sides.after) if change.factor > 1 else None
-    became_slow = slow_since.get(slow.rank, np.inf) if slow is not None else np.inf
-    if abs(became_slow - since) <= SAME_MOMENT:
-        since = became_slow
-    return _compare("change", sides, since, f"since {clock_time(since, now)}")
+    straggler = stragglers.get(slow.rank) if slow is not None else None
+    if straggler is None or abs(straggler.since - since) > SAME_MOMENT:
+        return _compare("change", sides, since, f"since {clock_time(since, now)}")
+    return _compare("change", sides, straggler.since, f"since {clock_time(straggler.since, now)}", straggler)
 
 
 def _explain_drift(samples: Sequence[Sample], now: float) -> Explanation:
@@ -279,7 +302,7 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     return Explanation("steady", words, since, level, level)
 
 
-def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
+def _compare(kind: str, sides: Sides, since: float, when: str, straggler: KnownSlow | None = None) -> Explanation:
     before, after = sides.step()
     if before == after:
         return Explanation("steady", f"Steps take {duration(after)} as before.", since, before, after)
@@ -289,6 +312,8 @@ def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     waits = "waiting for" in words
     news = [each for each in correlated if each.kind != "slowest" or not waits]
     at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
+    if waits and news and straggler is not None and straggler.explains(news[0]):
+        at_the_same_time = f"; its {straggler.gpu} is throttled since then ({straggler.throttling})"
     head = f"{change_words(_stated(after) / _stated(before))} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
     shown = attributed(found, parts, cause)
@@ -316,14 +341,32 @@ def _seen(shown: Sequence[Contributor], stated: str, change: float) -> tuple[str
         found.append(f"The same time is seen in {listed(same)}.")
     if longer := [each.sentence for seconds, each in sights if seconds > (1 + ALIKE) * whole]:
         found.append(f"The same time, and more, is seen in {listed(longer)}.")
-    if part := [(seconds, each.sentence) for seconds, each in sights if seconds < (1 - ALIKE) * whole]:
-        first = f"Of the {duration(whole)}, {duration(part[0][0])} is seen in {part[0][1]}"
-        words = listed([first, *(f"{duration(seconds)} in {sentence}" for seconds, sentence in part[1:])])
+    if part := [(seconds, each) for seconds, each in sights if seconds < (1 - ALIKE) * whole]:
         unseen = waited is not None and len(part) == len(sights) and sum(each for each, _ in part) < (1 - ALIKE) * whole
-        found.append(f"{words}{REST if unseen else ''}.")
+        found.append(f"{_partly(part, whole, alone=waited is not None, unseen=unseen)}.")
     if waits:
         found.append(f"The median rank waits in {listed(waits)}.")
     return tuple(found)
+
+
+def _partly(part: Sequence[tuple[float, Contributor]], whole: float, *, alone: bool, unseen: bool) -> str:
+    """Sights of some of the seconds. Those of one rank are against its own time before.
+
+    Args:
+        part: seconds by which each became longer or shorter, and the sight.
+        whole: all seconds.
+        alone: the others wait for one rank.
+        unseen: the sights do not add up to all seconds.
+    """
+    ranks = {each.name.partition(ON_RANK)[2] for _, each in part}
+    if alone and len(ranks) == 1 and (rank := ranks.pop()) and all(each.after > each.before for _, each in part):
+        first, *more = ((seconds, each.sentence.replace(f"{ON_RANK}{rank}", "", 1)) for seconds, each in part)
+        lead, rest = f"Against its own time before, rank {rank} takes {duration(first[0])} more in {first[1]}", HIDDEN
+    else:
+        first, *more = ((seconds, each.sentence) for seconds, each in part)
+        lead, rest = f"Of the {duration(whole)}, {duration(first[0])} is seen in {first[1]}", REST
+    words = listed([lead, *(f"{duration(seconds)} in {sentence}" for seconds, sentence in more)])
+    return f"{words}{rest if unseen else ''}"
 
 
 def _with_waiting(each: Contributor) -> Contributor:

@@ -232,6 +232,8 @@ class JobTodo(NamedTuple):
     """What happens by itself then, as in the list of jobs; empty: not known."""
     alternatives: tuple[str, ...] = ()
     """What follows from each answer to the command, a sentence for each."""
+    weighs_restart: bool = False
+    """The text weighs a restart, advised or not: what one costs stands beside it."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -312,7 +314,8 @@ def _of_slow(job: Job, host: str) -> JobTodo | None:
         return None
     leaves_out = found.action is Action.RESTART_EXCLUDING_NODE and found.host == host
     ranks = found.ranks if leaves_out else ()
-    return JobTodo(job.id, job.name, found.text, ranks, found.command, found.host, runbook=found.runbook)
+    todo = JobTodo(job.id, job.name, found.text, ranks, found.command, found.host, runbook=found.runbook)
+    return todo._replace(weighs_restart=bool(found.then))
 
 
 def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.core.views.slow_action import slow_action
 
@@ -218,7 +219,7 @@ def stragglers(job: Job) -> list[Straggler]:
     return performance.open_stragglers + ended
 
 
-def live_view(job: Job, now: float) -> dict[str, Any] | None:
+def live_view(job: Job, now: float, activity: HostActivity | None = None) -> dict[str, Any] | None:
     """Scores and stragglers in the live stream; None while there are none."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
@@ -229,8 +230,17 @@ def live_view(job: Job, now: float) -> dict[str, Any] | None:
         **score_table(job, now, LIVE_WORST),
         "stragglers": [s.to_json() for s in open_ones[:LIVE_OPEN]],
         "open": len(open_ones),
+        "of_host": _of_host(job, open_ones, now, activity),
         "ended": [s.to_json() for s in every[len(open_ones) :][:LIVE_ENDED]],
     }
+
+
+def _of_host(job: Job, found: Sequence[Straggler], now: float, activity: HostActivity | None) -> dict[str, str] | None:
+    """What incidents of all jobs show of the costliest straggler's host; None: it was named in none."""
+    if not found or not (host := found[0].host):
+        return None
+    history = history_of(job, host, now, activity)
+    return {"host": host, "text": history.fact} if history.about else None
 
 
 def grid_bytes(job: Job) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import capital, uncapital, whole_percent
+from rankwatch.cli.formatting import capital, percent_points, uncapital, whole_percent
 from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.incident import exclusion, straggler_actions
@@ -32,6 +32,8 @@ from rankwatch_monitor.core.views.throttling import Throttle, throttle_of
 RUNBOOK: Final = "runbook.html#rankwatchstraggler"
 LINK_RUNBOOK: Final = "runbook.html#rankwatchlinkslow"
 STAYS_SLOW: Final = "if it stays slow"
+_ALIKE: Final = 2
+"""Percent points by which two stated shares of full speed differ at most to count as about as much."""
 _LOOK: Final[Mapping[Cause, str]] = {
     Cause.DATA: "Look at what feeds {ranks} on {host}: the data loader's workers, the storage, the CPUs",
     Cause.HOST: "Look at the CPUs of {host}: other processes there, and what {ranks} runs in Python",
@@ -120,7 +122,7 @@ def _without_node(job: Job, straggler: Straggler, left: Remaining) -> tuple[bool
     """Whether a restart without the straggler's node is advised, and what to do instead or what it gains, as a clause.
 
     It is where it gains as much as the slowdown from which a rank is a straggler, or a spare takes the place. The
-    throughput is that of the job without stragglers, on all nodes that run now. Fewer nodes are taken to do as much
+    full speed is that of the job without stragglers, on all nodes that run now. Fewer nodes are taken to do as much
     work less as they are fewer: nodes alike, data-parallel ranks, and a batch per rank that stays the same.
     """
     host = straggler.host
@@ -131,13 +133,15 @@ def _without_node(job: Job, straggler: Straggler, left: Remaining) -> tuple[bool
         return True, order
     others = (each.stated_share or 0.0 for each in job.performance.open_stragglers if each.host != host)
     after = left.usable / running * (1.0 - max(others, default=0.0))
-    same = whole_percent(after) == whole_percent(now)
-    gains = after - now >= job.policy.straggler_slowdown and not same
-    leaves = (
-        f"with {left.usable} of {running} nodes and the same batch per rank, it leaves {whole_percent(after)} of the "
-        f"throughput, {'as now' if same else f'and now it is {whole_percent(now)}'}"
+    alike = abs(percent_points(after) - percent_points(now)) <= _ALIKE
+    verb = "gives" if left.usable == 1 else "give"
+    gives = (
+        f"{left.usable} of {running} nodes with the same batch per rank {verb} {whole_percent(after)} of full speed, "
+        f"the slow job {'about as much' if alike else whole_percent(now)}"
     )
-    return gains, f"{order if gains else f'mend {host} or add a spare before a restart without it'}: {leaves}"
+    if after - now >= job.policy.straggler_slowdown and not alike:
+        return True, f"{order}: {gives}"
+    return False, f"do not {order}: {gives}; mend {host} or add a spare first"
 
 
 def _ranks(alike: Sequence[Straggler]) -> str:

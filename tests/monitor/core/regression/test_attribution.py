@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rankwatch_monitor.core.regression.attribution import Contributor, PartChange, attributed
-from rankwatch_monitor.core.regression.explain import explain
+from rankwatch_monitor.core.regression.explain import KnownSlow, explain
 from rankwatch_monitor.core.straggler.findings import Straggler
 from support.windows import DATA, Ranks, slower
 
@@ -60,9 +60,9 @@ def test_the_change_and_the_straggler_behind_it_began_at_one_moment() -> None:
     assert found.since == straggler.since == ranks.performance.finding.since
     (rank, *also) = found.contributors
     assert (rank.kind, [each.share for each in also]) == ("rank", [0.0] * len(also))
-    later = explain(ranks.performance.history, None, (), {5: straggler.since + 7})
+    later = explain(ranks.performance.history, None, (), {5: KnownSlow(straggler.since + 7)})
     assert later.since == straggler.since + 7, "windows that do not fit into the samples"
-    assert explain(ranks.performance.history, None, (), {5: straggler.since - 300}).since == found.since
+    assert explain(ranks.performance.history, None, (), {5: KnownSlow(straggler.since - 300)}).since == found.since
 
 
 def test_the_time_that_ranks_wait_for_another_is_known_apart_from_their_communication() -> None:

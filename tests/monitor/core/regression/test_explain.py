@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from monitor.core.steps import PERIOD, START, Steps
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.regression.explain import Explanation, explain
+from rankwatch_monitor.core.regression.explain import Explanation, KnownSlow, explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes
 
 BEFORE, AFTER = 90, 60
 CHANGED = START + BEFORE * PERIOD
+THERMAL = "thermal slowdown by the hardware"
 
 
 def judged(change: Callable[[Steps], None], steps: Steps | None = None, at: float | None = None) -> Explanation:
@@ -87,6 +88,32 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
     assert "at the same time devices throttled (thermal slowdown by the hardware): 0 -> 1 of 8 ranks" in found.sentence
     assert kinds(found) == {"throttling", "clock", "slowest"}
     assert not any(each.kind == "kernel" for each in found.contributors)
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED - PERIOD), f"; its GPU 1 is throttled since then ({THERMAL})."),
+        (KnownSlow(CHANGED), f"; at the same time devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
+        (KnownSlow(CHANGED, "GPU 1", "power cap", CHANGED), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
+        (KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED + 300), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
+    ],
+)
+def test_the_throttling_of_the_straggler_alone_is_its_own(known: KnownSlow, words: str) -> None:
+    history, steps = History(), Steps()
+    steps.go(history, BEFORE)
+    steps.slower[5, "compute"], steps.throttled = 0.3, {"hw_thermal_slowdown": 1}
+    steps.go(history, AFTER)
+    assert explain(history, None, (), {5: known}).sentence.endswith(words)
+
+
+def test_its_twin_the_straggler_and_another_rank_are_throttled() -> None:
+    history, steps = History(), Steps()
+    steps.go(history, BEFORE)
+    steps.slower[5, "compute"], steps.throttled = 0.3, {"hw_thermal_slowdown": 2}
+    steps.go(history, AFTER)
+    known = {5: KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED)}
+    assert explain(history, None, (), known).sentence.endswith(f"devices throttled ({THERMAL}): 0 -> 2 of 8 ranks.")
 
 
 def test_its_twin_one_rank_throttles_where_it_costs_nothing() -> None:
@@ -233,8 +260,8 @@ def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_
 def test_of_the_seconds_of_the_slow_rank_a_section_has_those_by_which_it_grew() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "compute"): 0.3}), Steps(noise=0.0))
     assert found.seen == (
-        "Of the 300 ms, 100 ms is seen in section 'forward' on rank 3 (100 ms -> 200 ms)"
-        "; for the rest, compare the ranks in the section timeline.",
+        "Against its own time before, rank 3 takes 100 ms more in section 'forward' (100 ms -> 200 ms)"
+        "; the rest is in sections in which waiting hides it: the section timeline shows it.",
         "The median rank waits in section 'backward' (240 ms -> 540 ms).",
     )
 

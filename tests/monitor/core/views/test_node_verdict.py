@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from rankwatch.contract.enums import Action, Cause, ProcessEventKind, ScoreRefer
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.incident import exclusion
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW
@@ -362,13 +365,31 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
         "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
         "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
         "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "", "alternatives": [],
-        "remaining": exclusion.Remaining(1, 2, 0).to_json(),
+        "remaining": exclusion.Remaining(1, 2, 0).to_json(), "weighs_restart": True,
     }  # fmt: skip
     assert shown("host-0", scene, healthy)["of_jobs"] == []
     needing(scene, 2)
     [found] = shown("host-1", scene, healthy)["of_jobs"]
-    assert (found["ranks"], found["remaining"]) == ([], None)
+    assert (found["ranks"], found["remaining"], found["weighs_restart"]) == ([], None, True)
     assert found["text"].endswith(f"if it stays slow, {NEEDED[0].lower()}{NEEDED[1:-1]}.")
+    scene.job.policy = replace(scene.job.policy, observe_only=True)
+    [found] = shown("host-1", scene, healthy)["of_jobs"]
+    assert (found["text"], found["weighs_restart"]) == (of_job.text.split(";")[0] + ".", False)
+
+
+def test_a_slow_rank_stands_with_the_incidents_of_its_host_in_all_jobs() -> None:
+    scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
+    jobs = [scene.job, crashed("one", 3, 2).job, crashed("two", 3, 1).job]
+
+    def of_host(*known: Job) -> Any:
+        found = rankings.live_view(scene.job, scene.now, HostActivity({job.id: job for job in known}))
+        assert found is not None
+        return found["of_host"]
+
+    assert of_host(*jobs) == {"host": "host-1", "text": "host-1 was named in 3 incidents of 2 jobs in 24 h."}
+    assert of_host(scene.job) is None
+    scene.job.performance.stragglers[-1].host = ""
+    assert of_host(*jobs) is None
 
 
 @pytest.mark.parametrize("silent", [False, True])

@@ -46,8 +46,8 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     assert words in found.text
     after, now = f"{0.75:.0%}", f"{straggler.throughput:.0%}"
     assert found.then == (
-        "If it stays slow, restart without host-0: with 3 of 4 nodes and the same batch per rank, it leaves "
-        f"{after} of the throughput, and now it is {now}."
+        "If it stays slow, restart without host-0: 3 of 4 nodes with the same batch per rank give "
+        f"{after} of full speed, the slow job {now}."
     ).replace("%", " %")
     assert found.text.endswith("; i" + found.then[1:])
     assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
@@ -65,8 +65,8 @@ def test_the_throughput_that_is_left_is_compared_with_the_one_measured_by_the_st
     waiting = 1.0 - (straggler.stated_share or 0.0)
     assert waiting < straggler.throughput == median(before) / median(since)  # as usual, ranks waited before too
     assert proposed(job) == (
-        None, (), "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the "
-        "same batch per rank, it leaves 75 % of the throughput, and now it is 76 %."
+        None, (), "If it stays slow, do not restart without host-0: 3 of 4 nodes with the same batch per rank give "
+        "75 % of full speed, the slow job about as much; mend host-0 or add a spare first."
     )  # fmt: skip
     straggler.step_before = 2 * median(since)  # something else has made the steps shorter
     assert straggler.throughput == waiting
@@ -93,17 +93,18 @@ def test_a_restart_that_gains_nothing_is_not_advised_and_its_loss_is_stated() ->
     job = slowed(DATA).job
     (straggler,) = job.performance.open_stragglers
     loses = (
-        "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the same "
-        "batch per rank, it leaves 75 % of the throughput, {}."
+        "If it stays slow, do not restart without host-0: 3 of 4 nodes with the same batch per rank give 75 % of full "
+        "speed, the slow job {}; mend host-0 or add a spare first."
     )
-    for share, now in ((0.24, "and now it is 76 %"), (0.2549, "as now"), (0.29, "and now it is 71 %")):
+    same = "about as much"
+    for share, now in ((0.18, "82 %"), (0.22, "78 %"), (0.23, same), (0.2549, same), (0.27, same), (0.29, "71 %")):
         straggler.lateness, straggler.share, straggler.step_before = 0.0, share, None
         assert proposed(job) == (None, (), loses.format(now))
     straggler.share = 0.31
     assert proposed(job)[:2] == (Action.RESTART_EXCLUDING_NODE, (5,))
     straggler.share = 0.4
     assert proposed(job)[:2] == (Action.RESTART_EXCLUDING_NODE, (5,))
-    assert proposed(job)[2].endswith("it leaves 75 % of the throughput, and now it is 60 %.")
+    assert proposed(job)[2].endswith("give 75 % of full speed, the slow job 60 %.")
     straggler.share = None  # only its kernels are known
     assert proposed(job) == (Action.RESTART_EXCLUDING_NODE, (5,), "If it stays slow, restart without host-0.")
 
@@ -114,8 +115,8 @@ def test_another_slow_rank_on_a_node_that_stays_counts_and_a_spare_replaces_the_
     straggler.lateness, straggler.share, straggler.step_before = 0.0, 0.4, None
     job.performance.stragglers.append(replace(straggler, id="other", rank=20, host="host-2", share=0.2))
     assert proposed(job) == (
-        None, (), "If it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes and the "
-        "same batch per rank, it leaves 60 % of the throughput, as now."
+        None, (), "If it stays slow, do not restart without host-0: 3 of 4 nodes with the same batch per rank give "
+        "60 % of full speed, the slow job about as much; mend host-0 or add a spare first."
     )  # fmt: skip
     apply(job, NodeRegistration("spare", "spare", 1, 8), job.last_heard)
     apply(job, NodeObservation("spare", 0, role=NodeRole.SPARE, role_reason="enough nodes"), job.last_heard)
@@ -153,8 +154,8 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
     assert found.text == (
         "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "
-        "1.20 of 1.98 GHz; if it stays slow, mend host-0 or add a spare before a restart without it: with 3 of 4 nodes "
-        "and the same batch per rank, it leaves 75 % of the throughput, and now it is 76 %."
+        "1.20 of 1.98 GHz; if it stays slow, do not restart without host-0: 3 of 4 nodes with the same batch per "
+        "rank give 75 % of full speed, the slow job about as much; mend host-0 or add a spare first."
     )
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"

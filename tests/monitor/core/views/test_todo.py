@@ -13,8 +13,8 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import job_view
 
 NOT_YET = (
-    "If it stays slow, mend host-1 or add a spare before a restart without it: with 1 of 2 nodes and the same batch "
-    "per rank, it leaves 50 % of the throughput, and now it is 60 %."
+    "If it stays slow, do not restart without host-1: 1 of 2 nodes with the same batch per rank gives 50 % of full "
+    "speed, the slow job 60 %; mend host-1 or add a spare first."
 )
 
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Trends } from "../src/api/types";
 import { duration, percent, speedText } from "../src/logic/text";
-import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, slowestOver, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
@@ -94,7 +94,7 @@ test("a part stays on the axis", () => {
 });
 
 const compared = (name: string, one: number, two: number, format: (value: number | null) => string = duration) => ({ name, title: name.replace(PART, ""), format, both: [one, two] as const });
-const sentences = (rows: ReturnType<typeof compared>[]) => comparedWords(rows, ["new", "old"]).map((each) => each.replaceAll(/[\u2009\u202f]/g, " "));
+const sentences = (rows: ReturnType<typeof compared>[], ranks: (number | null)[] = [5, 21]) => comparedWords(rows, ["new", "old"], ranks).map((each) => each.replaceAll(/[\u2009\u202f]/g, " "));
 
 test("a comparison in words: the step, and what differs most", () => {
   const row = (name: string, one: number, two: number) => compared(name, one, two, (value) => `${value}`);
@@ -114,10 +114,16 @@ test("a small difference of the step has a direction and the part in which it is
 
 test("equally long steps of different causes: what each waits for, then a figure that follows from it", () => {
   const rows = [compared("step", 0.224, 0.224), compared(`${SLOWEST}data`, 0.062, 0.002), compared(`${SLOWEST}compute`, 0.13, 0.19), compared(`${SLOWEST}host`, 0.01, 0.011)];
-  const first = "Equal step time (224 ms), different cause: new waits for data (62 against 2 ms), old for compute (190 against 130 ms).";
+  const first = "Equal step time (224 ms), different cause: new: rank 5 is slow in data (62 against 2 ms); old: rank 21 in compute (190 against 130 ms).";
   assert.deepEqual(sentences(rows), [first]);
   assert.deepEqual(sentences([...rows, compared("score", 1.4, 1)]), [first, "score of new is 1.40× that of old (higher): 1.4 against 1.0 s."]);
-  assert.deepEqual(sentences([compared("step", 0.3, 0.2), compared(`${SLOWEST}data`, 0.002, 0.05)]), ["A step of new takes 1.50× as long as one of old (300 against 200 ms).", "Of the slowest ranks: old waits for data (50 against 2 ms)."]);
+  assert.deepEqual(sentences([compared("step", 0.3, 0.2), compared(`${SLOWEST}data`, 0.002, 0.05)], [null, null]), ["A step of new takes 1.50× as long as one of old (300 against 200 ms).", "old: the slowest rank is slow in data (50 against 2 ms)."]);
+});
+
+test("the slowest rank of a stretch is the one of most of its samples", () => {
+  const samples = [3, 5, 5, 7, null].map((rank, i) => ({ at: 10 * i, iteration: i, seconds: 10, step: 0.2, step_max: 0.2, parts: {}, slowest: rank === null ? null : { rank, work: 0.2, late: 0.1, parts: {} } }));
+  const over = (from: number, to: number, axis: "step" | "time" = "step") => slowestOver(samples, axis, 0, [from, to]);
+  assert.deepEqual([over(0, 2), over(0, 3), over(4, 4), over(9, 10), over(10, 20, "time")], [5, null, null, null, 5]);
 });
 
 test("goodput is compared after the waiting for slow ranks, once there was any", () => {
@@ -218,9 +224,9 @@ test("a ratio is that of the figures as they are shown, whatever they are rounde
 
 test("sentence and table have one direction: the open job against the other one", () => {
   const score = { name: "score gpu_robust", title: "GPU score, robust", format: (value: number | null) => (value ?? 0).toFixed(2), both: [0.6851, 0.9949] as const };
-  assert.deepEqual(comparedWords([score], ["throttled", "slowed"]), ["GPU score, robust of throttled is 0.70× that of slowed (throttled is worse): 0.69 against 0.99."]);
+  assert.deepEqual(comparedWords([score], ["throttled", "slowed"], [21, 5]), ["GPU score, robust of throttled is 0.70× that of slowed (throttled is worse): 0.69 against 0.99."]);
   const turned = { ...score, both: [score.both[1], score.both[0]] as const };
-  assert.deepEqual(comparedWords([turned], ["slowed", "throttled"]), ["GPU score, robust of slowed is 1.43× that of throttled (throttled is worse): 0.99 against 0.69."]);
+  assert.deepEqual(comparedWords([turned], ["slowed", "throttled"], [5, 21]), ["GPU score, robust of slowed is 1.43× that of throttled (throttled is worse): 0.99 against 0.69."]);
 });
 
 test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {

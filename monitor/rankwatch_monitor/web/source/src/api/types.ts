@@ -222,6 +222,8 @@ export interface Performance {
   finding: Finding;
   /** What a person should do about it; null: nothing. Absent with older monitors. */
   next_action?: SlowAction | null;
+  /** The incidents about the costliest straggler's host in a day, as a sentence; null: there were none. Absent with older monitors. */
+  of_host?: { host: string; text: string } | null;
   cost_gpu_hours: number;
   /** What the costliest straggler costs by the hour, and of what; empty: not known. Absent with older monitors. */
   cost_rate?: string;
@@ -744,6 +746,8 @@ export interface NodeDetail {
     awaited?: string;
     /** What follows from each answer to the command, a sentence for each. */
     alternatives?: string[];
+    /** The text weighs a restart, advised or not. */
+    weighs_restart?: boolean;
   }[];
 }
 

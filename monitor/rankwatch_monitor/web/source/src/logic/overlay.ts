@@ -299,27 +299,36 @@ export function alikeThroughout(means: readonly (readonly Compared[])[]): string
   return means.flat().map(({ name }) => name).filter((name) => !differ.includes(name));
 }
 
+/** The slowest rank of each; null: no single one. */
+type Ranks = readonly (number | null)[];
+
 /** Which of the two takes longer for a step and for what, then in which other figure they differ most: sentences, the first by itself. */
-export function comparedWords(rows: readonly Compared[], names: readonly [string, string]): string[] {
+export function comparedWords(rows: readonly Compared[], names: readonly [string, string], ranks: Ranks): string[] {
   const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;
   const step = rows.find(({ name }) => name === "step");
   const [most] = rows
     .filter((row) => row.name !== "step" && row.name !== "speed" && !isPart(row.name) && multiple(row) > 0 && !alike(row))
     .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
-  const causes = causeWords(rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)), names);
+  const causes = causeWords(rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)), names, ranks);
   const figure = most && `${most.title} of ${names[0]} is ${times(multiple(most))} that of ${names[1]}${directionWords(most.name, multiple(most), names)}: ${against(most.format(most.both[0]), most.format(most.both[1]))}.`;
   const rest = figure ?? (step && causes === "" ? "No other figure differs by more than 2\u2009%." : "");
   const [first, second] = step === undefined ? ["", ""] : stepWords(step, rows, names, causes);
   return [first, second, rest].filter(Boolean);
 }
 
-/** What the slowest ranks of each spend more on: "new waits for data (62 against 2 ms), old for compute (190 against 130 ms)". */
-function causeWords(rows: readonly Compared[], names: readonly [string, string]): string {
+/** The rank that is the slowest over most of a stretch; null: none is. */
+export function slowestOver(samples: readonly HistorySample[], axis: Axis, began: number, [from, to]: readonly [number, number]): number | null {
+  const ranks = places(samples, axis, began).filter(([, place]) => place >= from && place <= to).map(([row]) => samples[row]!.slowest?.rank);
+  return ranks.find((rank, _, all) => 2 * all.filter((each) => each === rank).length > all.length) ?? null;
+}
+
+/** What the slowest ranks of each spend more on: "new: rank 5 is slow in data (62 against 2 ms); old: rank 21 in compute (190 against 130 ms)". */
+function causeWords(rows: readonly Compared[], names: readonly [string, string], ranks: Ranks): string {
   const more = ([0, 1] as const).flatMap((i) => {
     const found = rows.filter(({ both }) => both[i] > both[1 - i]!).map(({ name, both, format }) => `${name.slice(SLOWEST.length)} (${against(format(both[i]), format(both[1 - i]!))})`);
-    return found.length === 0 ? [] : [[names[i], listed(found)]];
+    return found.length === 0 ? [] : [[`${names[i]}: ${ranks[i] == null ? "the slowest rank" : `rank ${ranks[i]}`}`, listed(found)]];
   });
-  return more.map(([name, parts], i) => `${name} ${i === 0 ? "waits " : ""}for ${parts}`).join(", ");
+  return more.map(([rank, parts], i) => `${rank} ${i === 0 ? "is slow " : ""}in ${parts}`).join("; ");
 }
 
 /** "Equal step time (224 ms), different cause: …", or "A step of new takes 1.02× as long as one of old (197 against 193 ms), mostly in data (+3 ms)", and the causes. */
@@ -334,5 +343,5 @@ function stepWords({ both: [one, two], format }: Compared, rows: readonly Compar
     .slice(0, NAMED)
     .map((part) => `${part.title} (${part.more > 0 ? "+" : "−"}${format(Math.abs(part.more))})`);
   const mostly = parts.length > 0 ? `, mostly in ${listed(parts)}` : "";
-  return [`A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} (${against(format(one), format(two))})${mostly}.`, causes && `Of the slowest ranks: ${causes}.`];
+  return [`A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} (${against(format(one), format(two))})${mostly}.`, causes && `${causes}.`];
 }

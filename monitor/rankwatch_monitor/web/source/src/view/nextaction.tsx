@@ -78,9 +78,10 @@ export function NextStep({ job, facts, shared }: { job: JobSummary; facts: Fact[
 export function WhatToDoSlow({ job, launchers, next, reason }: { job: JobSummary; launchers: readonly Launcher[]; next: SlowAction; reason: string }) {
   const order = orderOf(next, reason);
   return (
-    <ToDo steps={slowSteps(next)} note={order !== null && <Loss what="A restart" job={job} />}>
+    <ToDo steps={slowSteps(next)} note={next.then && <Loss what="A restart" job={job} />}>
       {order !== null && <Offer job={job} order={order} words={orderWords(order.action, [next.host].filter(Boolean))} launchers={launchers} />}
       <a href={jobAddress(job.id, "timeline")}>Section timeline</a>
+      <a href={jobAddress(job.id, "control")}>Other actions</a>
       <a href={`/manual/${next.runbook}`}>Runbook</a>
     </ToDo>
   );

@@ -68,7 +68,7 @@ function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail[
       <Alternatives of={of.alternatives} />
       {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
       {of.ranks.length > 0 && <Remaining left={of.remaining} />}
-      {of.ranks.length > 0 && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
+      {(of.ranks.length > 0 || of.weighs_restart) && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
       {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
     </li>
   );

@@ -21,3 +21,6 @@ export function GroupLinks({ job, groups }: { job: string; groups: Partial<Recor
     </>
   );
 }
+
+/** What incidents show of a host: a sentence that begins with its name. */
+export const OfHost = ({ host, text }: { host: string; text: string }) => <p class="sequel"><NodeLink host={host} />{text.slice(host.length)}</p>;

@@ -6,15 +6,19 @@ import { slowFacts } from "../logic/stragglers";
 import { Band } from "./band";
 import { Facts } from "./facts";
 import { WhatToDoSlow } from "./nextaction";
+import { OfHost } from "./placelinks";
+import { ShareJob } from "./share";
 
 /** `title`: the monitor's own sentence. */
 export function SlowBanner({ job, launchers, performance, title, brief }: { job: JobSummary; launchers: readonly Launcher[]; performance: Performance; title: string; brief: boolean }) {
   return (
     <Band kind="slow" label="Slow rank" title={title} brief={brief}>
+      {performance.of_host && <OfHost {...performance.of_host} />}
       <div class="beside">
         {performance.next_action && <WhatToDoSlow job={job} launchers={launchers} next={performance.next_action} reason={job.headline || job.reason} />}
         <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
       </div>
+      <ShareJob job={job} />
     </Band>
   );
 }

@@ -15,7 +15,7 @@ import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
 import { PhaseBar } from "./phasebar";
-import { NodeLink } from "./placelinks";
+import { NodeLink, OfHost } from "./placelinks";
 import { Share } from "./share";
 
 interface Props {
@@ -54,7 +54,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
-      {ofHost?.text && <p class="sequel"><NodeLink host={ofHost.host} />{ofHost.text.slice(ofHost.host.length)}</p>}
+      {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
         <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} logs={detail.value?.log_place ?? null} />
         {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
