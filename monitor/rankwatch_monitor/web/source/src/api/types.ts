@@ -789,6 +789,8 @@ export interface NodeMap {
   slow?: Record<string, number>;
   /** The ids of the jobs of these ranks. Absent with older monitors. */
   slow_jobs?: Record<string, string[]>;
+  /** The ids of the jobs of the worst ranks, of hosts in trouble. Absent with older monitors. */
+  worst_jobs?: Record<string, string[]>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }
