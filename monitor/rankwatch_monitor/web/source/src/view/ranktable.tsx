@@ -25,8 +25,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const [each, showEach] = useState(false);
   const job = watch.job.value;
   const former = job !== null && incident !== null && isFormer(job, incident);
-  const endedAt = job?.ended_at;
-  const named = useMemo(() => new Set(incident !== null && (incident.closed_at === null || incident.closed_at === endedAt) ? incident.culprits.map((culprit) => culprit.rank) : []), [incident, endedAt]);
+  const named = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
   const past = job?.state === "lost" || job?.ended_at != null;
   const grid = watch.grid.value;
   const { byRank, at } = watch.reports.value;
