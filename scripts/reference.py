@@ -171,7 +171,7 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
   none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for lost steps), a failed or
+  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for `steps_lost`), a failed or
   lost one what to do (`next_step`; step by step, with commands: `next_steps`), and a job with an open incident the
   hosts of which nothing is received, although their silence is not certain yet (`quiet_host`): with a command that
   shows whether one is up, and whether a restart without them can be ordered. Where other jobs are heard from them

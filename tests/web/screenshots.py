@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -89,6 +90,8 @@ def situation(job: str, seconds: int, fault: Callable[[Scene], object], **policy
     facts = {"rank_logs": LOGS, "run_logs": f"{LOGS}/gpt_x7k2", "monitor": "http://monitor:8421"}
     facts |= {"scheduler": "slurm", "slurm_job_id": "4711", "slurm_node": "{host}"}
     scene = Scene(16, hosts=2, job_id=job, checkpoint=50, saves=True, facts=facts, **policy)  # type: ignore[arg-type]
+    for node in scene.job.nodes.values():
+        node.registration = replace(node.registration, min_nodes=1)  # --nnodes 1:2
     scene.job.performance._grow(16)
     scene.job.performance.layout.data_R[:16] = np.arange(16) // 8
     scene.job.performance.layout.tensor_R[:16] = np.arange(16) % 8

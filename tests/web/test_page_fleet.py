@@ -103,7 +103,9 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     todo = {"text": "Remove the cause", "action": None, "ranks": [], "host": ""}
     script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60, "todo": todo}
     page.goto(monitor_url)
-    expect(page.get_by_role("heading", level=1)).to_have_text("1 job needs you (1 failed); no action yet: 1 suspected")
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "1 job needs you (1 failed); nothing for you to do yet: 1 suspected"
+    )
     rows = page.get_by_role("listitem")
     expect(rows.locator(".id")).to_have_text(["run-2", "run-1", "run-3", "run-0"])
     page.get_by_label("Sort by").select_option("lowest goodput")

@@ -69,7 +69,7 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
             [
                 "Read what rank 1 logged around step",
                 "Look at the batch after step",
-                "Launch again without host-0 and with CUDA_LAUNCH_BLOCKING=1: ",
+                "Launch again without host-0: if rank 1 fails again, suspect data or code, and set CUDA",
             ]
         )
         expect(steps.get_by_role("button", name="Copy nvidia-smi")).to_have_count(0)
@@ -80,8 +80,9 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         )
         assert again["lost_steps_s"] > 0
         assert again["lost_steps_s"] == pytest.approx(goodput_accounting.spent(scene.job)[Bucket.LOST_STEPS])
-        part = rf"of it {again['lost_steps_s']:.1f}{SPACE}s of training lost · "
-        cost = re.compile(rf"Cost of 2 crashes{again['cost']:.1f}{SPACE}sthe last one .* · {part}")
+        assert again["steps_lost"] == sum(each.steps_lost or 0 for each in scene.job.incidents) > 0
+        part = rf"of it {again['lost_steps_s']:.1f}{SPACE}s of training lost \({again['steps_lost']} steps\)"
+        cost = re.compile(rf"Cost of 2 crashes{again['cost']:.1f}{SPACE}s{part} · the last one .* · ")
         expect(page.locator(".answers")).to_contain_text(cost)
         expect(page.locator(".buckets")).not_to_contain_text("handling incidents")
         rows = page.get_by_role("region", name="Time by incident").locator("tbody tr")
@@ -118,10 +119,13 @@ def test_steps_that_are_never_done_again_are_no_goodput(page: Page) -> None:
             re.compile(rf"Goodput{100 * ratio:.1f}{SPACE}%{at_risk} steps unsaved")
         )
         expect(page.locator(".buckets")).to_contain_text(re.compile(rf"lost steps {seconds:.1f}{SPACE}s"))
+        rows = page.get_by_role("region", name="Time by incident").locator("tbody tr")
+        expect(rows.first).to_contain_text(f"{at_risk} unsaved")
+        expect(rows.filter(has_text="unsaved")).to_have_count(1)
 
 
 def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
-    scene = lived(Scene(8, hosts=2, checkpoint=50, saves=True), 92)
+    scene = lived(Scene(8, hosts=2, checkpoint=50, saves=True, facts={"log": "/logs/train.out"}), 92)
     scene.job.performance._grow(8)
     scene.job.performance.layout.data_R[:8] = np.arange(8) // 4
 
@@ -138,7 +142,9 @@ def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
         monitor.change(finished)
         page.reload()
         words = rf"up to \d+ steps \(50–{scene.job.furthest_iteration}\) have no known save since that of [\d:]+"
-        expect(page.locator(".account b")).to_have_text(re.compile(f"^{words}: check where the script saves$"))
+        advice = "check where the script saves, or what rank 0 logged"
+        expect(page.locator(".account b")).to_have_text(re.compile(f"^{words}: {advice}$"))
+        expect(page.locator(".account + .run")).to_have_text("On host-0:tail -n 200 /logs/train.outCopy")
         expect(page.get_by_text("known save")).to_have_count(1)
         expect(page.get_by_role("radio", name="Data rank")).to_be_visible()
         expect(page.get_by_role("radio", name="Heartbeat age")).to_have_count(0)  # of one answer with the data ranks

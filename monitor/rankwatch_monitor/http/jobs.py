@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
-from rankwatch_monitor.core.views.account import account
+from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.stack_errors import stack_errors
 from rankwatch_monitor.core.views.vitals import vitals
@@ -84,6 +84,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "nodes": job_view.launchers(job, now),
             "vitals": vitals(job),
             "account": account(job, now),
+            "unsaved_log": None if (log := unsaved_log(job, now)) is None else log._asdict(),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
                 for name, observed in sorted(job.durations.sections.items())

@@ -156,13 +156,14 @@ def test_what_follows_about_a_slow_job_stands_below_it_of_one_job_alone() -> Non
 
 def test_each_answer_of_a_host_that_is_not_heard_has_a_line() -> None:
     todo = {"text": "Look at this job's launcher on node b"}
-    quiet = {"command": "ssh b ps -p 7", "alternatives": ["No process is left: restart.", "All run: look on."]}
+    alternatives = ["One is in state D: restart.", "All are in state S or R: look on."]
+    quiet = {"command": "ssh b ps -p 7", "alternatives": alternatives}
     job = {**WELL, "id": "a", "name": "a", "state": "hung", "reason": "", "todo": todo, "quiet_host": quiet}
     assert [line.strip() for line in render.state_lines(job, Terminal(140))][1:] == [
         f"next: {todo['text']}",
         "ssh b ps -p 7",
-        "No process is left: restart.",
-        "All run: look on.",
+        "One is in state D: restart.",
+        "All are in state S or R: look on.",
     ]
     del quiet["alternatives"]
     assert len(render.state_lines(job, Terminal(140))) == 3, "an older monitor has none"

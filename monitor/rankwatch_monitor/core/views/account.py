@@ -79,15 +79,24 @@ def _limit(job: Job) -> Iterator[str]:
 
 
 def _unsaved(job: Job) -> Iterator[str]:
-    """Which steps no known save may hold, since when, and what shows the log in which a later save may stand."""
+    """Which steps no known save may hold, since when, and where a later save may stand."""
     steps, checkpoint, last = goodput_note.unsaved(job), job.ledger.checkpoint, job.ledger.reached
     if not steps or checkpoint is None:
         return
     which = f"up to {steps} steps ({last - steps + 1}–{last}) have" if steps > 1 else f"step {last} has"
-    log = rank_logs.place_of_rank(job, 0, job.columns.hosts[0] if len(job.columns) else "")
-    on = f" on {log.host}" if log.host else ""
-    shown = f", or what rank 0 logged{on}: {log.command}" if log.command else ""
-    yield f"{which} no known save since that of {job_verdict.utc(checkpoint.at)}: check where the script saves{shown}"
+    logged = ", or what rank 0 logged" if _first_log(job).command else ""
+    yield f"{which} no known save since that of {job_verdict.utc(checkpoint.at)}: check where the script saves{logged}"
+
+
+def unsaved_log(job: Job, now: float) -> rank_logs.Place | None:
+    """The log in which a save of the last steps of a finished job may stand; None: none is needed, or known."""
+    needed = job_state(job, now)[0] is JobState.FINISHED and any(_unsaved(job))
+    log = _first_log(job)
+    return log if needed and log.command else None
+
+
+def _first_log(job: Job) -> rank_logs.Place:
+    return rank_logs.place_of_rank(job, 0, job.columns.hosts[0] if len(job.columns) else "")
 
 
 def _finished(job: Job, now: float) -> Iterator[str]:

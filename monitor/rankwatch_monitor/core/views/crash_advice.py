@@ -170,9 +170,17 @@ def next_failure(crash: Crash, elsewhere: str) -> str:
     return f"If it crashes again: {uncapital(text)}."
 
 
-def separating(rank: int, host: str, recurs: str = "fails") -> str:
-    """What a run without a host shows, as a clause; ``recurs``: what the rank does again."""
-    return f"if rank {rank} {recurs} again, suspect data or code; if not, {host}"
+def separating(rank: int, host: str, recurs: str = "fails", *, kernel: bool = False) -> str:
+    """What a run without a host shows, as a clause.
+
+    Args:
+        rank: the rank.
+        host: the host that is left out.
+        recurs: what the rank does again.
+        kernel: a kernel fails, so that its traceback names a later call.
+    """
+    call = f", and set {BLOCKING} to see the failing call" if kernel else ""
+    return f"if rank {rank} {recurs} again, suspect data or code{call}; if not, {host}"
 
 
 class SameStep(NamedTuple):

@@ -23,7 +23,6 @@ from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.crash_advice import (
-    BLOCKING,
     Advice,
     ErrorClass,
     SameStep,
@@ -80,6 +79,8 @@ class Repeated(NamedTuple):
     """Seconds that they cost the job together."""
     lost_steps_s: float
     """Of these, seconds of the steps that the restarts threw away."""
+    steps_lost: int
+    """The number of these steps."""
     step: int | None
     """The last step that any rank completed before the last crash."""
     same_step: SameStep | None
@@ -116,9 +117,9 @@ def repeated(job: Job) -> Repeated | None:
     cost = sum(downtime.seconds(job, each, job.ended.at) for each in alike)
     lasted = last.opened_at - alike[0].opened_at
     lost = sum(downtime.of_lost_steps(job, each) or 0.0 for each in alike)
-    return Repeated(
-        rank, host, len(alike), lasted, cost, lost, last.furthest_iteration, same_step(alike, job.incidents)
-    )
+    steps = sum(each.steps_lost or 0 for each in alike)
+    same = same_step(alike, job.incidents)
+    return Repeated(rank, host, len(alike), lasted, cost, lost, steps, last.furthest_iteration, same)
 
 
 def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt.NDArray[np.uint8]:
@@ -209,8 +210,7 @@ def relaunch(job: Job, rank: int, host: str) -> str:
     """The launch that shows whether a rank or its host is the cause of its crashes."""
     found = crash_advice(job)
     kernel = found is not None and found.points_to is ErrorClass.KERNEL
-    blocking = f" and with {BLOCKING}" if kernel else ""
-    return f"Launch again {other_node(job, host)}{blocking}: {separating(rank, host)}."
+    return f"Launch again {other_node(job, host)}: {separating(rank, host, kernel=kernel)}."
 
 
 def _after_repeated(job: Job, crash: Repeated) -> str:

@@ -79,23 +79,25 @@ def without_save(job: Job) -> str:
 def risk(job: Job, state: JobState, now: float) -> str:
     """``up to 41 steps at risk``, ``14 steps unsaved``; empty: the job makes progress, or its last step is saved.
 
-    Steps are at risk until the ranks are restarted or the job ends. An attempt that loaded the checkpoint shows how
+    Steps are at risk until a restart is under way or the job ends. An attempt that loaded the checkpoint shows how
     many; before that it is the most that they can be.
     """
     if not stands(job, state, now):
         return ""
     checkpoint = job.ledger.checkpoint
-    fate = "unsaved" if state in _OVER else "lost by this restart" if restarted(job) else "at risk"
+    fate = "unsaved" if state in _OVER else "lost by this restart" if restarting(job) else "at risk"
     if checkpoint is None:
         return f"all steps since the start {fate}"
     steps = goodput_accounting.steps_at_risk(job)
     return f"{'' if checkpoint.loaded else 'up to '}{count(steps, 'step')} {fate}" if steps else ""
 
 
-def restarted(job: Job) -> bool:
-    """Whether the ranks of an open incident were ended and started again."""
+def restarting(job: Job) -> bool:
+    """Whether the ranks of an open incident are being restarted, or were and have completed no step since."""
     incident = job.open_incident
-    return incident is not None and incident.phase is Phase.RECOVERING and incident.action in RESTARTS
+    if incident is None or incident.phase not in (Phase.ACTING, Phase.RECOVERING):
+        return False
+    return incident.action in RESTARTS
 
 
 def notes(job: Job, state: JobState, now: float) -> Sequence[str]:

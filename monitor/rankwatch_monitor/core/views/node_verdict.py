@@ -80,12 +80,14 @@ class HostTodo(NamedTuple):
     """Commands for the host itself."""
     anywhere: tuple[str, ...] = ()
     """Commands for any machine of the cluster."""
+    drain: tuple[str, ...] = ()
+    """There as well: the command that keeps further jobs from the host; empty: its scheduler is not known."""
     process: str = ""
     """The processes of a job that the last of the host's commands is about, ``rank 13 of gpt-7``; empty: none."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        return {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere)}
+        return {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere), "drain": list(self.drain)}
 
 
 def naming(about: Iterable[About]) -> list[Incident]:
@@ -171,22 +173,23 @@ def todo(
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
     heard = presence(parts)
     if _may_be_down(heard):
-        anywhere = (host_commands.reach(host), *_drain(jobs, host, "not heard"))
-        return HostTodo("See whether the node answers.", anywhere=anywhere)
+        drain = _drain(jobs, host, "not heard")
+        return HostTodo("See whether the node answers.", anywhere=(host_commands.reach(host),), drain=drain)
     if (gpu := standing_out(gpus)) is not None:
         found = pointer(host, gpu, suspected(about, host))
-        return HostTodo(found.text, found.commands, _drain(jobs, host, gpu.finding), found.process)
+        return HostTodo(found.text, found.commands, drain=_drain(jobs, host, gpu.finding), process=found.process)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
         quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
         pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
         of = f"ranks of {quiet[0]['job']}" if pids and len(quiet) == 1 else ""
         drain = _drain(jobs, host, f"silent in {_few(heard.silent)}")
-        return HostTodo(text, (host_commands.processes(pids[:PROCESSES]),) if pids else (), drain, of)
+        here = (host_commands.processes(pids[:PROCESSES]),) if pids else ()
+        return HostTodo(text, here, drain=drain, process=of)
     if _named_often(about):
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
         drain = _drain(jobs, host, in_jobs(naming(about)))
-        return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain)
+        return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain=drain)
     return None
 
 

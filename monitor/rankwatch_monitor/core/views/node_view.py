@@ -30,6 +30,8 @@ from rankwatch_monitor.core.views.quiet_host import quiet_host
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
 LEGEND: Final = [*(str(state) for state in job_view.RANK_STATES), "no ranks"]
+NAMED: Final = frozenset({RankState.DEAD, RankState.HUNG, RankState.SILENT, RankState.SUSPECTED, RankState.STOPPED})
+"""States of a host's worst rank of which the jobs are named."""
 MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
@@ -102,6 +104,7 @@ def rows(seen: Glance) -> dict[str, Any]:
     Hosts of jobs that are over are left out, unless an incident named them. Jobs are given by their place in ``jobs``.
     """
     worst: dict[str, int] = {}
+    worst_jobs: dict[str, list[str]] = {}
     ranks: Counter[str] = Counter()
     places: dict[str, list[int]] = {}
     for place, job in enumerate(seen.jobs):
@@ -111,6 +114,9 @@ def rows(seen: Glance) -> dict[str, Any]:
                 known = worst.get(host)
                 if known is None or job_view.SEVERITY[code] > job_view.SEVERITY[known]:
                     worst[host] = code
+                    worst_jobs[host] = [job.id]
+                elif code == known and worst_jobs[host][-1] != job.id:
+                    worst_jobs[host].append(job.id)
         for host in dict.fromkeys(job.hosts):
             if host:
                 places.setdefault(host, []).append(place)
@@ -121,6 +127,7 @@ def rows(seen: Glance) -> dict[str, Any]:
         "total": len(names),
         "slow": seen.slow,
         "slow_jobs": seen.slow_jobs,
+        "worst_jobs": {host: found for host, found in worst_jobs.items() if LEGEND[worst[host]] in NAMED},
         "hosts": [
             [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
             for host in names[:MOST_HOSTS]
@@ -153,7 +160,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "state": node_verdict.state(parts, about, gpus),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
-        "commands": [] if todo is None else [*todo.here, *todo.anywhere],
+        "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],
         "of_jobs": [each.to_json() for each in node_verdict.of_jobs(jobs, host, about, now, activity)],
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),

@@ -134,6 +134,8 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     excludable = permitted and not left.too_few
     obstacle = left.obstacle(hosts[0] if len(hosts) == 1 else f"these {len(hosts)} nodes") if permitted else ""
     command = _processes(job, hosts[0], silent, ranks) if other_jobs else _reach(job, hosts[0])
+    there = (node.registration for node in silent if node.registration.host == hosts[0])
+    pids = [each.launcher_pid for each in there if each.launcher_pid > 0]
     return QuietHost(
         hosts,
         tuple(ranks),
@@ -143,18 +145,25 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         excludable=excludable,
         command=command,
         other_jobs=other_jobs,
-        alternatives=_alternatives(hosts[0], excludable=excludable) if " ps " in command else (),
+        alternatives=_alternatives(hosts[0], pids, excludable=excludable) if " ps " in command else (),
         notes=tuple(filter(None, (*_notes(job, hosts, launchers=bool(silent)), obstacle))),
     )
 
 
-def _alternatives(host: str, *, excludable: bool) -> tuple[str, ...]:
-    stuck = f"restart without {host}" if excludable else f"look at the storage and the GPUs of {host}"
+def _alternatives(host: str, launchers: Sequence[int], *, excludable: bool) -> tuple[str, ...]:
+    """``launchers``: their known process ids, which the command has too."""
+    without = f"restart without {host}"
+    stuck = without if excludable else f"look at the storage and the GPUs of {host}"
+    again = f"start it again on {host}{f', or {without}' if excludable else ''}"
+    gone = (
+        *(f"The launcher (PID {pid}) is gone: {again}." for pid in launchers),
+        f"{'The launcher is there, its' if launchers else 'The'} ranks are gone or in state Z: restart.",
+    )
     return (
-        "No process is left: restart.",
+        *gone,
         f"One is in state D: {stuck}.",
         "One is in state T: kill -CONT PID, or restart.",
-        f"All run: check the network from {host} to the monitor.",
+        f"All are in state S or R: check the network from {host} to the monitor.",
     )
 
 

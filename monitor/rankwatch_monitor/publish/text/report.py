@@ -29,7 +29,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs
-from rankwatch_monitor.core.views.account import account
+from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
 
@@ -85,7 +85,9 @@ def _headline(job: Job, now: float, activity: HostActivity | None) -> list[str]:
         facts.append(f"ended {when(shown['ended_at'])}")
     lines = wrapped(f"JOB {name} is {shown['state'].upper()}: {', '.join(facts)}", "")
     lines += wrapped(shown["reason"], "  ") if shown["reason"] else []
-    return lines + (wrapped("; ".join(stated), "  ") if (stated := account(job, now)) else [])
+    lines += wrapped("; ".join(stated), "  ") if (stated := account(job, now)) else []
+    log = unsaved_log(job, now)
+    return lines if log is None else [*lines, f"  {f'On {log.host}: ' if log.host else ''}{log.command}"]
 
 
 def _launchers(job: Job) -> list[str]:

@@ -208,7 +208,7 @@ def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
     step = found["repeated"]["step"]
     assert [each["text"].partition(":")[0] for each in found["next_steps"]][1:] == [
         f"Look at the batch after step {step}",
-        "Launch again without host-1 and with CUDA_LAUNCH_BLOCKING=1",
+        "Launch again without host-1",
     ], "one launch"
     assert found["todo"]["text"] == found["next_steps"][0]["text"].rstrip("."), "the job's page proposes the same first"
     assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
@@ -229,10 +229,13 @@ def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None
     assert first.furthest_iteration > last.furthest_iteration
     assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
         f"Read what rank 2 logged around step {last.furthest_iteration}, in the output of the launcher on host-1.",
-        "Launch again without host-1 and with CUDA_LAUNCH_BLOCKING=1",
+        "Launch again without host-1",
     ]
     assert found["next_step"] == found["next_steps"][-1]["text"]
-    assert found["next_step"].endswith(": if rank 2 fails again, suspect data or code; if not, host-1.")
+    assert found["next_step"].endswith(
+        ": if rank 2 fails again, suspect data or code, and set CUDA_LAUNCH_BLOCKING=1 to see the failing call; "
+        "if not, host-1."
+    )
 
 
 def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.account import account
+from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.job_verdict import utc
 from rankwatch_monitor.publish.text import report
 from support.windows import COMPUTE, EVERY, Ranks, slower
@@ -84,9 +84,9 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     assert notes(scene.job, scene.now) == []
     scene.crash(1, "boom").run(1)
     shown = job_view.summary(scene.job, scene.now)
-    assert shown["state"] == "recovering"
+    assert (shown["state"], scene.incident.phase) == ("recovering", Phase.ACTING)
     assert shown["steps_at_risk"] == pytest.approx(41, abs=1)
-    assert notes(scene.job, scene.now) == [f"up to {shown['steps_at_risk']} steps at risk"]
+    assert notes(scene.job, scene.now) == [f"up to {shown['steps_at_risk']} steps lost by this restart"]
     scene.restart()
     scene.run(15)
     assert notes(scene.job, scene.now) == []
@@ -163,7 +163,11 @@ def test_the_log_in_which_a_later_save_may_stand_is_named_with_what_shows_it() -
     scene = Accounted(checkpoint=50, saves=True, facts={"log": "/logs/train.out"}).run(92)
     scene.finish()
     (clause,) = [each for each in account(scene.job, scene.now) if "known save" in each]
-    assert clause.endswith(", or what rank 0 logged on host-0: tail -n 200 /logs/train.out")
+    assert clause.endswith(": check where the script saves, or what rank 0 logged")
+    log = unsaved_log(scene.job, scene.now)
+    assert log is not None
+    assert (log.host, log.command) == ("host-0", "tail -n 200 /logs/train.out")
+    assert "\n  On host-0: tail -n 200 /logs/train.out\n" in report.text(scene.job, scene.now)
 
 
 @pytest.mark.parametrize("behind", [0, 5])
@@ -182,6 +186,7 @@ def test_a_finished_job_whose_last_step_may_be_saved_has_no_warning(behind: int)
     assert scene.job.ledger.reached - checkpoint.iteration == behind
     assert notes(scene.job, scene.now) == []
     assert not any("no known save" in clause for clause in account(scene.job, scene.now))
+    assert unsaved_log(scene.job, scene.now) is None
 
 
 def test_a_failed_job_has_lost_the_steps_that_it_never_did_again() -> None:

@@ -54,16 +54,27 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
     assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
     assert quiet["alternatives"] == [
-        "No process is left: restart.",
+        f"The launcher (PID {launcher.registration.launcher_pid}) is gone: "
+        "start it again on host-1, or restart without host-1.",
+        "The launcher is there, its ranks are gone or in state Z: restart.",
         "One is in state D: restart without host-1.",
         "One is in state T: kill -CONT PID, or restart.",
-        "All run: check the network from host-1 to the monitor.",
+        "All are in state S or R: check the network from host-1 to the monitor.",
     ]
     assert quiet["answers"] == " ".join(quiet["alternatives"]), "as in messages of one line"
     assert quiet["notes"] == [
         "The launcher on host-1 is silent too.",
         "Nothing restarts the ranks by itself (on_hang = log).",
     ]
+
+
+def test_the_answers_name_no_launcher_that_the_command_does_not_show() -> None:
+    scene = silent()
+    jobs = beside(scene, 1)
+    scene.job.nodes.clear()
+    quiet = summary(scene, jobs)["quiet_host"]
+    assert quiet["alternatives"][0] == "The ranks are gone or in state Z: restart."
+    assert not any("launcher" in each for each in quiet["alternatives"])
 
 
 def test_publishers_know_the_other_jobs_too() -> None:
@@ -78,7 +89,7 @@ def test_publishers_know_the_other_jobs_too() -> None:
     assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
     assert incident["next_action"]["action"] is None
     assert incident["next_action"]["text"].startswith(
-        "Look at this job's launcher and ranks on node host-1, which is up. No process is left: restart. One is in "
+        "Look at this job's launcher and ranks on node host-1, which is up. The launcher (PID "
     )
     assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
 

@@ -80,6 +80,7 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
         ),
         "here": ["nvidia-smi -q -i 1 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE", "dmesg -T | grep -i xid"],
         "anywhere": [],
+        "drain": [],
         "process": "",
     }
     assert found["state"] == "suspect"
@@ -296,8 +297,8 @@ def test_a_node_from_which_nothing_comes_may_be_down() -> None:
     assert [each["named_as"] for each in found["incidents"]] == ["quiet"]
     assert found["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
     assert found["verdict"] == "host-1 is silent in 1 job, and nothing reports from it: it may be down."
-    todo = {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"], "process": ""}
-    assert (found["state"], found["todo"]) == ("may be down", todo)
+    todo = {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"], "drain": []}
+    assert (found["state"], found["todo"]) == ("may be down", {**todo, "process": ""})
 
 
 def test_a_node_that_other_jobs_hear_is_up_and_its_silent_processes_are_looked_at() -> None:
@@ -401,24 +402,26 @@ def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool)
         scene.cut_host(0).cut_host(1).run(120)
     found = shown("host-1", scene)
     if silent:
-        assert found["todo"]["anywhere"] == ["ping -c 3 -- host-1", DRAIN.format("not heard")]
+        assert found["todo"]["anywhere"] == ["ping -c 3 -- host-1"]
+        assert found["todo"]["drain"] == [DRAIN.format("not heard")]
     else:
-        assert found["todo"]["anywhere"] == [DRAIN.format("GPU 1, rank 3: 2 crashes in 1 job")]
+        assert found["todo"]["drain"] == [DRAIN.format("GPU 1, rank 3: 2 crashes in 1 job")]
+    assert found["commands"][-1:] == found["todo"]["drain"]
 
 
 @pytest.mark.parametrize(
-    ("facts", "anywhere"),
+    ("facts", "drain"),
     [
         ({"scheduler": "kubernetes", "kubernetes_node": "n7;reboot"}, ["kubectl cordon 'n7;reboot'"]),
         ({"scheduler": "kubernetes", "kubernetes_pod": "gpt-0"}, []),
         ({}, []),
     ],
 )
-def test_a_node_is_cordoned_where_kubernetes_names_it(facts: dict[str, str], anywhere: list[str]) -> None:
+def test_a_node_is_cordoned_where_kubernetes_names_it(facts: dict[str, str], drain: list[str]) -> None:
     scene = crashed("one", 3, 2)
     for node in scene.job.nodes.values():
         object.__setattr__(node.registration, "facts", facts)
-    assert shown("host-1", scene)["todo"]["anywhere"] == anywhere
+    assert shown("host-1", scene)["todo"]["drain"] == drain
 
 
 def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:

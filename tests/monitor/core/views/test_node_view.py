@@ -60,6 +60,8 @@ def test_a_slow_rank_is_marked_on_its_node_in_its_group_and_on_the_map(hung: Sce
         assert [(row["rank"], row["straggler"]) for row in rows] == [(3, facts), (2, None)]
     found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))
     assert (found["slow"], found["slow_jobs"]) == ({"host-1": 1}, {"host-1": ["two"]})
+    [culprit] = hung.incident.culprits
+    assert found["worst_jobs"] == {culprit.host: [hung.job.id]}
     scene.job.ended = Ending(JobState.FAILED, "stopped", scene.now)
     assert node_view.rows(node_view.glance([scene.job], scene.now))["slow"] == {}
 

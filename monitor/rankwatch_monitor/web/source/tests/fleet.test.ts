@@ -24,7 +24,7 @@ test("what needs a person stands first, then what is in trouble while Rankwatch 
   const each = [["a", "recovering"], ["b", "running"], ["c", "hung"], ["d", "lost"], ["e", "running"], ["f", "hung"]] as const;
   const jobs = each.map(([id, state]) => job(id, state, { todo: "bdf".includes(id) ? todo : null, verdict: id === "b" ? "worker" : "healthy", ...(id === "e" ? { open_incidents: 1, reason: "Suspected: rank 3" } : {}) }));
   assert.equal(ids(sorted(jobs, "urgency", NOW, HOURS)), "f d b c e a");
-  assert.equal(headline(jobs, NOW, HOURS), "3 jobs need you (1 hung, 1 lost, 1 slow); no action yet: 1 hung, 1 suspected, 1 restarting");
+  assert.equal(headline(jobs, NOW, HOURS), "3 jobs need you (1 hung, 1 lost, 1 slow); nothing for you to do yet: 1 hung, 1 suspected, 1 restarting");
 });
 
 test("a job that failed lately has a colour", () => {
@@ -41,7 +41,7 @@ test("the list is sorted as chosen", () => {
 });
 
 test("suspicions and recent failures are counted in the headline", () => {
-  assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed); no action yet: 1 slow, 1 suspected");
+  assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed); nothing for you to do yet: 1 slow, 1 suspected");
   assert.equal(headline([job("sus", "running", { open_incidents: 1, reason: "suspected: rank 3" })], NOW, HOURS), "1 job suspected");
   assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60, todo })], NOW, HOURS), "1 job needs you (1 failed)");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");
@@ -84,14 +84,14 @@ test("a suspicion is marked as one by its label alone, an order that is carried 
 
 test("the headline separates what needs a person from what restarts by itself, over the hours of the digest", () => {
   const ill = [job("a", "hung", { todo }), job("b", "hung", { todo }), job("c", "lost", { todo }), job("d", "recovering"), job("e", "recovering"), job("f", "failed", { ended_at: NOW - 20 * 3600, todo })];
-  assert.equal(headline(ill, NOW, HOURS), "3 jobs need you (2 hung, 1 lost); no action yet: 2 restarting");
-  assert.equal(headline(ill, NOW, 24), "4 jobs need you (2 hung, 1 lost, 1 failed); no action yet: 2 restarting");
+  assert.equal(headline(ill, NOW, HOURS), "3 jobs need you (2 hung, 1 lost); nothing for you to do yet: 2 restarting");
+  assert.equal(headline(ill, NOW, 24), "4 jobs need you (2 hung, 1 lost, 1 failed); nothing for you to do yet: 2 restarting");
   assert.equal(headline([job("d", "recovering")], NOW, HOURS), "1 job restarting");
 });
 
 test("the headline counts the rows with a next action, and no other", () => {
   const jobs = [job("a", "hung", { todo: null }), job("b", "hung", { todo }), job("c", "running", { verdict: "worker", todo }), job("d", "running", { verdict: "worker", todo: null })];
-  assert.equal(headline(jobs, NOW, HOURS), "2 jobs need you (1 hung, 1 slow); no action yet: 1 hung, 1 slow");
+  assert.equal(headline(jobs, NOW, HOURS), "2 jobs need you (1 hung, 1 slow); nothing for you to do yet: 1 hung, 1 slow");
   assert.deepEqual(jobs.filter((each) => needsPerson(each, NOW, HOURS)).map(({ id }) => id), ["b", "c"]);
   assert.equal(headline([jobs[0]!, jobs[3]!], NOW, HOURS), "1 job hung, 1 slow");
   assert.equal(headline([jobs[3]!], NOW, HOURS), "One job, slower than it could be");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NodeMap } from "../src/api/types";
-import { blocks, cells, mapLayout, nodesOf, ORDER, slowNodes, slowWords } from "../src/logic/nodemap";
+import { blocks, cells, illWords, mapLayout, nodesOf, ORDER, slowNodes, slowWords } from "../src/logic/nodemap";
 import { tally } from "../src/logic/severity";
 
 /** Hosts of jobs a, b, ... by the codes of their states. */
@@ -39,6 +39,9 @@ test("the mark of a slow rank names its job, by its id where others have the nam
   every.slow_jobs = { "a-0": ["0", "2"] };
   assert.equal(slowWords(every, "a-0"), "slow: job-a, 2");
   assert.equal(slowWords(every, "a-1"), "");
+  assert.equal(illWords(every, 1), "");
+  every.worst_jobs = { "a-0": ["1", "0", "2"] };
+  assert.equal(illWords(every, 0), `${every.legend[every.hosts[0]![1]]}: 1, job-a +1; slow: job-a, 2`);
   assert.equal(nodesOf(every).get("0"), " a-0 a-1");
 });
 

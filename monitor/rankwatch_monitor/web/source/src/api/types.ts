@@ -58,7 +58,7 @@ export interface JobSummary {
   /** The last one that is known: after which step, null: the script counts none; exact: an attempt loaded it. Absent with older monitors. */
   checkpoint?: { step: number | null; at: number; exact?: boolean } | null;
   /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
-  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; lost_steps_s?: number; step: number | null; text: string } | null;
+  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; lost_steps_s?: number; steps_lost?: number; step: number | null; text: string } | null;
   /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
   quiet_host?: QuietHost | null;
   reason: string;
@@ -105,6 +105,8 @@ export interface JobDetail extends JobSummary {
   vitals?: Vitals;
   /** How it trains, or has trained, in clauses; empty of one in trouble. Absent with older monitors. */
   account?: string[];
+  /** Where a save of the last steps of a finished job may stand. Absent with older monitors. */
+  unsaved_log?: Place | null;
 }
 
 /** How a job trains now; null: not known. Seconds, degrees Celsius, hertz; ranges from the smallest to the largest. */
@@ -707,7 +709,7 @@ export interface NodeDetail {
   /** In how many jobs it is heard; empty: none runs there. */
   presence?: string;
   /** What to do about it, with commands to run on the node and on any machine of the cluster; null: nothing points to it. */
-  todo?: { text: string; here: string[]; anywhere: string[]; process?: string } | null;
+  todo?: { text: string; here: string[]; anywhere: string[]; drain?: string[]; process?: string } | null;
   /** "suspect", "may be down", "partly silent", "up", "idle". Absent with older monitors. */
   state?: string;
   /** The one with the most faults first. */
@@ -791,6 +793,8 @@ export interface NodeMap {
   slow?: Record<string, number>;
   /** The ids of the jobs of these ranks. Absent with older monitors. */
   slow_jobs?: Record<string, string[]>;
+  /** The ids of the jobs of the worst ranks, of hosts in trouble. Absent with older monitors. */
+  worst_jobs?: Record<string, string[]>;
   /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
   hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
 }

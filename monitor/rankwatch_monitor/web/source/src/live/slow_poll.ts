@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { Goodput, JobDetail, Launcher, Timeout, Vitals } from "../api/types";
+import type { Goodput, JobDetail, Launcher, Place, Timeout, Vitals } from "../api/types";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may be launched again. */
@@ -27,6 +27,7 @@ export interface SlowPoll {
   /** Null until the first response, and with older monitors. */
   vitals: Signal<Vitals | null>;
   account: Signal<readonly string[]>;
+  unsavedLog: Signal<Place | null>;
   /** Take the data from a job detail that was read elsewhere. */
   update(detail: JobDetail): void;
   /** Read again shortly, since something has changed. */
@@ -41,6 +42,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const launchers = signal<Launcher[]>([]);
   const vitals = signal<Vitals | null>(null);
   const account = signal<readonly string[]>([]);
+  const unsavedLog = signal<Place | null>(null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
@@ -50,6 +52,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
     launchers.value = detail.nodes ?? [];
     vitals.value = detail.vitals ?? null;
     account.value = detail.account ?? [];
+    unsavedLog.value = detail.unsaved_log ?? null;
     windows.value = {
       confirmation: detail.policy?.confirmation_window ?? null,
       firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
@@ -82,7 +85,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, windows, goodput, launchers, vitals, account, update, refreshSoon,
+    timeouts, windows, goodput, launchers, vitals, account, unsavedLog, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);

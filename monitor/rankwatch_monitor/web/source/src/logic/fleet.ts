@@ -136,7 +136,7 @@ export function headline(jobs: readonly Listed[], now: number, hours: number): s
   const troubled = needing.length > 0 || others.some((job) => COUNTED.includes(labelOf(job)) && !COSTS.has(labelOf(job)));
   if (!troubled) return calm(jobs.filter(isActive).length, jobs.filter(hasNoStep).length, jobs.filter(isSlow).length);
   if (needing.length === 0) return rest.replace(/^\d+/, (first) => `${first} ${first === "1" ? "job" : "jobs"}`);
-  return `${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}${rest && `; no action yet: ${rest}`}`;
+  return `${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}${rest && `; nothing for you to do yet: ${rest}`}`;
 }
 
 /** "12 h", "7 days", as the digest is headed. */

@@ -36,7 +36,7 @@ export function ratioOfSteps(part: number, whole: number): number {
 }
 
 /** "of it 7.5 s of training lost (8 steps)": the part of the cost of incidents that lost steps are; empty: none, or that is not known. */
-export const ofItLost = (seconds: number | null | undefined, steps: number | null): string => (seconds ? `of it ${duration(seconds)} of training lost${steps ? ` (${plural(steps, "step")})` : ""}` : "");
+export const ofItLost = (seconds: number | null | undefined, steps: number | null | undefined): string => (seconds ? `of it ${duration(seconds)} of training lost${steps ? ` (${plural(steps, "step")})` : ""}` : "");
 
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
 export function fine(seconds: number | null | undefined): string {

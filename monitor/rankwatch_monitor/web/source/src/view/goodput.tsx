@@ -7,7 +7,7 @@ import { counted, goodputNotes, inWords, type Slice, slices, type Spent, type St
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { addingUp, costText, LOST, took } from "../logic/phases";
-import { clock, duration, listed, percent } from "../logic/text";
+import { clock, count, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 import { Fold } from "./fold";
 
@@ -67,6 +67,8 @@ interface Entries {
 function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries) {
   const byId = new Map(incidents.map((incident) => [incident.id, incident]));
   const [all, showAll] = useState(false);
+  // With which the job ended.
+  const last = job.ended_at === null ? undefined : incidents.find((incident) => incident.closed_at === job.ended_at)?.id;
   const visible = all ? entries : entries.slice(0, FEW);
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
@@ -95,7 +97,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 </th>
                 <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
                 {addingUp(columns.map((name) => taken.get(entry.id)?.[name]?.seconds ?? 0)).map((seconds, i) => (
-                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!])}</td>
+                  <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!], columns[i] === LOST && entry.id === last ? job.steps_at_risk : null)}</td>
                 ))}
                 <td class="number force">{cost(entry)}</td>
                 <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
@@ -114,6 +116,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
   );
 }
 
-function stageWords(seconds: number, stage: Stage | undefined): string {
-  return stage === undefined ? "–" : `${took(seconds, stage.open)}${stage.open ? " so far" : ""}`;
+/** `unsaved`: steps that the end of the job left without a checkpoint. */
+function stageWords(seconds: number, stage: Stage | undefined, unsaved: number | null | undefined): string {
+  return stage === undefined ? (unsaved ? `${count(unsaved)} unsaved` : "–") : `${took(seconds, stage.open)}${stage.open ? " so far" : ""}`;
 }

@@ -22,6 +22,7 @@ import { Band } from "./band";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
 import { Control } from "./control";
+import { Run } from "./copy";
 import { type Fact, Facts } from "./facts";
 import { Glance, PastRateChart, RateChart } from "./glance";
 import { GoodputSection } from "./goodput";
@@ -68,7 +69,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, windows, goodput, launchers, vitals, account } = watch.slow;
+  const { timeouts, windows, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
   const over = job.ended_at !== null;
   // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
   const brief = tab !== "overview";
@@ -119,6 +120,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {slow !== null && <SlowBanner job={job} launchers={launchers.value} performance={slow} title={state} brief={brief} />}
       {slow === null && requested === null && (incident?.closed_at !== null || job.state === "lost") && (brief && nextStep ? <Band kind="open" label="What to do about the job" title={state} brief>{nextStep}</Band> : <p class={`now${LOUD.has(job.state) ? " loud" : ""}${brief ? " brief" : ""}`}>{state}</p>)}
       {accounted.length > 0 && <Account clauses={accounted} />}
+      {accounted.length > 0 && unsavedLog.value && <Run {...unsavedLog.value} />}
       {requested === null && !brief && job.repeated && <p class="note again"><b>{job.repeated.text}.</b></p>}
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {!brief && nextStep}

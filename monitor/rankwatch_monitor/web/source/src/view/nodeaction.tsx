@@ -19,11 +19,13 @@ type OfJob = NonNullable<NodeDetail["of_jobs"]>[number];
 /** Commands for the node itself; a phone, on which none is run, shows them on demand. */
 export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
   if (!todo) return null;
-  const commands = [...todo.here, ...todo.anywhere];
+  const { drain = [] } = todo;
+  const commands = [...todo.here, ...todo.anywhere, ...drain];
   const list = (
     <>
       <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
       <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
+      <Commands commands={drain} where={`To take ${host} out of service (jobs that run here go on), anywhere in the cluster:`} />
     </>
   );
   return (

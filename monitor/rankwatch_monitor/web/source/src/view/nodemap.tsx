@@ -5,7 +5,7 @@ import type { NodeMap } from "../api/types";
 import { stale } from "../api/connection";
 import { cell } from "../logic/layout";
 import type { Cell } from "../logic/levels";
-import { blocks, cells, jobNames, mapLayout, named, ORDER, slowNodes, slowWords } from "../logic/nodemap";
+import { blocks, cells, illWords, jobNames, mapLayout, named, ORDER, slowNodes, slowWords } from "../logic/nodemap";
 import { nodeAddress } from "../logic/route";
 import { isTrouble, tally } from "../logic/severity";
 import { count, plural } from "../logic/text";
@@ -102,9 +102,9 @@ export function HeatMap({ map }: { map: NodeMap }) {
             {placed.named > 0 && map.hosts.map(([host], node) => {
               const { x, y, height } = cell(placed, node);
               return (
-                <span key={`name ${host}`} class="named" title={host} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
+                <span key={`name ${host}`} class="named" title={`${host} ${illWords(map, node)}`.trim()} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
                   {host}
-                  <em>{slowWords(map, host)}</em>
+                  <em>{illWords(map, node)}</em>
                 </span>
               );
             })}

@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
@@ -116,8 +116,8 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
       label: again === null ? "Cost" : `Cost of ${count(again.times)} crashes`,
       value: again !== null ? duration(again.cost) : costText(incident, job, asOf.value),
       note: [
+        ofItLost((again ?? incident).lost_steps_s, (again ?? incident).steps_lost),
         again === null ? null : `the last one ${took(lost, ended === null)}`,
-        again === null ? ofItLost(incident.lost_steps_s, incident.steps_lost) : ofItLost(again.lost_steps_s, null),
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
         ended === null && atRisk(job, incident),
       ].filter(Boolean).join(" · "),
@@ -126,8 +126,8 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
 }
 
 /** "up to 39 steps (39 s) more if restarted": what the cost of an open incident may grow by; empty: it is not known. */
-function atRisk({ steps_at_risk: steps, step_seconds: each }: JobSummary, { phase }: Incident): string {
-  return steps ? `up to ${plural(steps, "step")}${each ? ` (${wholeDuration(steps * each)})` : ""} more ${phase === "recovering" ? "by this restart" : "if restarted"}` : "";
+function atRisk({ steps_at_risk: steps, step_seconds: each }: JobSummary, incident: Incident): string {
+  return steps ? `up to ${plural(steps, "step")}${each ? ` (${wholeDuration(steps * each)})` : ""} more ${restartsRanks(incident) && ["acting", "recovering"].includes(incident.phase) ? "by this restart" : "if restarted"}` : "";
 }
 
 /** The monitor's reason where the policy records a hang and does nothing, which the advice states already. */
