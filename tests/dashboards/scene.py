@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import runpy
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +110,22 @@ def trouble(api: Api, metrics: Api) -> None:
     seen(f'ALERTS{{alertname="RankwatchActionWithheld",alertstate="firing",job="{JOB}"}}')
 
 
-def short_hang(api: Api, metrics: Api) -> None:
+class Prometheus(Api):
+    """A Prometheus that scrapes the monitor."""
+
+    process: subprocess.Popen[bytes]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It scrapes nothing meanwhile."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+
+def short_hang(api: Api, metrics: Prometheus) -> None:
     """Three ranks, one behind in its step for a moment: the hang begins and ends between two scrapes."""
     scraped = f'timestamp(rankwatch_job_state{{job="{SHORT}",state="running"}})'
 
@@ -131,16 +147,17 @@ def short_hang(api: Api, metrics: Api) -> None:
     api.change_policy(SHORT, section_timeouts={"step": 2.0}, silence_timeout=None, observe_only=True)
     before = wait_for(newest, "the job was scraped", 30)
     wait_for(lambda: newest() > before, "it was scraped again just now", 30)
-    report(behind=True, iteration=9, seconds=3.0)
-    api.judge_now(SHORT)
-    assert api.job(SHORT)["state"] == "hung"
-    report(behind=False, iteration=10, seconds=0.1)
-    api.judge_now(SHORT)
-    assert api.job(SHORT)["state"] == "running"
+    with metrics.paused():
+        report(behind=True, iteration=9, seconds=3.0)
+        api.judge_now(SHORT)
+        assert api.job(SHORT)["state"] == "hung"
+        report(behind=False, iteration=10, seconds=0.1)
+        api.judge_now(SHORT)
+        assert api.job(SHORT)["state"] == "running"
 
 
 @contextmanager
-def prometheus(folder: Path, monitor: str) -> Iterator[Api]:
+def prometheus(folder: Path, monitor: str) -> Iterator[Prometheus]:
     """Prometheus with the shipped configuration and rules, but less patience, scraping every half second."""
     folder.mkdir()
     runpy.run_path(str(PROMETHEUS / "shortened.py"))["write"](folder / "rules", 600.0)
@@ -162,7 +179,8 @@ def prometheus(folder: Path, monitor: str) -> Iterator[Api]:
         return found and found[1]
 
     try:
-        with Api(f"http://{wait_for(address, 'Prometheus listens', 30)}") as api:
+        with Prometheus(f"http://{wait_for(address, 'Prometheus listens', 30)}") as api:
+            api.process = process
             wait_for(lambda: api.get("/-/ready").is_success, "Prometheus is ready", 30)
             yield api
     finally:

@@ -100,11 +100,11 @@ export function HeatMap({ map }: { map: NodeMap }) {
               );
             })}
             {placed.named > 0 && map.hosts.map(([host], node) => {
-              const { x, y, height } = cell(placed, node);
+              const { x, y, height } = cell(placed, node), words = illWords(map, node);
               return (
-                <span key={`name ${host}`} class="named" title={`${host} ${illWords(map, node)}`.trim()} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
+                <span key={`name ${host}`} class="named" title={`${host} ${words}`} style={{ left: `${x / scale}px`, top: `${(y + height) / scale}px`, width: `${placed.named / scale - 12}px` }}>
                   {host}
-                  <em>{illWords(map, node)}</em>
+                  <em>{words}</em>
                 </span>
               );
             })}
@@ -120,14 +120,14 @@ export function HeatMap({ map }: { map: NodeMap }) {
 }
 
 function Words({ map, node, state }: { map: NodeMap; node: number; state: Cell }) {
-  const [host, , ranks, incidents, jobs] = map.hosts[node]!;
+  const [host, , ranks, incidents, jobs] = map.hosts[node]!, slow = slowWords(map, host);
   return (
     <>
       <RankMark state={state} />
       <b><NodeLink host={host} /></b>
       <span>{ranks === 0 ? "no ranks now" : `${plural(ranks, "rank")}, the worst ${word(state)}`}</span>
       {jobs.length > 0 && <span>{jobNames(map, jobs)}</span>}
-      {map.slow?.[host] !== undefined && <span class="tag slow">{slowWords(map, host) || plural(map.slow[host], "slow rank")}</span>}
+      {slow && <span class="tag slow">{slow}</span>}
       {incidents > 0 && <span>named by {plural(incidents, "incident")}</span>}
     </>
   );
