@@ -41,7 +41,7 @@ test("the mark of a slow rank names its job, by its id where others have the nam
   assert.equal(slowWords(every, "a-1"), "");
   assert.equal(illWords(every, 1), "");
   every.worst_jobs = { "a-0": ["1", "0", "2"] };
-  assert.equal(illWords(every, 0), `${every.legend[every.hosts[0]![1]]}: 1, job-a +1; slow: job-a, 2`);
+  assert.equal(illWords(every, 0), `${every.legend[every.hosts[0]![1]]}: 1, job-a, 2; slow: job-a, 2`);
   assert.equal(nodesOf(every).get("0"), " a-0 a-1");
 });
 

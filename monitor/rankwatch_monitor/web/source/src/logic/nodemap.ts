@@ -98,8 +98,6 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
   return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], head: { width: 0, height: 0 }, labels, named: field ? pitch : 0 };
 }
 
-/** So many jobs are named for a state. */
-const FEW_JOBS = 2;
 
 /** The nodes that incidents have named, the most often named first. */
 export function named(map: NodeMap): number[] {
@@ -109,18 +107,18 @@ export function named(map: NodeMap): number[] {
 /** Which jobs are slow on a node: "slow: throttled", by id where several have the name; empty: none, or an older monitor. */
 export const slowWords = (map: NodeMap, host: string): string => stateWords(map, "slow", map.slow_jobs?.[host]);
 
-/** What is wrong on a node, the worst first: "dead: crashed; slow: slowed"; empty: nothing, or an older monitor. */
+/** What is wrong on a node, the worst first: "dead: crashed; slow: slowed"; empty: nothing. */
 export function illWords(map: NodeMap, at: number): string {
   const [host, code] = map.hosts[at]!;
   return [stateWords(map, map.legend[code]!, map.worst_jobs?.[host]), slowWords(map, host)].filter(Boolean).join("; ");
 }
 
 function stateWords({ jobs }: NodeMap, state: string, ids: readonly string[] = []): string {
-  const names = ids.slice(0, FEW_JOBS).map((id) => {
+  const names = ids.map((id) => {
     const name = jobs.find((job) => job.id === id)?.name ?? id;
     return jobs.filter((job) => job.name === name).length > 1 ? id : name;
   });
-  return names.length > 0 ? `${state}: ${names.join(", ")}${ids.length > FEW_JOBS ? ` +${ids.length - FEW_JOBS}` : ""}` : "";
+  return names.length > 0 ? `${state}: ${names.join(", ")}` : "";
 }
 
 /** The nodes of each job by its id, as one text to search in. */
