@@ -141,16 +141,18 @@ def to_json(
 
 
 def _with_newest(points: list[Point], newest: Newest | None) -> list[Point]:
-    """With the newest logged values: in a point of their own if they are later than the last one, else in that."""
+    """With the newest logged values: in a point of their own if any is later than the last one, else in that."""
     if newest is None or not points or points[-1].attempt != newest.attempt:
         return points
     last = points[-1]
-    later = {LOGGED + name: each for name, each in newest.values.items() if each.at > last.at}
-    if later:
-        held = {name: value for name, value in last.values.items() if not name.startswith((LOGGED, NON_FINITE))}
-        values = held | {name: each.value for name, each in later.items()}
-        return [*points, Point(max(each.at for each in later.values()), last.attempt, newest.iteration, values)]
     known = {LOGGED + name: each.value for name, each in newest.values.items()}
+    at = max((each.at for each in newest.values.values()), default=last.at)
+    if at > last.at:
+        held = {name: value for name, value in last.values.items() if not name.startswith((LOGGED, NON_FINITE))}
+        later = {LOGGED + name for name, each in newest.values.items() if each.at > last.at}
+        # Of another rank some are newer; those that the last point has are as new as they come.
+        values = held | {name: value for name, value in known.items() if name in later or name in last.values}
+        return [*points, Point(at, last.attempt, newest.iteration, values)]
     shown = {name: known.get(name, value) for name, value in last.values.items()}
     return [*points[:-1], last._replace(values=shown)]
 

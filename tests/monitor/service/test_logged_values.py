@@ -89,6 +89,7 @@ def test_two_real_ranks_are_read_as_one_job(api: Api, job: str) -> None:
                 api.get(f"/api/v1/jobs/{job}").status_code == 200
                 and (found := api.read(f"/jobs/{job}/trends"))["logged"].keys() >= expected
                 and found["logged"]["loss"][-1] == 2.0  # until rank 0 reports, it is that of rank 1
+                and found["logged"]["of_the_last_stage"][-1] is not None  # which rank 1 logs alone
                 and found
             ),
             "a point with all values",

@@ -168,6 +168,23 @@ def test_the_last_logged_value_is_the_newest_one() -> None:
     assert until(None)["logged"][LOSS] == [*means["logged"][LOSS], 39.0]
 
 
+def test_a_value_that_another_rank_logged_shortly_before_is_still_the_newest_one() -> None:
+    scene = Scene(2)
+    for second in range(40):
+        scene.run(1)
+        apply(scene.job, RankReport(scene.ranks[0].identity, logged={LOSS: float(second)}), scene.now)
+        if second < 30:
+            apply(
+                scene.job, RankReport(scene.ranks[1].identity, logged={"of_the_last_stage": float(second)}), scene.now
+            )
+        account(scene)
+    means = shown(scene.job, scene.now)
+    whole = trend.to_json(scene.job.trends, 0.0, scene.now, newest=trend.newest(scene.job, None))
+    assert means["logged"]["of_the_last_stage"][-1] is not None
+    assert len(whole["at"]) == len(means["at"]) + 1
+    assert {name: values[-1] for name, values in whole["logged"].items()} == {LOSS: 39.0, "of_the_last_stage": 29.0}
+
+
 def test_a_monitor_that_restarts_adds_no_point_to_a_job_that_has_ended(failed: Scene) -> None:
     points = len(failed.job.trends.window(0.0, failed.now))
     again = failed.reload()
