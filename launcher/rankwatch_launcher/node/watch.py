@@ -56,12 +56,12 @@ class RankWatch:
         known: dict[int, tuple[Collective, ...]] = {}
         while (watched := time.monotonic() - began) < seconds:
             targets = [attempt.target(rank) for rank in attempt.ranks if rank.code is None]
-            stacks = self._stacks.sample(targets, SAMPLE_DEADLINE, known)
+            threads, stacks = self._stacks.sample(targets, SAMPLE_DEADLINE, known)
             moved = _positions(attempt)
             if ending.is_set() or not targets or (stood and all(moved.get(r) != at for r, at in stood.items())):
                 return
             taken = time.monotonic()
-            usage = meter.sample(stacks, taken)
+            usage = meter.sample(stacks, taken, threads)
             if looks:  # the first one only has something to compare with if it prolongs another watch
                 known = {stack.rank: stack.collectives for stack in stacks}
                 seen = formats.bounded([replace(stack, usage=usage[stack.rank]) for stack in stacks])

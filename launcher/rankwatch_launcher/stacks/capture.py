@@ -37,6 +37,7 @@ from rankwatch.contract.messages import Collective, RankStack
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.stacks import collectives, formats
+from rankwatch_launcher.stacks.waits import PythonThread
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 6
 """Above the real-time signals used by glibc and common profilers."""
@@ -133,21 +134,25 @@ class StackReader:
 
     def sample(
         self, targets: Sequence[Target], deadline: float, known: Mapping[int, tuple[Collective, ...]]
-    ) -> tuple[RankStack, ...]:
+    ) -> tuple[dict[int, Mapping[int, PythonThread]], tuple[RankStack, ...]]:
         """Read the stacks of all targets without a signal to them: one of several looks.
 
         Args:
             targets: the live ranks.
             deadline: seconds from now.
             known: positions in collectives of ranks, by rank, which are not queried again.
+
+        Returns:
+            The Python threads of each rank that could be read, by their id in the kernel, and the ranks' stacks.
         """
         until = time.monotonic() + min(deadline, MAX_SECONDS)
+        threads: dict[int, Mapping[int, PythonThread]] = {}
 
         def one(target: Target) -> RankStack:
             state = procfs.process_state(target.pid)
             stack, error = None, self.refusal
             if state is not ProcessState.EXITED and (self.py_spy is not None or not self._probed.is_set()):
-                stack, error = self._by_py_spy(target, until)
+                stack, error, threads[target.rank] = self._by_py_spy(target, until)
             positions = known.get(target.rank)
             if positions is None:
                 blocked = state in (ProcessState.STOPPED, ProcessState.EXITED)
@@ -155,7 +160,7 @@ class StackReader:
             return replace(stack or _failed(target, error), process_state=state, collectives=positions)
 
         taken = _run_all(until + 0.1, [(t.rank, partial(one, t)) for t in targets])
-        return tuple(taken.get(t.rank) or _failed(t, "no stack in time") for t in targets)
+        return threads, tuple(taken.get(t.rank) or _failed(t, "no stack in time") for t in targets)
 
     def _one(self, target: Target, until: float, last: bool) -> RankStack:
         state = procfs.process_state(target.pid)
@@ -167,7 +172,7 @@ class StackReader:
     def _stack(self, target: Target, state: ProcessState, until: float, last: bool) -> RankStack:
         errors = [self.refusal]
         if self.py_spy is not None or not self._probed.is_set():
-            stack, errors[0] = self._by_py_spy(target, until)
+            stack, errors[0], _ = self._by_py_spy(target, until)
             if stack is not None:
                 return stack
         try_control_plane = state is not ProcessState.STOPPED and target.control_plane is not None
@@ -180,22 +185,22 @@ class StackReader:
             errors.append(why_not)
         return stack or _failed(target, "; ".join(filter(None, errors)))
 
-    def _by_py_spy(self, target: Target, until: float) -> tuple[RankStack | None, str]:
+    def _by_py_spy(self, target: Target, until: float) -> tuple[RankStack | None, str, Mapping[int, PythonThread]]:
         tool = self.py_spy or find_program("py-spy")
         if tool is None:
-            return None, "py-spy is not installed"
+            return None, "py-spy is not installed", {}
         error = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                frames = formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
+                frames, threads = formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
             except (ValueError, OSError) as failure:
                 # It reads without stopping the process, so a frame may change meanwhile: a second try usually succeeds.
                 if error:
-                    return None, str(failure)
+                    return None, str(failure), {}
                 error = str(failure)
                 continue
-            return RankStack(target.rank, target.pid, "py-spy", frames), ""
-        return None, error or "py-spy took too long"
+            return RankStack(target.rank, target.pid, "py-spy", frames), "", threads
+        return None, error or "py-spy took too long", {}
 
 
 def _run_all(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) -> dict[int, RankStack]:

@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rankwatch.contract.messages import Frame, RankStack
+from rankwatch_launcher.stacks.waits import PythonThread
 
 MAX_FRAMES: Final = 64
 """Innermost frames kept per stack."""
 MAX_TEXT: Final = 300
+MAX_NAME: Final = 60
+"""Characters kept of a thread's name."""
 NODE_BYTES: Final = 2 * 2**20
 """Estimated JSON size of one node's evidence: half of the monitor's request limit, beyond which all is rejected."""
 
@@ -20,8 +23,8 @@ _THREAD: Final = re.compile(r"^(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*
 _FRAME: Final = re.compile(r'^ {2}File "(.*)", line (\d+|\?\?\?) in (.*)$')
 
 
-def from_py_spy(text: str, pid: int) -> tuple[Frame, ...]:
-    """The main thread's stack from ``py-spy dump --json``.
+def from_py_spy(text: str, pid: int) -> tuple[tuple[Frame, ...], dict[int, PythonThread]]:
+    """The main thread's stack from ``py-spy dump --json``, and all threads by their id in the kernel, where known.
 
     Raises:
         ValueError: unexpected output.
@@ -29,9 +32,14 @@ def from_py_spy(text: str, pid: int) -> tuple[Frame, ...]:
     try:
         threads = json.loads(text)
         found = [_py_spy_frames(thread) for thread in threads if _is_main(thread, pid)]
+        every = {
+            int(thread["os_thread_id"]): PythonThread(str(thread["thread_name"])[:MAX_NAME], _py_spy_frames(thread))
+            for thread in threads
+            if thread.get("os_thread_id")
+        }
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"unexpected output of py-spy: {error!r}") from None
-    return _the_main(found)
+    return _the_main(found), every
 
 
 def from_faulthandler(text: str) -> tuple[Frame, ...]:

@@ -8,15 +8,18 @@ nothing away. Reads files of /proc only.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rankwatch.contract.messages import Frame, RankStack, Usage
 from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks.tcp import bytes_moved
+from rankwatch_launcher.stacks.waits import PythonThread, wait_of
 
 SPAN: Final = 10.0
 """Seconds of looks over which counters are compared."""
@@ -26,8 +29,6 @@ GPU_FILES: Final = "/dev/nvidia"
 MAX_FILES: Final = 4096
 """Open files of a process that are searched for a GPU and for sockets."""
 
-_ESTABLISHED: Final = "01"
-"""State of a TCP socket in /proc/net/tcp."""
 _TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _UTIME, _STIME, _CUTIME, _CSTIME, _PPID = 11, 12, 13, 14, 1
 """Positions in :func:`.procfs.stat_fields`."""
@@ -55,8 +56,10 @@ class _Watched:
     delays: dict[int, float] = field(default_factory=dict)
     """Seconds spent waiting for a CPU: of the main thread under ``pid``, of each child in all its threads."""
     io_bytes: dict[int, int] = field(default_factory=dict)
-    queued: dict[str, int] = field(default_factory=dict)
-    """Bytes in the send queue of each TCP socket, by inode."""
+    sockets: dict[str, int] = field(default_factory=dict)
+    """Bytes that have passed through each TCP socket, by inode."""
+    arrived: float = -math.inf
+    """When bytes last passed through the connection that was waited for."""
     reaped: int = 0
     wakeups: int = 0
     total: _Counters = field(default_factory=lambda: _Counters(0.0))
@@ -73,20 +76,32 @@ class UsageMeter:
         self._proc = proc
         self._watched: dict[int, _Watched] = {}
 
-    def sample(self, stacks: Iterable[RankStack], now: float) -> dict[int, Usage]:
-        """What each rank has done since the looks before, by rank; ``now`` is on the monotonic clock."""
-        parents, queues = self._parents(), self._send_queues()
+    def sample(
+        self, stacks: Sequence[RankStack], now: float, threads: Mapping[int, Mapping[int, PythonThread]]
+    ) -> dict[int, Usage]:
+        """What each rank has done since the looks before, and what it waits for, by rank.
+
+        Args:
+            stacks: those of the ranks of this node.
+            now: on the monotonic clock.
+            threads: the Python threads of each rank, by their id in the kernel.
+        """
+        parents, moved = self._parents(), bytes_moved()
+        of_job = [os.getpid(), *(stack.pid for stack in stacks)]
         found = {}
         for stack in stacks:
             watched = self._watched.get(stack.rank)
             if watched is None or watched.pid != stack.pid:
                 watched = self._watched[stack.rank] = _Watched(stack.pid, self._holds_gpu(stack.pid))
-            self._count(watched, _descendants(stack.pid, parents), queues, now)
+            wait, awaited = wait_of(stack.pid, threads.get(stack.rank, {}), parents, of_job, proc=self._proc)
+            if awaited in watched.sockets and moved.get(awaited, 0) > watched.sockets[awaited]:
+                watched.arrived = now
+            self._count(watched, _descendants(stack.pid, parents), moved, now)
             _compare(watched, stack.frames, now)
-            found[stack.rank] = _usage(watched)
+            found[stack.rank] = replace(_usage(watched), wait=wait, arrives=now - watched.arrived <= SPAN)
         return found
 
-    def _count(self, watched: _Watched, children: Iterable[int], queues: Mapping[str, int], now: float) -> None:
+    def _count(self, watched: _Watched, children: Iterable[int], passed: Mapping[str, int], now: float) -> None:
         folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history
         threads = self._threads(pid)
         ticks = {tid: spent - watched.threads.get(tid, 0) for tid, spent in threads.items()}
@@ -100,9 +115,9 @@ class UsageMeter:
         waited = {each: max(0.0, seconds - watched.delays.get(each, 0.0)) for each, seconds in delays.items()}
         io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
         moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
-        # Neither send() nor the network counts as bytes written, and a slow receiver keeps a sender asleep for seconds.
-        queued = {inode: queues[inode] for each in (pid, *spent) for inode in self._sockets(each) if inode in queues}
-        moved += sum(abs(each - watched.queued.get(inode, each)) for inode, each in queued.items())
+        # Neither send() nor recv() counts as bytes, and a slow receiver keeps a sender asleep for seconds.
+        sockets = {inode: passed[inode] for each in (pid, *spent) for inode in self._sockets(each) if inode in passed}
+        moved += sum(max(0, each - watched.sockets.get(inode, each)) for inode, each in sockets.items())
         wakeups = self._wakeups(folder / "task" / str(pid))
         before = watched.total
         watched.total = _Counters(
@@ -116,7 +131,7 @@ class UsageMeter:
             before.wakeups + (0 if first else max(0, wakeups - watched.wakeups)),
         )
         watched.threads, watched.children, watched.delays, watched.io_bytes = threads, spent, delays, io_bytes
-        watched.queued, watched.reaped, watched.wakeups = queued, max(watched.reaped, reaped), wakeups
+        watched.sockets, watched.reaped, watched.wakeups = sockets, max(watched.reaped, reaped), wakeups
         watched.history.append(watched.total)
         while len(watched.history) > 2 and now - watched.history[1].at >= SPAN:
             watched.history.popleft()
@@ -172,13 +187,6 @@ class UsageMeter:
                 with contextlib.suppress(OSError):  # closed meanwhile
                     found.append(os.readlink(folder / name))
         return found
-
-    def _send_queues(self) -> dict[str, int]:
-        """Bytes in the send queue of each TCP socket of this machine that has a peer, by inode."""
-        lines = (line.split() for name in ("tcp", "tcp6") for line in _text(self._proc / "net" / name).splitlines()[1:])
-        return {
-            each[9]: int(each[4].partition(":")[0], 16) for each in lines if len(each) > 9 and each[3] == _ESTABLISHED
-        }
 
 
 def _compare(watched: _Watched, frames: tuple[Frame, ...], now: float) -> None:

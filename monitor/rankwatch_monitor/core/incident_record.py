@@ -8,12 +8,15 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, Proof, VerdictKind
-from rankwatch.contract.messages import Evidence, RankLog
+from rankwatch.contract.messages import Evidence, RankLog, Wait
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 
 HELD_BECAUSE: Final = {
     Proof.UNINTERRUPTIBLE: "all ranks wait for storage, which a restart does not bring back",
+    Proof.SUSPENDED: "all ranks are stopped, as by a scheduler, which continues them",
+    Proof.DEBUGGED: "a rank is in a debugger",
+    Proof.NO_RESTART_LEFT: "no restart is left, and a limit that nobody configured ends no job",
     Proof.STALLED: "the ranks move and complete no step, which a restart may not change",
 }
 """Suspicions that are announced although no action follows, by what the looks show."""
@@ -22,6 +25,47 @@ NO_LAUNCHER: Final = "no launcher of Rankwatch runs this job, so it can only be 
 
 SETTLED_AFTER: Final = 30.0
 """Seconds after an incident's end, and without further stacks, from which on none are expected."""
+
+
+MAX_WAITS: Final = 64
+"""Ranks of an incident of which it is kept what they wait for: the first that are not waiting for their peers."""
+
+
+class RankWait(NamedTuple):
+    """What a rank waits for, by the look at unix seconds ``at``."""
+
+    rank: int
+    wait: Wait
+    at: float
+
+
+class Standstill(NamedTuple):
+    """Where an attempt stood when it was restarted for it, in terms that are the same in the next one."""
+
+    attempt: int
+    ranks: tuple[int, ...]
+    """Empty: all alike."""
+    step: int | None
+    section: str | None
+    where: str
+    """The innermost function of the script, with file and line; empty: not known."""
+    wait: str
+    """A :class:`~rankwatch.contract.enums.WaitKind`; empty: not known."""
+
+    @property
+    def text(self) -> str:
+        """The same text for the same place at the same step."""
+        ranks = ", ".join(map(str, self.ranks)) or "all"
+        return f"ranks {ranks} at step {self.step} in {self.section or 'no section'}, {self.where or self.wait}"
+
+    def is_at(self, other: Standstill) -> bool:
+        """Whether both are at the same place, whatever step that was in."""
+        return (self.ranks, self.section, self.where, self.wait) == (
+            other.ranks,
+            other.section,
+            other.where,
+            other.wait,
+        )
 
 
 class Phase(StrEnum):
@@ -87,6 +131,14 @@ class Incident:
     proof_reason: str = ""
     """The same in one sentence."""
     proof_at: float = 0.0
+    waits: tuple[RankWait, ...] = ()
+    """What its ranks wait for that do not wait for their peers."""
+    acts_at: float | None = None
+    """Unix seconds at which a suspicion is acted on if it still holds; None: not by patience, or it is confirmed."""
+    restart_cost: float | None = None
+    """Seconds that a restart would lose, for which it is waited; None: unknown."""
+    attempts_here: int = 0
+    """Earlier attempts that stood at the same place."""
     watched_at: float = 0.0
     """When the launchers were last asked to look again and again; 0: never."""
     stop_step: int | None = None
@@ -130,7 +182,7 @@ class Incident:
 
     @property
     def held(self) -> bool:
-        """All ranks wait for storage, or move without completing a step: it is announced, and no action follows."""
+        """It is announced, and no action follows by itself: see :data:`HELD_BECAUSE`."""
         return bool(self.held_because)
 
     @property
@@ -179,6 +231,10 @@ class Incident:
             "provisional": self.provisional,
             "proof": self.proof or None,
             "proof_reason": self.proof_reason,
+            "waits": [{"rank": each.rank, **asdict(each.wait)} for each in self.waits],
+            "acts_at": self.acts_at,
+            "restart_cost": self.restart_cost,
+            "attempts_here": self.attempts_here,
             "outcome": self.outcome,
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,

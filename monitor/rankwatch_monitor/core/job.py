@@ -35,7 +35,7 @@ from rankwatch_monitor.core.events import Order, RankIdentity
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.limits import Limits, in_force
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
-from rankwatch_monitor.core.incident_record import Incident, Notice
+from rankwatch_monitor.core.incident_record import Incident, Notice, Standstill
 from rankwatch_monitor.core.ranks import RankColumns
 from rankwatch_monitor.core.regression.logged import LoggedValues
 from rankwatch_monitor.core.regression.trends import TrendHistory
@@ -47,6 +47,7 @@ KEPT_INCIDENTS: Final = 200
 KEPT_DIRECTIVES: Final = 100
 KEPT_ORDERS: Final = 16
 KEPT_NOTICES: Final = 64
+KEPT_STANDSTILLS: Final = 16
 KEPT_DEPARTED_NODES: Final = 64
 """Launchers that left or were lost and are still shown, so that a job of many restarts does not grow without bound."""
 DROP_REASONS: Final = 64
@@ -276,6 +277,8 @@ class Job:
         self.verdicts_since: float | None = None
         """Since when some rank is over a limit; None: none is."""
         self.incidents: list[Incident] = []
+        self.standstills: deque[Standstill] = deque(maxlen=KEPT_STANDSTILLS)
+        """Where earlier attempts of this run stood when they were restarted for a limit that nobody configured."""
         self.last_incident = 0
         self.incident_counts: dict[VerdictKind, int] = {}
         self.orders: deque[Order] = deque(maxlen=KEPT_ORDERS)
@@ -394,6 +397,7 @@ class Job:
     def begin_run(self, now: float) -> None:
         """Begin a new run of the same job: attempts count from 0 again, the history stays."""
         self.nodes.clear()
+        self.standstills.clear()
         self.launches += 1
         self.restarts = self.restarting_attempt = self.final_attempt = 0
         self.begin_attempt(0, now)
@@ -430,6 +434,7 @@ class Job:
         settings: Mapping[str, object] | None = None,
         exclude: tuple[str, ...] = (),
         watch: float = 0.0,
+        place: str = "",
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -444,6 +449,7 @@ class Job:
             settings=dict(settings or {}),
             exclude=exclude,
             watch=watch,
+            place=place,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

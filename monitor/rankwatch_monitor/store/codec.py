@@ -16,6 +16,7 @@ from rankwatch.contract.enums import (
     ProcessEventKind,
     ProcessState,
     VerdictKind,
+    WaitKind,
 )
 from rankwatch.contract.messages import (
     Collective,
@@ -25,6 +26,7 @@ from rankwatch.contract.messages import (
     ProcessEvent,
     RankLog,
     RankStack,
+    Wait,
     read,
 )
 from rankwatch.contract.policy import Policy
@@ -32,7 +34,7 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
+from rankwatch_monitor.core.incident_record import Incident, Phase, RankWait, Standstill, Timeline
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 
@@ -60,6 +62,7 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
             "last_directive": job.last_directive,
             "last_incident": job.last_incident,
             "incident_counts": dict(job.incident_counts),
+            "standstills": [each._asdict() for each in job.standstills],
             "ended": asdict(job.ended) if job.ended else None,
             "stopping": asdict(job.stopping) if job.stopping else None,
             "ledger": job.ledger.to_json(),
@@ -122,6 +125,8 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.instrumented_before, job.stepped_before = body.get("spoke", False), body.get("stepped", False)
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
+    for each in body.get("standstills", ()):
+        job.standstills.append(Standstill(**{**_known(Standstill, each), "ranks": tuple(each["ranks"])}))
     job.durations = ObservedDurations.of_json(row["learned"])
     if "ledger" in body:  # a row of an earlier version has none
         job.ledger = Ledger.of_json(body["ledger"])
@@ -178,6 +183,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
+            "waits": [[each.rank, asdict(each.wait), each.at] for each in body["waits"]],
         }
 
     return encode
@@ -195,6 +201,10 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
     body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body.get("logs", ()))
+    body["waits"] = tuple(
+        RankWait(rank, read(Wait, {**wait, "kind": WaitKind(wait["kind"])}), at)
+        for rank, wait, at in body.get("waits", ())
+    )
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return read(Incident, body)

@@ -86,6 +86,33 @@ class CulpritClass(StrEnum):
     """It has rejected a result of its own; its reason is the message."""
 
 
+class WaitKind(StrEnum):
+    """What a thread waits for, as the kernel and its stack show it, and with that whether the wait ends by itself."""
+
+    THREAD = "thread"
+    """For another thread of its process (a lock, a queue, a join), by which it can be woken and by nothing else. As the
+    wait of a rank: no thread and no child of it will."""
+    TIMED = "timed"
+    """It wakes by itself: a sleep, or a wait with a time limit for nothing else that is known."""
+    CHILD = "child"
+    FILE_LOCK = "file_lock"
+    SOCKET = "socket"
+    """For an answer over a socket whose other end is no rank of the job."""
+    PIPE = "pipe"
+    TERMINAL = "terminal"
+    """In a debugger, or for input of a person."""
+    STORAGE = "storage"
+    DEVICE = "device"
+    PEERS = "peers"
+    """For other ranks of the job."""
+    STOPPED = "stopped"
+    """For a child that is stopped by a signal."""
+    RUNNING = "running"
+    """It ran while it was looked at."""
+    UNKNOWN = "unknown"
+    """The kernel does not tell: another architecture, a sandbox, no permission."""
+
+
 class Proof(StrEnum):
     """What several looks at a suspected rank showed of it; the position is its code in columns over ranks."""
 
@@ -94,7 +121,7 @@ class Proof(StrEnum):
     BUSY = "busy"
     """Its stack moves, or it or its children burn CPU or move bytes."""
     STILL = "still"
-    """Its stack and its counters stand still, outside every call that waits for peers."""
+    """It stands outside every call that waits for peers, and nothing in its process or its children will wake it."""
     WAITING = "waiting"
     """It stands still in a call that waits for peers."""
     STOPPED = "stopped"
@@ -105,6 +132,16 @@ class Proof(StrEnum):
     """It burns CPU at one place: on a GPU a wait, else after minutes an endless loop."""
     STALLED = "stalled"
     """Of a job, not of a rank: its ranks move and complete no step, for longer than the confirmation window."""
+    MAY_END = "may_end"
+    """It waits for something that may end by itself: a time, a child, an answer, a lock of another process."""
+    DEBUGGED = "debugged"
+    """A person has stopped it in a debugger."""
+    SUSPENDED = "suspended"
+    """Of a job: all its ranks are stopped (state T), as by a scheduler."""
+    TRANSPORT = "transport"
+    """Of a job: all ranks have entered the same collective, which does not complete."""
+    NO_RESTART_LEFT = "no_restart_left"
+    """Of a job: its hang is certain, but no restart is left, and a limit that nobody configured ends no job."""
 
 
 class LimitSource(StrEnum):

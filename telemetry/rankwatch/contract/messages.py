@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
-from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState
+from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
 from rankwatch.contract.text import one_line
 
 
@@ -68,6 +68,8 @@ class Directive:
     """Of a restart: names of the nodes (``NodeRegistration.node``) that take no part in the next attempt."""
     watch: float = 0.0
     """Of a capture: seconds in which the launcher looks at its ranks again and again afterwards, for a suspicion."""
+    place: str = ""
+    """Of a restart for a hang that was proven: where the ranks stand; the same text for the same place and step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,19 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """What a rank waits for, read of its threads and children from /proc."""
+
+    kind: WaitKind
+    target: str = ""
+    """``10.0.3.7:443``, the path of a lock file, a child's command with its pid; empty: not known."""
+    seconds: float | None = None
+    """Seconds until it wakes by itself; None: it need not, or it is not known."""
+    through: str = ""
+    """The name of the thread or the command of the child that waits for this while the main thread waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a rank's processes did over the last looks at them: from /proc, and by comparing its stacks."""
 
@@ -228,6 +243,10 @@ class Usage:
     """The same for the functions, whatever their lines."""
     gpu: bool = False
     """The rank holds a GPU open: CPU burnt may be a wait for it."""
+    wait: Wait | None = None
+    """What it waits for; None: it was not looked at."""
+    arrives: bool = False
+    """Bytes passed meanwhile through the connection over which it awaits an answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,13 @@ class Policy:
         "limit for a section of which nothing is known yet, and for the first step of a process, which compiles",
     )
     confirmation_window: float = _setting(
-        60.0, "s", "how long a rank past a learned limit must stay without progress before it is acted on"
+        180.0,
+        "s",
+        "how long a rank past a limit that was not configured must at least stay without progress before it is acted "
+        "on, where nothing proves that it hangs; twice that where it waits for what may end by itself",
+    )
+    longest_patience: float = _setting(
+        1800.0, "s", "the same at most, however much training since the last save a restart would lose"
     )
     on_hang: Action = _setting(
         Action.RESTART, "", "what to do when a limit is passed; the stacks are recorded in each case"
@@ -242,7 +248,14 @@ ACTION_MEANINGS: Final[Mapping[Action, str]] = {
 }
 """What each action does and when, alike for hangs, stragglers and orders. A setting's name stands for its value."""
 LOST_STEPS: Final = "Restarts and stop lose the steps since the last checkpoint."
-_NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "report_interval")
+_NEVER_OFF = (
+    "capture_deadline",
+    "stop_deadline",
+    "learned_minimum",
+    "confirmation_window",
+    "longest_patience",
+    "report_interval",
+)
 
 
 def _number(name: str, value: Any) -> float:

@@ -45,7 +45,7 @@ def looked(pid: int, until: Callable[[Usage], bool], what: str) -> Usage:
 
     def look() -> bool:
         nonlocal found
-        found = meter.sample([RankStack(0, pid, "")], time.monotonic())[0]
+        found = meter.sample([RankStack(0, pid, "")], time.monotonic(), {})[0]
         return until(found)
 
     wait_for(look, what, 90.0)
@@ -69,7 +69,7 @@ def test_work_in_a_child_counts_once_whether_it_runs_or_has_ended() -> None:
     with process(endless) as pid:
         looked(pid, lambda u: u.child_cpu > 0.2, "its child burns CPU")
         meter = UsageMeter()
-        meter.sample([RankStack(0, pid, "")], 0.0)
+        meter.sample([RankStack(0, pid, "")], 0.0, {})
     short = "import subprocess,sys\nwhile True: subprocess.run([sys.executable,'-c','sum(range(3000000))'])"
     with process(short) as pid:
         looked(pid, lambda u: u.child_cpu > 0.2, "its children burnt CPU before they ended")
@@ -80,7 +80,7 @@ def test_a_child_that_ends_during_a_look_is_left_aside(tmp_path: Path, monkeypat
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) S {parent} " + "0 " * 40)
     monkeypatch.setattr(Path, "is_dir", lambda _: True)  # it has threads, and is gone when they are read
-    usage = UsageMeter(tmp_path).sample([RankStack(0, 10, "")], 0.0)[0]
+    usage = UsageMeter(tmp_path).sample([RankStack(0, 10, "")], 0.0, {})[0]
     assert usage.child_delay == 0.0
 
 
@@ -129,8 +129,8 @@ def test_a_process_that_sleeps_does_nothing() -> None:
 def test_a_process_that_is_gone_changes_nothing() -> None:
     meter = UsageMeter()
     with process(SLEEP) as pid:
-        meter.sample([RankStack(0, pid, "")], 0.0)
-    usage = meter.sample([RankStack(0, pid, "")], 5.0)[0]
+        meter.sample([RankStack(0, pid, "")], 0.0, {})
+    usage = meter.sample([RankStack(0, pid, "")], 5.0, {})[0]
     assert (usage.seconds, usage.looks, usage.main_cpu, usage.io_bytes) == (5.0, 2, 0.0, 0)
 
 
@@ -155,7 +155,7 @@ def test_stacks_are_compared_by_lines_and_by_functions(
     meter, usage = UsageMeter(), Usage(0.0, 0)
     with process(SLEEP) as pid:
         for number, frames in enumerate(stacks):
-            usage = meter.sample([RankStack(0, pid, "py-spy", frames)], 2.0 * number)[0]
+            usage = meter.sample([RankStack(0, pid, "py-spy", frames)], 2.0 * number, {})[0]
     assert (usage.same_stack, usage.same_functions) == (same_stack, same_functions)
     assert (usage.seconds, usage.looks) == (4.0, 3)
 
@@ -163,5 +163,5 @@ def test_stacks_are_compared_by_lines_and_by_functions(
 def test_counters_are_those_of_the_last_looks() -> None:
     meter = UsageMeter()
     with process(SLEEP) as pid:
-        seen = [meter.sample([RankStack(0, pid, "")], 4.0 * look)[0] for look in range(8)]
+        seen = [meter.sample([RankStack(0, pid, "")], 4.0 * look, {})[0] for look in range(8)]
     assert [usage.seconds for usage in seen] == [0.0, 4.0, 8.0, 12.0, 12.0, 12.0, 12.0, 12.0]

@@ -39,6 +39,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
 from rankwatch.contract.exits import LEFT_EARLY, is_consequence
 from rankwatch.contract.messages import Frame
+from rankwatch.contract.peers import waiting_call
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
 from rankwatch_monitor.core.hang.messages import (
     ITS_PROCESS,
@@ -50,7 +51,7 @@ from rankwatch_monitor.core.hang.messages import (
     signal_number,
     waits_instead,
 )
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, Verdicts, culprit_of
 from rankwatch_monitor.core.ranks import (
     EXITED,

@@ -102,6 +102,29 @@ def mismatch(progress: Sequence[GroupProgress]) -> Mismatch | None:
     return min(found, key=lambda each: not each.has_majority, default=None)
 
 
+def cannot_complete(progress: Sequence[GroupProgress], waiting: Sequence[int]) -> bool:
+    """Whether ranks that all wait do so in collectives that none of them will complete, whatever the network does.
+
+    They called different collectives under one number, or each rank that has entered a collective waits for one that
+    stands in another. A collective that all ranks of its group have entered may still complete. So may the message
+    between two ranks that a rank without a collective waits for: of that nothing is known.
+
+    Args:
+        progress: how far the ranks are in each process group.
+        waiting: the ranks; all live ones.
+    """
+    if mismatch(progress) is not None:
+        return True
+    inside: set[int] = set()
+    for of_group in _by_group(progress):
+        lowest = min(each.enqueued for each in of_group)
+        for each in filter(lambda one: one.waits, of_group):
+            if each.completed + 1 <= lowest:
+                return False
+            inside.update(each.ranks)
+    return inside.issuperset(waiting)
+
+
 def _by_group(progress: Sequence[GroupProgress]) -> Iterator[list[GroupProgress]]:
     """The progress of each group; of thousands of small ones nearly all have one, that of all their ranks."""
     return (list(of_group) for _, of_group in groupby(progress, key=attrgetter("group")))

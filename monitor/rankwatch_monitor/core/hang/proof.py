@@ -3,57 +3,64 @@
 How a rank is judged
 --------------------
 The first row that applies. Counters are those of the last looks, over about 10 s, without the threads of Rankwatch and
-of collective libraries.
+of collective libraries. What it waits for is what the kernel shows (:class:`rankwatch.contract.messages.Wait`).
 
 ===================  ===================================================================================================
 proof                if
 ===================  ===================================================================================================
 stopped              state T over :data:`STILL_SECONDS`
+debugged             it is in a debugger
 waiting              in a call that waits for peers, by its stack, which stood still that long while no thread worked;
                      on a GPU also a rank that spins while a collective of it is pending
-busy                 the stack moved, bytes were read or written, a child worked, or CPU time was spent
+busy                 the stack moved, bytes were read or written or arrived, a child worked, or CPU time was spent
 spinning             ... but CPU time alone, at the same lines, on a GPU: a wait for it; or for :data:`LOOP_SECONDS` in
                      the same functions: an endless loop
 uninterruptible      state D over :data:`STILL_SECONDS`, with nothing moved
-still                over :data:`STILL_SECONDS` the same stack, no CPU time, no bytes and hardly a wake-up
-undecided            all else, and fewer looks
+may end              it waits for what may end by itself: a time, a child, an answer, a lock of another process
+still                over :data:`STILL_SECONDS` the same stack, no CPU time, no bytes and hardly a wake-up, and every
+                     thread and child that could wake it waits for another one of them
+undecided            all else, and fewer looks; also where the kernel does not tell what it waits for
 ===================  ===================================================================================================
 
-What follows, from all live ranks together
-------------------------------------------
+What follows where no limit was configured, from all live ranks together
+------------------------------------------------------------------------
 ===================  ===================================================================================================
 decision             if
 ===================  ===================================================================================================
-proven               a rank is stopped
-busy                 a rank is busy: the others may wait for it, in whatever way
+suspended            all ranks are stopped, as by a scheduler: never acted on
+stopped              a rank is stopped while others run: proven
+busy                 a rank is busy: nothing, the others may wait for it, in whatever way
+debugged             a rank is in a debugger: never acted on
 uninterruptible      each of several ranks is: storage that all use is away, and a restart does not bring it back
-proven               each rank is still or waiting, and a still one is past the time that its section may stand still
-proven               each rank has been waiting for :data:`DEADLOCK_SECONDS`
-undecided            all else: a rank was not looked at, spins, or all stand still outside of collectives, as when the
-                     storage of all is away. Patience decides (:mod:`.confirmation`)
+may end              a rank waits for what may end by itself: patience (:mod:`..incident.patience`)
+still                each rank is still or waiting, one is still, and past the limit configured for its section: proven
+waiting              each has been waiting for :data:`DEADLOCK_SECONDS`, in collectives that cannot complete: proven
+transport            each is waiting, and a collective that all have entered does not complete: patience
+undecided            all else: a rank was not looked at, polls or spins: patience
 ===================  ===================================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
-from rankwatch.contract.enums import LimitSource, ProcessState, Proof
+from rankwatch.contract.enums import ProcessState, Proof, WaitKind
 from rankwatch.contract.limits import RankLimits
-from rankwatch.contract.messages import Frame, RankStack, Usage
-from rankwatch_monitor.core.hang.stacks import StackGroup, waits_for_peers
-from rankwatch_monitor.core.ranks import PROOFS, RankColumns, live_ranks
+from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
+from rankwatch.contract.peers import waits_for_peers
+from rankwatch_monitor.core.hang.collectives import cannot_complete, waiting_ranks
+from rankwatch_monitor.core.hang.collectives import place as collective
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks
+from rankwatch_monitor.core.ranks import PROOFS, RankColumns, left_ranks, live_ranks
 
 STILL_SECONDS: Final = 6.0
 """Seconds over which looks must show the same for a rank to stand still."""
 STILL_SAMPLES: Final = 3
-DEADLOCK_SECONDS: Final = 20.0
-"""Seconds without progress after which ranks that all wait for each other are stuck: a network may pause."""
-UNKNOWN_SECONDS: Final = 30.0
-"""Seconds that a section which is new, or usually long, may stand still; a configured limit holds as written."""
+DEADLOCK_SECONDS: Final = 10.0
+"""Seconds without progress after which ranks that all wait, in collectives that cannot complete, are stuck."""
 SAMPLE_AFTER_SECONDS: Final = 60.0
 """Seconds without progress after which ranks in a first-time section are looked at, long before its limit."""
 LOOP_SECONDS: Final = 300.0
@@ -71,6 +78,17 @@ WORK_BYTES: Final = 65_536.0
 WAKEUPS: Final = 0.25
 """Wake-ups a second up to which a main thread stands still: waits with a timeout of some seconds, not polling."""
 _MARGIN: Final = 0.05
+WAKES_NOTHING: Final = (WaitKind.THREAD, WaitKind.STOPPED)
+"""Waits that nothing ends: all that could is part of them."""
+MAY_END: Final = (
+    WaitKind.TIMED,
+    WaitKind.CHILD,
+    WaitKind.FILE_LOCK,
+    WaitKind.SOCKET,
+    WaitKind.PIPE,
+    WaitKind.STORAGE,
+    WaitKind.DEVICE,
+)
 
 _OWN_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
 """Parts of paths of files that are not the script's."""
@@ -82,10 +100,13 @@ def of_stack(stack: RankStack) -> Proof | None:
     if usage is None:
         return None
     enough = usage.looks >= STILL_SAMPLES and usage.seconds >= STILL_SECONDS
+    kind = WaitKind.UNKNOWN if usage.wait is None else usage.wait.kind
     if stack.process_state is ProcessState.STOPPED:
         return Proof.STOPPED if enough else Proof.UNDECIDED
+    if kind is WaitKind.TERMINAL:
+        return Proof.DEBUGGED
     span = max(usage.seconds, 1e-3)
-    if waits_for_peers(stack.frames):
+    if waits_for_peers(stack.frames) or (kind is WaitKind.PEERS and not usage.gpu):
         return _waiting(usage, span, enough=enough)
     if usage.looks < 2:
         return Proof.UNDECIDED
@@ -96,9 +117,11 @@ def of_stack(stack: RankStack) -> Proof | None:
         return Proof.UNDECIDED
     if stack.process_state is ProcessState.UNINTERRUPTIBLE:
         return Proof.UNINTERRUPTIBLE
+    if kind in MAY_END:
+        return Proof.MAY_END
     idle = IDLE * span + _MARGIN
     rests = max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
-    return Proof.STILL if rests and stack.process_state is ProcessState.ALIVE else Proof.UNDECIDED
+    return Proof.STILL if rests and kind in WAKES_NOTHING else Proof.UNDECIDED
 
 
 def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
@@ -113,7 +136,8 @@ def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     """Busy or spinning; None: the rank does not work."""
     if usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS):
         return _unless_endless(usage) if _main_works(usage, span) else Proof.BUSY
-    if usage.child_cpu + usage.child_delay >= WORK * span or usage.io_bytes >= WORK_BYTES * span:
+    worked = usage.child_cpu + usage.child_delay >= WORK * span
+    if worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span:
         return Proof.BUSY
     if not _main_works(usage, span) and usage.cpu < WORK * span:
         return None
@@ -146,6 +170,20 @@ def record(columns: RankColumns, stacks: Sequence[RankStack], at: float) -> None
                 columns.busy_at_R[stack.rank] = at
 
 
+PROVEN: Final = (Proof.STILL, Proof.STOPPED, Proof.WAITING)
+"""What confirms a suspicion."""
+HOLDS: Final = (Proof.BUSY, Proof.UNINTERRUPTIBLE, Proof.DEBUGGED, Proof.SUSPENDED)
+"""What keeps a suspicion from being acted on, for as long as it is seen."""
+LASTING: Final = (Proof.BUSY, Proof.MAY_END)
+"""What is stated with how long it has lasted."""
+REASONS: Final = {
+    Proof.BUSY: "it is busy",
+    Proof.MAY_END: "it waits for something that may end by itself",
+    Proof.DEBUGGED: "it is in a debugger",
+}
+"""Why the ranks are waited for."""
+
+
 class Decision(NamedTuple):
     """What the looks decide; ``proof`` is undecided if they do not."""
 
@@ -156,14 +194,26 @@ class Decision(NamedTuple):
     @property
     def proven(self) -> bool:
         """Whether the suspicion is confirmed."""
-        return self.proof in (Proof.STILL, Proof.STOPPED, Proof.WAITING)
+        return self.proof in PROVEN
+
+    @property
+    def holds(self) -> bool:
+        """Whether no patience ends it."""
+        return self.proof in HOLDS
 
 
 NOTHING: Final = Decision(Proof.UNDECIDED)
 
 
-def decide(columns: RankColumns, limits: RankLimits, now: float) -> Decision:
-    """What the newest looks at all live ranks decide at ``now``."""
+def decide(columns: RankColumns, limits: RankLimits, progress: Sequence[GroupProgress], now: float) -> Decision:
+    """What the newest looks at all live ranks decide.
+
+    Args:
+        columns: the ranks of the attempt.
+        limits: the limits in force.
+        progress: how far the ranks are in each process group, as far as known.
+        now: unix seconds.
+    """
     live_R = live_ranks(columns)
     fresh = FRESH_SECONDS + FRESH_PER_RANK * len(columns)
     seen_R = live_R & (now - columns.proof_at_R <= fresh) & (columns.proof_at_R > _moved_at(columns))
@@ -171,21 +221,28 @@ def decide(columns: RankColumns, limits: RankLimits, now: float) -> Decision:
     def ranks(proof: Proof) -> tuple[int, ...]:
         return tuple(np.flatnonzero(seen_R & (columns.proof_R == PROOFS.index(proof))).tolist())
 
+    live = int(np.count_nonzero(live_R))
     if stopped := ranks(Proof.STOPPED):
-        return Decision(Proof.STOPPED, stopped)
-    if busy := ranks(Proof.BUSY):
-        return Decision(Proof.BUSY, busy)
-    still, waiting, live = ranks(Proof.STILL), ranks(Proof.WAITING), int(np.count_nonzero(live_R))
+        return Decision(Proof.SUSPENDED if len(stopped) == live > 1 else Proof.STOPPED, stopped)
+    for held in (Proof.BUSY, Proof.DEBUGGED):
+        if found := ranks(held):
+            return Decision(held, found)
     asleep = ranks(Proof.UNINTERRUPTIBLE)
     if len(asleep) == live > 1:
         return Decision(Proof.UNINTERRUPTIBLE, asleep)
+    if may_end := (*ranks(Proof.MAY_END), *asleep):
+        return Decision(Proof.MAY_END, tuple(sorted(may_end)))
+    still, waiting = ranks(Proof.STILL), ranks(Proof.WAITING)
     if not live or len(still) + len(waiting) < live:
         return NOTHING
-    if not still:
-        stood = now - float(np.nanmax(_moved_at(columns)[live_R]))
-        return Decision(Proof.WAITING, waiting) if stood >= DEADLOCK_SECONDS else NOTHING
-    over = tuple(rank for rank in still if _past_its_own(columns, limits, rank, now))
-    return Decision(Proof.STILL, over) if over and (waiting or live == 1) else NOTHING
+    if still:
+        over = tuple(rank for rank in still if _past_its_own(columns, limits, rank, now))
+        return Decision(Proof.STILL, over) if over and (waiting or live == 1) else NOTHING
+    stood = now - float(np.nanmax(_moved_at(columns)[live_R]))
+    if stood < DEADLOCK_SECONDS:
+        return NOTHING
+    needed = bool(len(left_ranks(columns))) and live > 1
+    return Decision(Proof.WAITING if needed or cannot_complete(progress, waiting) else Proof.TRANSPORT, waiting)
 
 
 def last_busy(columns: RankColumns) -> float:
@@ -200,41 +257,99 @@ def _moved_at(columns: RankColumns) -> np.ndarray[tuple[int], np.dtype[np.float6
 
 
 def _past_its_own(columns: RankColumns, limits: RankLimits, rank: int, now: float) -> bool:
-    """Whether a rank that stands still has done so for longer than its innermost section may."""
+    """Whether a rank stands still for longer than the limit configured for its innermost section, if there is one."""
     within = columns.open_sections(rank, now)
-    if not within:
-        return True
-    name = list(within)[-1]
-    first = bool(columns.first_RS[rank, columns.sections.index(name)])
-    limit, source = limits.of_section(name, first=first)
-    quiet = now - float(_moved_at(columns)[rank])
-    if limit is None or source is not LimitSource.CONFIGURED:
-        limit = UNKNOWN_SECONDS if limit is None else min(limit, UNKNOWN_SECONDS)
-    return quiet > limit
+    configured = limits.sections.get(list(within)[-1]) if within else None
+    return configured is None or now - float(_moved_at(columns)[rank]) > configured
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------
 
 
-def busy_sentence(decision: Decision, groups: Sequence[StackGroup], columns: RankColumns, now: float) -> str:
-    """Where the first busy rank works, for how long, and how many live ranks are not busy."""
+def sentence(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns: RankColumns, now: float) -> str:
+    """What the looks show while nothing proves a hang.
+
+    Args:
+        decision: what they decide.
+        waits: what ranks wait for, as far as known.
+        stacks: those of the ranks.
+        columns: the ranks of the attempt.
+        now: unix seconds.
+    """
+    groups, ranks = stacks.groups(), decision.ranks
+    match decision.proof:
+        case Proof.UNINTERRUPTIBLE:
+            return (
+                f"All {len(ranks)} ranks wait in the kernel (state D){place(ranks[0], groups)}: storage or a device "
+                "that they share does not answer. A restart would not bring it back, so none follows unless an "
+                "operator orders it."
+            )
+        case Proof.SUSPENDED:
+            return f"All {len(ranks)} ranks are stopped (state T), as by a scheduler that suspends a job."
+        case Proof.TRANSPORT:
+            entered = max(waiting_ranks(stacks.group_progress()).everywhere, key=_size, default=None)
+            where = f"have entered {collective(entered)}, and it" if entered else "wait in a collective that"
+            return f"All {len(ranks)} ranks {where} does not complete: their network or a device may recover."
+        case Proof.BUSY | Proof.MAY_END | Proof.DEBUGGED:
+            return _of_one(decision, waits.get(ranks[0]), groups, columns, now)
+        case _:
+            return ""
+
+
+def _size(progress: GroupProgress) -> int:
+    return len(progress.ranks)
+
+
+def _of_one(
+    decision: Decision, wait: Wait | None, groups: Sequence[StackGroup], columns: RankColumns, now: float
+) -> str:
+    """What the first of the ranks does, where, for how long, and how many wait for it."""
     rank = decision.ranks[0]
     since = float(_moved_at(columns)[rank])
     lasted = f" for {now - since:.0f} s" if np.isfinite(since) else ""
-    others = f" ({len(decision.ranks) - 1} more are busy)" if len(decision.ranks) > 1 else ""
-    wait = int(np.count_nonzero(live_ranks(columns))) - len(decision.ranks)
-    waits = f", {wait} {'rank waits' if wait == 1 else 'ranks wait'}" if wait else ""
+    more = len(decision.ranks) - 1
+    does = "is busy" if decision.proof is Proof.BUSY else wait_words(wait)
+    others = f" ({more} more {'are busy' if decision.proof is Proof.BUSY else 'wait alike'})" if more else ""
+    left = int(np.count_nonzero(live_ranks(columns))) - len(decision.ranks)
+    waits = f", {left} {'rank waits' if left == 1 else 'ranks wait'}" if left else ""
     host = f" on {columns.hosts[rank]}" if columns.hosts[rank] else ""
-    return f"Rank {rank}{host} is busy{place(rank, groups)}{lasted}{others}{waits}."
+    return f"Rank {rank}{host} {does}{place(rank, groups)}{lasted}{others}{waits}."
 
 
-def storage_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
-    """Where all ranks wait for storage, and what follows."""
-    where = place(decision.ranks[0], groups)
-    return (
-        f"All {len(decision.ranks)} ranks wait in the kernel (state D){where}: storage or a device that they share "
-        "does not answer. A restart would not bring it back, so none follows unless an operator orders it."
-    )
+def wait_words(wait: Wait | None) -> str:
+    """``waits for an answer from 10.0.3.7:443``: what a rank does that waits for this."""
+    if wait is None:
+        return "waits"
+    target = f" {wait.target}" if wait.target else ""
+    through = f" in its thread '{wait.through}'" if wait.through else ""
+    match wait.kind:
+        case WaitKind.TIMED:
+            words = "sleeps"
+        case WaitKind.CHILD:
+            words = f"waits for its child process{target}"
+        case WaitKind.FILE_LOCK:
+            words = f"waits for the lock of a file{target}"
+        case WaitKind.SOCKET:
+            words = f"waits for an answer from{target}" if target else "waits for an answer over a socket"
+        case WaitKind.PIPE:
+            words = f"waits for the other end of a pipe{target}"
+        case WaitKind.STORAGE:
+            words = f"waits for storage{target}"
+        case WaitKind.DEVICE:
+            words = f"waits for its device{target}"
+        case WaitKind.TERMINAL:
+            words = "is stopped in a debugger" if wait.target == "a debugger" else f"waits for input at{target}"
+        case WaitKind.PEERS:
+            words = "waits for other ranks"
+        case WaitKind.STOPPED:
+            words = f"waits for a process that is stopped,{target}"
+        case WaitKind.THREAD:
+            words = "waits for a thread that nothing wakes"
+        case WaitKind.RUNNING | WaitKind.UNKNOWN:
+            words = "waits"
+        case _:
+            assert_never(wait.kind)
+    return words + through
 
 
 def stall_sentence(seconds: float) -> str:
@@ -252,15 +367,14 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
     match decision.proof:
         case Proof.STOPPED:
             return f"Proof: the process of rank {rank}{more} stays stopped (state T)."
-        case Proof.WAITING if len(decision.ranks) == 1:
-            return (
-                f"Proof: rank {rank} waits for its device{place(rank, groups)}, and in repeated samples did not move."
-            )
         case Proof.WAITING:
-            return "Proof: every rank waits for its peers, and in repeated samples none has moved."
+            return (
+                "Proof: every rank waits for its peers, in collectives that cannot complete, and in repeated samples "
+                "none has moved."
+            )
         case _:
             where = place(rank, groups)
-            what = "the same stack, no CPU time and no bytes in repeated samples"
+            what = "the same stack in repeated samples, and no thread or child that could wake it is able to"
             return f"Proof: rank {rank}{more} does not move{where}: {what}."
 
 

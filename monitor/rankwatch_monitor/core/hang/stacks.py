@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
+from rankwatch.contract.peers import waiting_call, waits_for_peers
 from rankwatch_monitor.core.rank_runs import RankRuns, ranges
 
 MAX_PLACES: Final = 64
@@ -30,17 +31,6 @@ MAX_CALLS: Final = 16
 MAX_STORED_PROGRESS: Final = 1024
 """Entries of group progress stored with an incident: first those of groups whose ranks differ."""
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
-
-WAITING_FUNCTIONS: Final = frozenset(
-    {
-        "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
-        "barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter",
-        "reduce_scatter_tensor", "gather", "gather_object", "scatter", "recv", "send", "irecv", "batch_isend_irecv",
-        "wait", "synchronize", "_engine_run_backward",
-    }
-)  # fmt: skip
-"""Functions in whose call a rank waits for its peers: torch.distributed's collectives, the wait for their work, the
-synchronisation with a device, and autograd's engine, inside which DDP and FSDP wait for their gradients' reduction."""
 
 
 class StackGroup(NamedTuple):
@@ -87,18 +77,6 @@ class Failure(NamedTuple):
     process_state: str
 
 
-def waiting_call(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost torch function on the stack that waits for peers, if there is one.
-
-    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count.
-    """
-    for frame in frames:
-        named = frame.function.rsplit(".", 1)[-1] in WAITING_FUNCTIONS
-        if named and "torch" in frame.file.replace("\\", "/").split("/"):
-            return frame
-    return None
-
-
 def call_site(frames: Sequence[Frame]) -> Frame | None:
     """The place outside torch that called the function in which the rank waits for peers, if it waits."""
     waiting = waiting_call(frames)
@@ -106,11 +84,6 @@ def call_site(frames: Sequence[Frame]) -> Frame | None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
     return next((f for f in outside if "torch" not in f.file.replace("\\", "/").split("/")), None)
-
-
-def waits_for_peers(frames: Sequence[Frame]) -> bool:
-    """Whether a torch function that waits for peers is on the stack; see :func:`waiting_call`."""
-    return waiting_call(frames) is not None
 
 
 _Key = tuple[Any, ...]

@@ -13,7 +13,16 @@ from typing import Final
 import numpy as np
 
 from rankwatch.cli.formatting import capital, uncapital
-from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
+from rankwatch.contract.enums import (
+    RESTARTS,
+    Action,
+    CulpritClass,
+    DirectiveKind,
+    JobState,
+    LimitSource,
+    Proof,
+    VerdictKind,
+)
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
@@ -24,6 +33,7 @@ from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import NONE, Blame, Verdict, Verdicts, culprit_of, union
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
+from rankwatch_monitor.core.incident.patience import patience, standstill_of
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
@@ -49,7 +59,9 @@ STOPS: Final = (Action.SAVE_AND_STOP, Action.STOP)
 WATCH_SECONDS: Final = 120.0
 """Seconds for which launchers are asked to look at suspected ranks; then they are asked again."""
 RESTATE_AFTER: Final = 30.0
-"""Seconds after which the sentence about a busy rank is made again, with its duration."""
+"""Seconds after which the sentence about a rank that is waited for is made again, with its duration."""
+SAME_MOMENT: Final = 1.0
+"""Seconds by which a deadline moves before it is another one."""
 BY_THEMSELVES: Final = "at once and by themselves, within their budget"
 STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
@@ -101,8 +113,11 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
     return found or stall.verdicts(job)
 
 
-def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
-    """The action that may be taken when ``wanted`` is the policy's, and why."""
+def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> tuple[Action, str]:
+    """The action that may be taken when ``wanted`` is the policy's, and why.
+
+    Without a limit that somebody configured (``confirmed`` is false) the job is never ended.
+    """
     if not nodes.any_acting(job):
         return Action.LOG, NO_LAUNCHER
     if job.policy.observe_only:
@@ -110,6 +125,9 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     if wanted is Action.LOG:
         return Action.LOG, "the policy only records"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
+        if not confirmed:
+            used = f"no restart is left ({job.restarts} of {job.policy.max_restarts} used)"
+            return Action.LOG, f"{used}, and a limit that nobody configured ends no job"
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
     return wanted, f"the policy is to {_words(wanted)}"
 
@@ -134,6 +152,11 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
             stop_step = agreed_stop_step(max(furthest, job.refused_step or -1), job.steps_per_second or 0.0)
             job.refused_step = None
     exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
+    place = ""
+    if kind is DirectiveKind.RESTART and incident.limit_source not in ("", LimitSource.CONFIGURED):
+        here = standstill_of(incident)
+        job.standstills.append(here)
+        place = here.text if incident.proof in proof.PROVEN else ""
     watches = command is Command.CAPTURE and not incident.confirmed and incident.action is not Action.LOG
     watch = WATCH_SECONDS if watches else 0.0
     directive = job.new_directive(
@@ -144,6 +167,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         stop_step=stop_step,
         exclude=exclude,
         watch=watch,
+        place=place,
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
     return Issue(directive)
@@ -227,10 +251,10 @@ def _decision(
     job: Job, incident: Incident, diagnosis: Diagnosis | None
 ) -> machine.Recorded | machine.RecordedWithStacks | machine.Decided:
     """The policy's action on a hang."""
-    action, why = allowed_action(job, job.policy.on_hang)
-    if not incident.confirmed:
-        window = f"{job.policy.confirmation_window:g} s have shown no progress, or "
-        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}repeated samples of the ranks prove it"
+    action, why = allowed_action(job, job.policy.on_hang, confirmed=incident.confirmed)
+    if not incident.confirmed and action is not Action.LOG:
+        window = "" if incident.kind is VerdictKind.STALLED else "waiting has cost what a restart costs, or "
+        why += f", once {window}repeated samples of the ranks prove it"
     if action is not Action.LOG:
         return machine.Decided(action, why, diagnosis)
     takes = incident.phase is Phase.DETECTED and not incident.stacks and _captures(job)
@@ -503,7 +527,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     if suspected and verdicts.left_to_launchers:
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
-    elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
+    elif allowed_action(job, job.policy.on_hang, confirmed=incident.confirmed)[0] is not incident.action:
         _send(job, incident, _decision(job, incident, None), now, effects)
 
 
@@ -628,47 +652,68 @@ def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects:
 
 
 def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> bool:
-    """Whether the suspicion that opened an incident is confirmed."""
+    """Whether a suspicion is confirmed by a configured limit that was passed meanwhile, or patience is at its end."""
     verdicts = verdicts.that(lambda common: common.kind is not VerdictKind.STALLED)  # they may do anything for long
-    window = job.policy.confirmation_window
-    return proven(job.columns, job.limits.rank, verdicts, _waited_since(job, incident), window, now)
+    begun = _waited_since(job, incident)
+    return proven(job.columns, job.limits.rank, verdicts, begun, patience(job, incident, begun).seconds, now)
 
 
 def _waited_since(job: Job, incident: Incident) -> float:
-    """When the confirmation window of a suspicion began: no rank has been found busy since."""
+    """When the patience with a suspicion began: no rank has been found busy since."""
     return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
-    columns, groups = job.columns, incident.stacks.groups()
     decision = proof.NOTHING
     if not verdicts.act_at_once:
-        decision = proof.decide(columns, job.limits.rank, now)
-    if decision.proven:
-        why = proof.proof_sentence(decision, groups)
-        _send(job, incident, machine.Proved(str(decision.proof), why), now, effects)
-        _confirm(job, incident, verdicts, now, effects)
-    elif decision.proof is Proof.BUSY:
-        if incident.proof != Proof.BUSY or now - incident.proof_at >= RESTATE_AFTER:
-            why = proof.busy_sentence(decision, groups, columns, now)
-            diagnosis = _of_busy(job, incident, verdicts, decision, why)
-            _send(job, incident, machine.Proved(str(Proof.BUSY), why, diagnosis), now, effects)
-    elif decision.proof is Proof.UNINTERRUPTIBLE:
-        if incident.proof != Proof.UNINTERRUPTIBLE:
-            why = proof.storage_sentence(decision, groups)
-            diagnosis = _of_busy(job, incident, verdicts, decision, why)._replace(culprits=())
-            _send(job, incident, machine.Proved(str(Proof.UNINTERRUPTIBLE), why, diagnosis), now, effects)
-    elif _proven(job, incident, verdicts, now):
-        if incident.proof:
+        decision = proof.decide(job.columns, job.limits.rank, incident.stacks.group_progress(), now)
+    _state(job, incident, verdicts, decision, now, effects)
+    held = decision.holds or (incident.held and decision.proof is Proof.UNDECIDED)  # one look may have failed
+    if decision.proven or (not held and _proven(job, incident, verdicts, now)):
+        if incident.proof == Proof.BUSY:
             _send(job, incident, machine.Proved("", "", None), now, effects)
         _confirm(job, incident, verdicts, now, effects)
     elif not incident.held and _retries_for_ever(job, incident, verdicts, now):
         why = proof.stall_sentence(now - verdicts[0].since)
-        diagnosis = _of_busy(job, incident, verdicts, decision, why)
+        diagnosis = _while_held(job, incident, verdicts, decision, why)
         _send(job, incident, machine.Proved(str(Proof.STALLED), why, diagnosis), now, effects)
-    if incident.phase is Phase.CONFIRMING and now - incident.watched_at >= WATCH_SECONDS:
-        effects.append(_directive(job, incident, Command.CAPTURE, now))
+    if incident.phase is Phase.CONFIRMING:
+        _set_deadline(job, incident, decision, now)
+        if now - incident.watched_at >= WATCH_SECONDS:
+            effects.append(_directive(job, incident, Command.CAPTURE, now))
+
+
+def _state(
+    job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, now: float, effects: list[Effect]
+) -> None:
+    """State what the looks show, when it is something else than before or has lasted for some time."""
+    shown = decision.proof
+    changed = incident.proof != shown
+    if shown is Proof.UNDECIDED or not (changed or now - incident.proof_at >= RESTATE_AFTER):
+        return
+    if decision.proven:
+        why = proof.proof_sentence(decision, incident.stacks.groups())
+        _send(job, incident, machine.Proved(str(shown), why), now, effects)
+        return
+    if not changed and shown not in proof.LASTING:
+        return
+    waits = {each.rank: each.wait for each in incident.waits}
+    why = proof.sentence(decision, waits, incident.stacks, job.columns, now)
+    diagnosis = _while_held(job, incident, verdicts, decision, why)
+    _send(job, incident, machine.Proved(str(shown), why, diagnosis), now, effects)
+
+
+def _set_deadline(job: Job, incident: Incident, decision: proof.Decision, now: float) -> None:
+    """Note when patience ends; no time where none ends it."""
+    begun = _waited_since(job, incident)
+    bound = patience(job, incident, begun)
+    acts = not decision.holds and not incident.held and incident.kind is not VerdictKind.STALLED
+    deadline = begun + bound.seconds if acts else None
+    before = incident.acts_at
+    same = deadline is before or (deadline is not None and before is not None and abs(deadline - before) < SAME_MOMENT)
+    if not same or (bound.cost, bound.attempts) != (incident.restart_cost, incident.attempts_here):
+        machine.transition(incident, machine.DeadlineSet(deadline, bound.cost, bound.attempts), now)
 
 
 def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> bool:
@@ -677,9 +722,10 @@ def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: flo
     return stalled and now - _waited_since(job, incident) >= job.policy.confirmation_window
 
 
-def _of_busy(job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, why: str) -> Diagnosis:
-    """The diagnosis while no action follows; the others wait for ranks that are busy, and none of them hangs."""
-    culprits = tuple(culprit_of(job.columns, r, CulpritClass.BEHIND, "it is busy") for r in decision.ranks)
+def _while_held(job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, why: str) -> Diagnosis:
+    """The diagnosis while nothing proves a hang; the others wait for the ranks that the looks show."""
+    reason = proof.REASONS.get(decision.proof)
+    culprits = () if reason is None else decision.ranks
     first = verdicts[0]
     return Diagnosis(
         first.kind,
@@ -689,7 +735,7 @@ def _of_busy(job: Job, incident: Incident, verdicts: Verdicts, decision: proof.D
         limit=first.limit or None,
         limit_source=first.stated_source,
         elapsed=first.elapsed or None,
-        culprits=culprits,
+        culprits=tuple(culprit_of(job.columns, r, CulpritClass.BEHIND, reason or "") for r in culprits),
         affected=union(verdicts.rank_V, decision.ranks),
     )
 
@@ -721,10 +767,10 @@ def _observe(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> No
 
 def _confirm(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
-    action, why = allowed_action(job, job.policy.on_hang)
-    # A configured limit was passed meanwhile, which needs neither the window nor proof that were stated.
-    at_once = action is incident.action and verdicts.act_at_once
-    _send(job, incident, machine.Confirmed(diagnosis, why if at_once else ""), now, effects)
+    action, why = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
+    if not verdicts.act_at_once and incident.proof not in proof.PROVEN:
+        why = f"{why}, after {now - _waited_since(job, incident):.0f} s without progress"
+    _send(job, incident, machine.Confirmed(diagnosis, why if action is incident.action else ""), now, effects)
 
 
 def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:

@@ -23,6 +23,7 @@ StacksTaken           capturing                            suspected         con
 Confirmed             detected                                               (same)
 Confirmed             confirming                                             capturing     capture
 Proved                confirming                                             (same)
+DeadlineSet           confirming                                             (same)
 StopStepRefused       acting                                                 (same)        act
 StopTimedOut          acting                                                 acting        act
 Unanswered            acting                                                 acting        act
@@ -50,11 +51,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital
-from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
+from rankwatch.contract.enums import Action, CulpritClass, VerdictKind, WaitKind
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
-from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
+from rankwatch_monitor.core.incident_record import MAX_WAITS, Incident, Notice, Phase, RankWait
 
 # Events ---------------------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,14 @@ class Proved(NamedTuple):
     why: str
     diagnosis: Diagnosis | None = None
     """Of a busy rank: what the incident states instead."""
+
+
+class DeadlineSet(NamedTuple):
+    """When patience with a suspicion ends became known, or became another time."""
+
+    acts_at: float | None
+    cost: float | None
+    attempts: int
 
 
 class StopStepRefused(NamedTuple):
@@ -243,6 +252,7 @@ Event = (
     | StacksTaken
     | Confirmed
     | Proved
+    | DeadlineSet
     | StopStepRefused
     | StopTimedOut
     | Unanswered
@@ -306,6 +316,7 @@ TABLE: Final = (
     Row(Confirmed, (Phase.DETECTED,), "", None),
     Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Proved, (Phase.CONFIRMING,), "", None),
+    Row(DeadlineSet, (Phase.CONFIRMING,), "", None),
     Row(StopStepRefused, _ACTING, "", None, Command.ACT),
     Row(StopTimedOut, _ACTING, "", Phase.ACTING, Command.ACT),
     Row(Unanswered, _ACTING, "", Phase.ACTING, Command.ACT),
@@ -382,7 +393,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
                 _set(incident, action_reason=why)
             if incident.phase is Phase.CONFIRMING:
                 _set(incident, heard_nodes=set())  # they are captured again
-            _set(incident, confirmed=True)
+            _set(incident, confirmed=True, acts_at=None)
             _set_times(incident, decided=now)
             return f"{incident.reason} Action: {_words(incident.action)}."
         case Proved(proof, why, diagnosis):
@@ -390,6 +401,9 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             _set(incident, proof=proof, proof_reason=why, proof_at=now)
             _diagnose(incident, diagnosis)
             return why if changed else ""
+        case DeadlineSet(acts_at, cost, attempts):
+            _set(incident, acts_at=acts_at, restart_cost=cost, attempts_here=attempts)
+            return None
         case StopTimedOut(deadline):
             return _replan(incident, Action.STOP, f"the ranks did not stop by themselves within {deadline:g} s")
         case RefusedByAll():
@@ -458,7 +472,7 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
 
 
 def _close(incident: Incident, at: float, outcome: str) -> str:
-    _set(incident, closed_at=at, outcome=outcome.rstrip(". "), heard_nodes=set())
+    _set(incident, closed_at=at, outcome=outcome.rstrip(". "), heard_nodes=set(), acts_at=None)
     return f"Incident {incident.id} is over: {incident.outcome}."
 
 
@@ -495,6 +509,7 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
     _set(incident, heard_at=now)
     for stack in evidence.stacks:
         incident.stacks.add(stack)
+    _take_waits(incident, evidence)
     if evidence.logs:
         _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
     if evidence.look:
@@ -504,6 +519,16 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
         _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
     if incident.open:
         incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
+
+
+def _take_waits(incident: Incident, evidence: EvidenceReceived) -> None:
+    """Keep what ranks wait for by the newest look at each, but for those that wait for their peers."""
+    seen = {stack.rank: stack.usage.wait for stack in evidence.stacks if stack.usage is not None and stack.usage.wait}
+    if not seen:
+        return
+    waits = [each for each in incident.waits if each.rank not in seen]
+    waits += [RankWait(rank, wait, evidence.at) for rank, wait in seen.items() if wait.kind is not WaitKind.PEERS]
+    _set(incident, waits=tuple(sorted(waits))[:MAX_WAITS])
 
 
 def kept_logs(received: Sequence[RankLog], culprits: Sequence[int]) -> tuple[RankLog, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rankwatch.contract.peers import waiting_call
 from rankwatch_monitor.core.hang.blame import WITHIN_STEP
-from rankwatch_monitor.core.hang.stacks import waiting_call
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.ranks import RankColumns, live_ranks

@@ -1,0 +1,507 @@
+"""What a rank that does not move waits for: read from ``/proc``, and followed until something that may end by itself.
+
+How this works
+--------------
+The search begins at the main thread. What a thread waits for is known from its system call and that call's arguments
+(``/proc/PID/task/TID/syscall``), from its state, and from the descriptors involved. A thread that waits for another
+one of its process is followed to all threads that could wake it, one that waits for a child or for a pipe of one to the
+threads of the child. A wait for something outside ends the search: it may end by itself. A search that ends without any
+shows that nothing will wake the rank.
+
+Threads that only libraries own (collective libraries, Rankwatch, loggers) wake nobody. Which Python thread is whose is
+known from its stack; of native threads without one only those count that wait for something outside of the process.
+
+Reads only, a few files of one process; it needs the permission that py-spy needs. Without it, on another architecture
+and in a sandbox that lacks these files, the answer is ``unknown``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import struct
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.messages import Frame, Wait
+from rankwatch.contract.peers import waits_for_peers
+from rankwatch.contract.text import one_line
+from rankwatch_launcher import procfs
+
+LIBRARY_THREADS: Final = ("NCCL", "nccl", "pt_", "gloo", "cuda", "rankwatch", "iou-")
+"""Beginnings of the names of native threads that serve a library and wake nobody."""
+LIBRARY_CODE: Final = (
+    "/rankwatch/", "/tqdm/", "/opentelemetry/", "/wandb/", "/tensorboard/", "/prometheus_client/", "/sentry_sdk/",
+    "/ddtrace/", "/mlflow/", "/debugpy/", "/torch/distributed/elastic/",
+)  # fmt: skip
+"""Parts of the paths of code whose threads wake nobody."""
+DEBUGGERS: Final = ("/pdb.py", "/bdb.py", "/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
+POLLING_LOOPS: Final = ("torch/utils/data/",)
+"""Code that waits with a time limit in a loop, so that the limit ends no wait."""
+TORCH_DISTRIBUTED: Final = "torch/distributed/"
+MAX_PROCESSES: Final = 64
+MAX_THREADS: Final = 256
+MAX_FILES: Final = 4096
+MAX_DESCRIPTORS: Final = 64
+"""Of one wait."""
+MAX_TARGET: Final = 120
+
+
+class PythonThread(NamedTuple):
+    """A thread that runs Python: its name and its stack, innermost frame first."""
+
+    name: str
+    frames: tuple[Frame, ...]
+
+    @property
+    def serves_a_library(self) -> bool:
+        """It wakes nobody: its code is that of a logger, an exporter, of Rankwatch."""
+        return any(part in frame.file for frame in self.frames for part in LIBRARY_CODE)
+
+
+class Found(NamedTuple):
+    """What a rank waits for."""
+
+    wait: Wait
+    socket: str = ""
+    """The inode of the connection over which an answer is awaited; empty: none is."""
+
+
+class _Call(NamedTuple):
+    """A system call under way."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+
+_X86: Final = {
+    35: "nanosleep", 230: "clock_nanosleep", 202: "futex", 45: "recv", 47: "recv", 299: "recv", 0: "read", 19: "read",
+    17: "read", 1: "write", 20: "write", 18: "write", 44: "send", 46: "send", 7: "poll", 271: "ppoll", 23: "select",
+    270: "select", 232: "epoll", 281: "epoll", 441: "epoll2", 61: "wait4", 247: "waitid", 73: "flock", 72: "fcntl",
+    257: "openat", 42: "connect", 43: "accept", 288: "accept", 74: "fsync", 75: "fsync", 16: "ioctl", 128: "sigwait",
+    220: "semop", 65: "semop",
+}  # fmt: skip
+_ARM: Final = {
+    101: "nanosleep", 115: "clock_nanosleep", 98: "futex", 207: "recv", 212: "recv", 243: "recv", 63: "read",
+    65: "read", 67: "read", 64: "write", 66: "write", 68: "write", 206: "send", 211: "send", 73: "ppoll", 72: "select",
+    22: "epoll", 441: "epoll2", 260: "wait4", 95: "waitid", 32: "flock", 25: "fcntl", 56: "openat", 203: "connect",
+    202: "accept", 242: "accept", 82: "fsync", 83: "fsync", 29: "ioctl", 137: "sigwait", 192: "semop", 193: "semop",
+}  # fmt: skip
+SYSTEM_CALLS: Final[Mapping[str, Mapping[int, str]]] = {"x86_64": _X86, "aarch64": _ARM, "arm64": _ARM}
+"""Numbers of the system calls in which a thread can wait, by machine; from the kernel's tables."""
+_FUTEX_WAIT, _FUTEX_WAIT_BITSET, _FUTEX_PRIVATE, _FUTEX_REALTIME, _FUTEX_COMMAND = 0, 9, 128, 256, 127
+_LOCK_COMMANDS: Final = (7, 38)
+"""F_SETLKW and F_OFD_SETLKW of fcntl."""
+_SIGNED: Final = struct.Struct("<i")
+_LISTENING: Final = "0A"
+
+
+def wait_of(
+    pid: int,
+    threads: Mapping[int, PythonThread],
+    parents: Mapping[int, int],
+    of_job: Collection[int] = (),
+    *,
+    proc: Path = procfs.PROC,
+    machine: str = platform.machine(),
+) -> Found:
+    """What a rank waits for.
+
+    Args:
+        pid: its process.
+        threads: its Python threads by their id in the kernel; empty: not known.
+        parents: the parent of each process of this machine.
+        of_job: the processes of this job here, whose ends of connections are peers.
+        proc: where ``/proc`` is.
+        machine: the architecture.
+    """
+    main = threads.get(pid)
+    if any(_debugged(each) for each in threads.values()):
+        return Found(Wait(WaitKind.TERMINAL, "a debugger"))
+    if main is not None and waits_for_peers(main.frames):
+        return Found(Wait(WaitKind.PEERS))
+    calls = SYSTEM_CALLS.get(machine)
+    if calls is None:
+        return Found(Wait(WaitKind.UNKNOWN))
+    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid})
+    found = search.thread(pid, pid, "")
+    return Found(found, search.socket) if found is not None else Found(search.last or Wait(WaitKind.THREAD))
+
+
+@dataclass
+class _Search:
+    """Follows waits from one thread to those that could wake it; each is looked at once."""
+
+    proc: Path
+    calls: Mapping[int, str]
+    rank: int
+    threads: Mapping[int, PythonThread]
+    parents: Mapping[int, int]
+    of_job: frozenset[int]
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    last: Wait | None = None
+    """What is found only if nothing else is: a child that is stopped, other ranks."""
+    socket: str = ""
+    _family: list[int] | None = None
+    _files: dict[int, dict[str, bool]] = field(default_factory=dict)
+    """By process: the descriptors' targets, and whether one is open for writing."""
+
+    # Threads ----------------------------------------------------------------------------------------------------------
+
+    def thread(self, pid: int, tid: int, through: str) -> Wait | None:
+        """What this thread waits for that may end by itself; None: nothing does."""
+        if (pid, tid) in self.seen or len(self.seen) >= MAX_THREADS:
+            return None
+        self.seen.add((pid, tid))
+        folder = self.proc / str(pid) / "task" / str(tid)
+        state = procfs.stat_fields(_text(folder / "stat"))[:1]
+        if not state or state[0] in "ZX":
+            return None
+        if state[0] in "Tt":
+            self.last = self.last or Wait(WaitKind.STOPPED, self._command(pid), None, through)
+            return None
+        call = self._call(folder)
+        if call is None:
+            running = state[0] == "R" or _text(folder / "syscall").startswith("running")
+            storage = state[0] == "D"
+            kind = WaitKind.STORAGE if storage else WaitKind.RUNNING if running else WaitKind.UNKNOWN
+            return Wait(kind, "", None, through)
+        found = self._of_call(pid, tid, call, through)
+        return Wait(WaitKind.STORAGE, found.target if found else "", None, through) if state[0] == "D" else found
+
+    def _of_call(self, pid: int, tid: int, call: _Call, through: str) -> Wait | None:
+        name, arguments = call
+        match name:
+            case "nanosleep" | "clock_nanosleep" | "sigwait":
+                return Wait(WaitKind.TIMED, "", self._sleeps(pid, call), through)
+            case "futex":
+                return self._futex(pid, tid, arguments, through)
+            case "wait4" | "waitid":
+                return self._child(pid, call, through)
+            case "flock" | "fcntl":
+                if name == "fcntl" and arguments[1] not in _LOCK_COMMANDS:
+                    return Wait(WaitKind.UNKNOWN, "", None, through)
+                return Wait(WaitKind.FILE_LOCK, self._lock(pid, arguments[0]), None, through)
+            case "openat":
+                path = self._string(pid, arguments[1])
+                fifo = _text(self.proc / str(pid) / "task" / str(tid) / "wchan").startswith("wait_for_partner")
+                return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, path, None, through)
+            case "fsync":
+                return Wait(WaitKind.STORAGE, self._target(pid, arguments[0]), None, through)
+            case "semop":
+                return self._relatives(pid, through)
+            case "poll" | "ppoll" | "select" | "epoll" | "epoll2":
+                return self._several(pid, tid, call, through)
+            case _:
+                return self._descriptor(pid, tid, arguments[0], writes=name in ("write", "send"), through=through)
+
+    def _futex(self, pid: int, tid: int, arguments: Sequence[int], through: str) -> Wait | None:
+        command = arguments[1] & _FUTEX_COMMAND
+        if command in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET) and arguments[3] and not self._polls_in_a_loop(tid):
+            realtime = bool(arguments[1] & _FUTEX_REALTIME)
+            left = self._left(pid, arguments[3], realtime=realtime) if command == _FUTEX_WAIT_BITSET else None
+            return Wait(WaitKind.TIMED, "", left, through)
+        if not arguments[1] & _FUTEX_PRIVATE:
+            return self.wakers(pid, through) or self._relatives(pid, through)
+        return self.wakers(pid, through)
+
+    def wakers(self, pid: int, through: str) -> Wait | None:
+        """The first wait of another thread of this process that may end by itself."""
+        natives = list[tuple[int, str]]()
+        for task in sorted(procfs.tasks(pid, self.proc), key=lambda each: int(each.name)):
+            tid = int(task.name)
+            known = self.threads.get(tid) if pid == self.rank else None
+            name = _text(task / "comm").strip()
+            if known is not None:
+                if known.serves_a_library:
+                    continue
+                if waits_for_peers(known.frames):
+                    self.last = self.last or Wait(WaitKind.PEERS, "", None, known.name)
+                    continue
+                if (found := self.thread(pid, tid, through or known.name)) is not None:
+                    return found
+            elif not name.startswith(LIBRARY_THREADS):
+                natives.append((tid, name))
+        for tid, name in natives:
+            found = self.thread(pid, tid, through or name)
+            # Which thread is whose is not known here: in the rank itself one that only sleeps is taken for a library's.
+            quiet = (WaitKind.TIMED, WaitKind.UNKNOWN)
+            if found is not None and not (pid == self.rank and self.threads and found.kind in quiet):
+                return found
+        return None
+
+    def _polls_in_a_loop(self, tid: int) -> bool:
+        known = self.threads.get(tid)
+        return known is not None and any(part in frame.file for frame in known.frames for part in POLLING_LOOPS)
+
+    # Processes --------------------------------------------------------------------------------------------------------
+
+    def _child(self, pid: int, call: _Call, through: str) -> Wait | None:
+        asked = _signed(call.arguments[0 if call.name == "wait4" else 1])
+        children = [child for child, parent in self.parents.items() if parent == pid]
+        chosen = [asked] if asked in children else children
+        return self._processes(chosen, through)
+
+    def _processes(self, pids: Iterable[int], through: str) -> Wait | None:
+        """The first of these processes that may go on by itself."""
+        for child in pids:
+            command = self._command(child)
+            tids = sorted(int(task.name) for task in procfs.tasks(child, self.proc))
+            for tid in tids:
+                if (found := self.thread(child, tid, through)) is not None:
+                    return Wait(WaitKind.CHILD, command, found.seconds, through)
+        return None
+
+    def _relatives(self, pid: int, through: str) -> Wait | None:
+        """The rank and its children, for waits that any of them may end."""
+        others = [each for each in self.family() if each != pid]
+        return self._processes([each for each in others if each != self.rank], through) or (
+            self.wakers(self.rank, through) if self.rank in others else None
+        )
+
+    def family(self) -> list[int]:
+        """The rank and the processes below it."""
+        if self._family is None:
+            found, children = [self.rank], dict[int, list[int]]()
+            for child, parent in self.parents.items():
+                children.setdefault(parent, []).append(child)
+            for each in found:
+                found.extend(children.get(each, ())[: MAX_PROCESSES - len(found)])
+            self._family = found
+        return self._family
+
+    def _command(self, pid: int) -> str:
+        words = _text(self.proc / str(pid) / "cmdline").replace("\0", " ").strip()
+        words = words or _text(self.proc / str(pid) / "comm").strip()
+        return one_line(f"{words[: MAX_TARGET - 20]} (pid {pid})", MAX_TARGET) if words else f"pid {pid}"
+
+    # Descriptors ------------------------------------------------------------------------------------------------------
+
+    def _several(self, pid: int, tid: int, call: _Call, through: str) -> Wait | None:
+        """A wait for any of several descriptors: what may end by itself among them, else its time limit."""
+        descriptors, forever = self._waited_for(pid, call)
+        found: Wait | None = None
+        for number, writes in descriptors[:MAX_DESCRIPTORS]:
+            if found is None or found.kind is WaitKind.UNKNOWN:
+                found = self._descriptor(pid, tid, number, writes=writes, through=through) or found
+        if found is not None:
+            return found
+        if forever or (descriptors and self._polls_in_a_loop(tid)):
+            return self.wakers(pid, through)
+        if self.last is not None and descriptors:
+            return None  # a stopped child, or other ranks: the limit only begins the same wait anew
+        return Wait(WaitKind.TIMED, "", None, through)
+
+    def _descriptor(self, pid: int, tid: int, number: int, *, writes: bool, through: str) -> Wait | None:
+        target = self._target(pid, number)
+        if target.startswith("pipe:"):
+            return self._pipe(pid, target, writes=writes, through=through)
+        if target.startswith("socket:"):
+            return self._socket(pid, tid, target[8:-1], through)
+        if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+            return Wait(WaitKind.TERMINAL, target, None, through)
+        if target.startswith("/dev/"):
+            return Wait(WaitKind.DEVICE, target, None, through)
+        if target.startswith("anon_inode:"):
+            timer = "timerfd" in target
+            return Wait(WaitKind.TIMED, "", None, through) if timer else self.wakers(pid, through)
+        if target.startswith("/"):
+            fifo = (self.proc / str(pid) / "fd" / str(number)).is_fifo()
+            return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, target, None, through)
+        return Wait(WaitKind.UNKNOWN, "", None, through)
+
+    def _pipe(self, pid: int, target: str, *, writes: bool, through: str) -> Wait | None:
+        holders = [each for each in self.family() if self._holds(each, target, writes=not writes)]
+        if not holders:
+            return Wait(WaitKind.PIPE, "", None, through)
+        children = [each for each in holders if each not in (pid, self.rank)]
+        found = self._processes(children, through)
+        for mine in {pid, self.rank}.intersection(holders):
+            found = found or self.wakers(mine, through)
+        return found
+
+    def _holds(self, pid: int, target: str, *, writes: bool) -> bool:
+        """Whether a process has the other end of a pipe open: that for writing, or that for reading."""
+        files = self._open_files(pid)
+        return f"{target} {'w' if writes else 'r'}" in files
+
+    def _open_files(self, pid: int) -> dict[str, bool]:
+        if pid not in self._files:
+            folder, found = self.proc / str(pid) / "fd", dict[str, bool]()
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder)[:MAX_FILES]:
+                    with contextlib.suppress(OSError):  # closed meanwhile
+                        mode = (folder / name).lstat().st_mode
+                        target = os.readlink(folder / name)
+                        for letter, bit in (("r", 0o400), ("w", 0o200)):
+                            if mode & bit:
+                                found[f"{target} {letter}"] = True
+            self._files[pid] = found
+        return self._files[pid]
+
+    def _socket(self, pid: int, tid: int, inode: str, through: str) -> Wait | None:
+        table = list(_connections(self.proc / str(pid) / "net"))
+        mine = next((each for each in table if each.inode == inode), None)
+        if mine is None:  # a local socket, whose other end is not told: a child's, or its own
+            relatives = [each for each in self.family() if each != pid]
+            held = [each for each in relatives if any(name.startswith("socket:") for name in self._open_files(each))]
+            if held:
+                return self._relatives(pid, through)
+            blocks = self._blocks_in_one(pid, tid)
+            return Wait(WaitKind.SOCKET, "a local socket", None, through) if blocks else self.wakers(pid, through)
+        if mine.state == _LISTENING:
+            # One that serves requests wakes nobody; the main thread itself waits for somebody to come.
+            own = (pid, tid) == (self.rank, self.rank) or pid != self.rank
+            return Wait(WaitKind.SOCKET, f"a connection to {mine.local}", None, through) if own else None
+        known = self.threads.get(tid)
+        if known is not None and _innermost_is_torch(known.frames):
+            self.last = self.last or Wait(WaitKind.PEERS, "", None, through)
+            return None
+        other = next((each for each in table if (each.local, each.remote) == (mine.remote, mine.local)), None)
+        if other is not None:
+            name = f"socket:[{other.inode}] r"
+            if any(name in self._open_files(each) for each in self.of_job):
+                self.last = self.last or Wait(WaitKind.PEERS, "", None, through)
+                return None
+            holders = [each for each in self.family() if name in self._open_files(each)]
+            if holders:
+                children = [each for each in holders if each not in (pid, self.rank)]
+                return self._processes(children, through) or (
+                    self.wakers(self.rank, through) if self.rank in holders else None
+                )
+        self.socket = inode
+        return Wait(WaitKind.SOCKET, mine.remote, None, through)
+
+    def _blocks_in_one(self, pid: int, tid: int) -> bool:
+        call = self._call(self.proc / str(pid) / "task" / str(tid))
+        return call is not None and call.name in ("recv", "read", "send", "write", "connect")
+
+    def _waited_for(self, pid: int, call: _Call) -> tuple[list[tuple[int, bool]], bool]:
+        """Descriptors with whether they are to be written, and whether the wait has no time limit."""
+        arguments = call.arguments
+        if call.name in ("epoll", "epoll2"):
+            lines = _text(self.proc / str(pid) / "fdinfo" / str(arguments[0])).splitlines()
+            numbers = [(int(line.split()[1]), False) for line in lines if line.startswith("tfd:")]
+            return numbers, _signed(arguments[3]) < 0 if call.name == "epoll" else not arguments[3]
+        if call.name == "select":
+            found = list[tuple[int, bool]]()
+            for argument, writes in ((arguments[1], False), (arguments[2], True)):
+                bits = int.from_bytes(self._memory(pid, argument, (min(arguments[0], 1024) + 7) // 8), "little")
+                found += [(number, writes) for number in range(bits.bit_length()) if bits >> number & 1]
+            return found, not arguments[4]
+        data = self._memory(pid, arguments[0], 8 * min(arguments[1], MAX_DESCRIPTORS))
+        polled = [(number, bool(events & 4)) for number, events, _ in struct.iter_unpack("<ihh", data)]
+        return polled, not arguments[2] if call.name == "ppoll" else _signed(arguments[2]) < 0
+
+    # /proc ------------------------------------------------------------------------------------------------------------
+
+    def _call(self, folder: Path) -> _Call | None:
+        words = _text(folder / "syscall").split()
+        if len(words) < 7 or not words[0].isdigit():
+            return None
+        name = self.calls.get(int(words[0]))
+        return None if name is None else _Call(name, tuple(int(word, 16) for word in words[1:7]))
+
+    def _target(self, pid: int, number: int) -> str:
+        try:
+            return os.readlink(self.proc / str(pid) / "fd" / str(number))[-MAX_TARGET:]
+        except OSError:
+            return ""
+
+    def _lock(self, pid: int, number: int) -> str:
+        """The path of a locked file, and who holds it."""
+        path = self._target(pid, number)
+        try:
+            inode = os.stat(self.proc / str(pid) / "fd" / str(number)).st_ino
+        except OSError:
+            return path
+        for line in _text(self.proc / "locks").splitlines():
+            words = line.split()
+            if len(words) > 5 and words[1] != "->" and words[5].rpartition(":")[2] == str(inode):
+                return f"{path}, held by {self._command(int(words[4]))}" if int(words[4]) > 0 else path
+        return path
+
+    def _sleeps(self, pid: int, call: _Call) -> float | None:
+        """Seconds until a sleep ends; known where its end was given."""
+        if call.name != "clock_nanosleep" or not call.arguments[1] & 1:
+            return None
+        return self._left(pid, call.arguments[2], realtime=call.arguments[0] == 0)
+
+    def _left(self, pid: int, address: int, *, realtime: bool) -> float | None:
+        data = self._memory(pid, address, 16)
+        if len(data) < 16:
+            return None
+        seconds, nanoseconds = struct.unpack("<qq", data)
+        now = time.time() if realtime else time.monotonic()
+        left = seconds + nanoseconds / 1e9 - now
+        return round(left, 1) if 0 <= left < 1e9 else None
+
+    def _string(self, pid: int, address: int) -> str:
+        data = self._memory(pid, address, 256).partition(b"\0")[0]
+        return one_line(data.decode(errors="replace")[-MAX_TARGET:], MAX_TARGET)
+
+    def _memory(self, pid: int, address: int, size: int) -> bytes:
+        if not address or size <= 0:
+            return b""
+        try:
+            with (self.proc / str(pid) / "mem").open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), size, address)
+        except (OSError, OverflowError, ValueError):
+            return b""
+
+
+class _Connection(NamedTuple):
+    """One line of ``/proc/net/tcp``."""
+
+    local: str
+    remote: str
+    state: str
+    inode: str
+
+
+def _connections(folder: Path) -> Iterator[_Connection]:
+    for name in ("tcp", "tcp6"):
+        for line in _text(folder / name).splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9:
+                yield _Connection(_address(words[1]), _address(words[2]), words[3], words[9])
+
+
+def _address(text: str) -> str:
+    """``0100007F:1F90`` as ``127.0.0.1:8080``: words of four bytes, each with its lowest first."""
+    host, _, port = text.partition(":")
+    data = b"".join(bytes.fromhex(host[i : i + 8])[::-1] for i in range(0, len(host), 8))
+    if len(data) == 16 and data[:12] == bytes(10) + b"\xff\xff":
+        data = data[12:]
+    if len(data) == 4:
+        return f"{'.'.join(map(str, data))}:{int(port, 16)}"
+    groups = ":".join(f"{int.from_bytes(data[i : i + 2]):x}" for i in range(0, len(data), 2))
+    return f"[{groups}]:{int(port, 16)}"
+
+
+def _signed(argument: int) -> int:
+    """An argument of a system call as the 32-bit integer that it is."""
+    value: int = _SIGNED.unpack(struct.pack("<I", argument & 0xFFFFFFFF))[0]
+    return value
+
+
+def _debugged(thread: PythonThread) -> bool:
+    return any(part in frame.file for frame in thread.frames for part in DEBUGGERS)
+
+
+def _innermost_is_torch(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost function outside of Python's own library is torch.distributed's."""
+    outside = (f.file for f in frames if "/lib/python" not in f.file or "-packages/" in f.file)
+    return TORCH_DISTRIBUTED in next(outside, "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

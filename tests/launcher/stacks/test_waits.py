@@ -1,0 +1,173 @@
+"""What a process waits for, read of real ones from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.files import find_program
+from rankwatch.contract.messages import Wait
+from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks import formats
+from rankwatch_launcher.stacks.waits import SYSTEM_CALLS, PythonThread, wait_of
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(platform.machine() not in SYSTEM_CALLS, reason="system calls of this machine unknown")
+
+FIFO = "import os\nos.mkfifo('fifo')\n"
+PARKED = "import threading\nthreading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()\n"
+SERVER = """
+import socket, subprocess, sys
+answer = '''
+import socket, time
+s = socket.create_server(('127.0.0.1', 0))
+print(s.getsockname()[1], flush=True)
+c, _ = s.accept()
+time.sleep(600)
+'''
+child = subprocess.Popen([sys.executable, "-c", answer], stdout=subprocess.PIPE, start_new_session=True)
+"""
+QUEUE = """
+import multiprocessing as mp, threading, time
+def work(queue, how):
+    threading.Event().wait() if how == "ever" else time.sleep(600)
+def fetch(how):
+    queue = mp.Queue()
+    child = mp.Process(target=work, args=(queue, how), daemon=True)
+    child.start()
+    return queue, child
+"""
+
+
+@contextlib.contextmanager
+def process(code: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs this code in ``folder``, ended with all its children."""
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=folder, start_new_session=True, stdin=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        family = [child.pid, *_below(child.pid)]
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := procfs.stat_fields(_read(f"/proc/{name}/stat"))):
+            found[int(name)] = int(fields[1])
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _below(pid: int) -> list[int]:
+    parents, found = _parents(), [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def read(pid: int) -> Wait:
+    tool = find_program("py-spy")
+    assert tool is not None
+    threads: dict[int, PythonThread] = {}
+    command = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    dump = subprocess.run(command, capture_output=True, check=False)
+    with contextlib.suppress(ValueError):
+        threads = formats.from_py_spy(dump.stdout.decode() if dump.returncode == 0 else "", pid)[1]
+    return wait_of(pid, threads, _parents()).wait
+
+
+CASES = [
+    ("sleep", "import time; time.sleep(600)", WaitKind.TIMED, ""),
+    ("lock", "import threading; l = threading.Lock(); l.acquire(); l.acquire()", WaitKind.THREAD, ""),
+    ("lock_with_limit", "import threading; threading.Event().wait(600)", WaitKind.TIMED, ""),
+    ("join_of_a_lock", PARKED + "threading.enumerate()[-1].join()", WaitKind.THREAD, ""),
+    ("queue_with_producer_that_sleeps",
+     "import queue, threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+     "queue.Queue().get()",
+     WaitKind.TIMED, ""),
+    ("pool_future",
+     "import time\nfrom concurrent.futures import ThreadPoolExecutor as P\nP(2).submit(time.sleep, 600).result()",
+     WaitKind.TIMED, ""),
+    ("child", "import subprocess; subprocess.run(['sleep', '600'])", WaitKind.CHILD, "sleep 600"),
+    ("child_with_limit", "import subprocess; subprocess.run(['sleep', '600'], timeout=500)", WaitKind.TIMED, ""),
+    ("child_that_is_stuck",
+     "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import threading; threading.Event().wait()'])",
+     WaitKind.THREAD, ""),
+    ("fifo", FIFO + "open('fifo')", WaitKind.PIPE, "fifo"),
+    ("fifo_read", FIFO + "os.read(os.open('fifo', os.O_RDWR), 1)", WaitKind.PIPE, "/fifo"),
+    ("pipe_of_a_child", "import subprocess; p = subprocess.Popen(['sleep', '600'], stdout=-1); p.stdout.read()",
+     WaitKind.CHILD, "sleep 600"),
+    ("socket", SERVER + "port = int(child.stdout.readline())\nsocket.create_connection(('127.0.0.1', port)).recv(1)",
+     WaitKind.CHILD, "socket"),
+    ("listener", "import socket; socket.create_server(('127.0.0.1', 0)).accept()", WaitKind.SOCKET, "127.0.0.1:"),
+    ("flock",
+     "import fcntl, os, subprocess\nopen('l', 'w').close()\n"
+     "held = subprocess.Popen(['flock', 'l', 'sleep', '600'])\n"
+     "import time\nf = open('l')\n"
+     "while True:\n"
+     "    try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); fcntl.flock(f, fcntl.LOCK_UN); time.sleep(0.01)\n"
+     "    except BlockingIOError: break\n"
+     "fcntl.flock(f, fcntl.LOCK_EX)",
+     WaitKind.FILE_LOCK, "/l, held by"),
+    ("asyncio", "import asyncio; asyncio.run(asyncio.sleep(600))", WaitKind.TIMED, ""),
+    ("worker_that_sleeps", QUEUE + "fetch('long')[0].get()", WaitKind.CHILD, ""),
+    ("worker_that_is_stuck", QUEUE + "fetch('ever')[0].get()", WaitKind.THREAD, ""),
+    ("worker_that_is_stopped",
+     QUEUE + "import os, signal\nqueue, child = fetch('long')\nos.kill(child.pid, signal.SIGSTOP)\nqueue.get()",
+     WaitKind.STOPPED, ""),
+    ("pool", "import multiprocessing as mp, time\nmp.Pool(2).map(time.sleep, [600])", WaitKind.CHILD, ""),
+    ("thread_that_waits_for_a_socket",
+     SERVER + "import threading\nport = int(child.stdout.readline())\n"
+     "s = socket.create_connection(('127.0.0.1', port))\nt = threading.Thread(target=s.recv, args=(1,), daemon=True)\n"
+     "t.start(); t.join()",
+     WaitKind.CHILD, "socket"),
+    ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
+     WaitKind.THREAD, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "kind", "target"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_wait_is_recognised(code: str, kind: WaitKind, target: str, tmp_path: Path) -> None:
+    with process(code, tmp_path) as child:
+        wait_for(lambda: (found := read(child.pid)).kind is kind and target in found.target, str(kind), 15)
+
+
+def test_the_end_of_a_sleep_is_known(tmp_path: Path) -> None:
+    with process("import time; time.sleep(600)", tmp_path) as child:
+        wait_for(lambda: (left := read(child.pid).seconds) is not None and 500 < left <= 600, "the time left", 15)
+
+
+def test_a_debugger_is_a_terminal(tmp_path: Path) -> None:
+    code = "import os, pdb, sys\nos.mkfifo('f')\nsys.stdin = os.fdopen(os.open('f', os.O_RDWR))\npdb.set_trace()\nx = 1"
+    with process(code, tmp_path) as child:
+        wait_for(lambda: read(child.pid).kind is WaitKind.TERMINAL, "the debugger", 15)
+
+
+def test_another_architecture_is_unknown() -> None:
+    assert wait_of(os.getpid(), {}, {}, machine="riscv64").wait == Wait(WaitKind.UNKNOWN)
+
+
+def test_a_file_system_without_these_files_is_unknown(tmp_path: Path) -> None:
+    folder = tmp_path / "7" / "task" / "7"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text("7 (python) S 1 7 7 0 -1 0")
+    assert wait_of(7, {}, {}, proc=tmp_path).wait.kind is WaitKind.UNKNOWN
