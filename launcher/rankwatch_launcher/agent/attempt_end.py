@@ -87,7 +87,8 @@ def on_crash(
         return AttemptDecision(
             FAIL, f"{crash}; {futile.why}", code=CODE_DO_NOT_REQUEUE, cause=crash, no_restart=futile.no_restart
         )
-    return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left))
+    place = f"{exits[0].rank}: {exit_phrase(exits[0].code, exits[0].first_line, exits[0].signal or '')}"
+    return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left), place=place)
 
 
 def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
@@ -133,7 +134,15 @@ def on_directive(directive: Directive) -> AttemptDecision | None:
         return None
     if directive.kind is DirectiveKind.RESTART:
         exclude = dict.fromkeys(directive.exclude, f"excluded: {directive.reason}")
-        return AttemptDecision(RESTART, directive.reason, incident=directive.incident_id, exclude=exclude)
+        return AttemptDecision(
+            RESTART,
+            directive.reason,
+            incident=directive.incident_id,
+            exclude=exclude,
+            place=directive.place,
+            proven=directive.proven,
+            given_back=bool(directive.place),
+        )
     return AttemptDecision(STOP, directive.reason, fault=False, incident=directive.incident_id)
 
 

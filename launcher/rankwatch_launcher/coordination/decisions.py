@@ -10,8 +10,9 @@ What bounds restarts
 --------------------
 A counted restart is taken from the budget (``max_restarts``); one that only regroups nodes is not counted. An attempt
 that gets no further than an earlier one made no progress: after ``max_no_progress`` of them in a row the job fails with
-exit code 93. Steps counted from 0 in every attempt may be the script's own count since its last checkpoint; of those,
-only exactly the same step again counts as no progress.
+exit code 93. One that ends at the same place as the two before it (the same crash, the same proven hang, at the same
+step) is deterministic, and fails so at once. Steps counted from 0 in every attempt may be the script's own count since
+its last checkpoint; of those, only exactly the same step again counts as no progress.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, CODE_RE
 RESTART: Final = "restart"
 FAIL: Final = "fail"
 STOP: Final = "stop"
+DETERMINISTIC: Final = 3
+"""Attempts in a row that end at the same place until no further one is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,13 @@ class AttemptDecision:
     """Of a ``fail``: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
     no_restart: str = ""
     """Of a ``fail``: why no restart follows, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
+    place: str = ""
+    """Where it ended: of a crash the rank and its error, of a hang where the ranks stand; the same text for the same
+    place."""
+    proven: bool = True
+    """Of a hang: looks at the ranks prove it."""
+    given_back: bool = False
+    """The restart counts no longer once training got past the step: nobody configured the limit that caused it."""
     state: str = STOPPED
     """The job's state after a ``stop``: ``stopped`` or ``preempted``."""
     by: str = ""
@@ -87,13 +97,29 @@ class JobProgress:
     """Attempts in a row without progress."""
     last: int = -1
     """The furthest step of the last attempt."""
+    place: str = ""
+    """Where the last attempt ended."""
+    alike: int = 0
+    """Attempts in a row that ended there, at the same step."""
+    to_give_back: tuple[int, ...] = ()
+    """Of restarts that are given back once training gets past it: the furthest step then."""
 
-    def including(self, steps: StepRange | None) -> JobProgress:
-        """Progress with one more attempt; None: its steps are unknown, so it does not count."""
+    def including(self, steps: StepRange | None, ended: AttemptDecision) -> JobProgress:
+        """Progress with one more attempt; without its steps, which are unknown, it does not count."""
         if steps is None:
-            return self
+            return replace(self, place="", alike=0)
         stalled = steps.furthest <= self.furthest if steps.first > 0 else steps.furthest == self.last
-        return JobProgress(max(self.furthest, steps.furthest), self.stalled + 1 if stalled else 0, steps.furthest)
+        # Steps that the script counts from 0 after each restart are fewer once, for those since the checkpoint.
+        counts_anew = self.alike == 1 and steps.first == 0 and steps.furthest <= self.last
+        same = bool(ended.place) and ended.proven and ended.place == self.place
+        alike = self.alike + 1 if same and (steps.furthest == self.last or counts_anew) else 1
+        furthest = max(self.furthest, steps.furthest)
+        waiting = (*self.to_give_back, furthest) if ended.given_back else self.to_give_back
+        return JobProgress(furthest, self.stalled + 1 if stalled else 0, steps.furthest, ended.place, alike, waiting)
+
+    def given_back(self) -> JobProgress:
+        """Progress without the restarts that training has got past."""
+        return replace(self, to_give_back=tuple(step for step in self.to_give_back if self.furthest <= step))
 
 
 def within_limits(
@@ -106,6 +132,9 @@ def within_limits(
     proposed = replace(proposed, used=used, max_restarts=budget.max_restarts)
     if proposed.verdict != RESTART or not proposed.counted:
         return proposed
+    if budget.max_no_progress and proposed.place and proposed.proven and progress.alike >= DETERMINISTIC:
+        why = f"{progress.alike} attempts in a row ended so at step {progress.last}: a restart would end the same way"
+        return _failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.DETERMINISTIC, why)
     if 0 < budget.max_no_progress <= progress.stalled:
         why = (
             f"{progress.stalled} attempts in a row made no progress beyond step "

@@ -164,15 +164,16 @@ class JobStore:
         """
         progress = self._progress()
         if proposed.counted:
-            progress = progress.including(steps)
-        own = within_limits(proposed, budget, self.restarts(), progress)
+            progress = progress.including(steps, proposed)
+        kept = progress.given_back()
+        back = len(progress.to_give_back) - len(kept.to_give_back)
+        own = within_limits(proposed, budget, self.restarts() - back, kept)
         own = replace(own, by=by, token=secrets.token_hex(8))
         stored = self._store.compare_set(f"end/{attempt}", "", json.dumps(asdict(own)))
         decision = read(AttemptDecision, json.loads(stored))
         if decision.token == own.token:
-            self._set("progress", asdict(progress))
-            if decision.verdict == RESTART and decision.counted:
-                self._store.add("restarts", 1)
+            self._set("progress", asdict(kept))
+            self._store.add("restarts", int(decision.verdict == RESTART and decision.counted) - back)
         return decision
 
     def decision(self, attempt: int) -> AttemptDecision | None:
@@ -194,7 +195,8 @@ class JobStore:
         return PrefixStore(f"attempt/{attempt}", self._store)
 
     def _progress(self) -> JobProgress:
-        return read(JobProgress, self._get("progress") or {})
+        body = self._get("progress") or {}
+        return read(JobProgress, {**body, "to_give_back": tuple(body.get("to_give_back", ()))})
 
     # Stopping ---------------------------------------------------------------------------------------------------------
 

@@ -51,12 +51,14 @@ class Standstill(NamedTuple):
     """The innermost function of the script, with file and line; empty: not known."""
     wait: str
     """A :class:`~rankwatch.contract.enums.WaitKind`; empty: not known."""
+    given_back: bool = False
+    """Training got past it, and its restart counts no longer."""
 
     @property
     def text(self) -> str:
-        """The same text for the same place at the same step."""
-        ranks = ", ".join(map(str, self.ranks)) or "all"
-        return f"ranks {ranks} at step {self.step} in {self.section or 'no section'}, {self.where or self.wait}"
+        """The same text for the same place."""
+        ranks = ", ".join(map(str, self.ranks[:16])) or "all"
+        return f"ranks {ranks} in {self.section or 'no section'}, {self.where or self.wait}"
 
     def is_at(self, other: Standstill) -> bool:
         """Whether both are at the same place, whatever step that was in."""

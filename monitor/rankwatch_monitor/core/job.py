@@ -435,6 +435,7 @@ class Job:
         exclude: tuple[str, ...] = (),
         watch: float = 0.0,
         place: str = "",
+        proven: bool = False,
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -450,6 +451,7 @@ class Job:
             exclude=exclude,
             watch=watch,
             place=place,
+            proven=proven,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -219,6 +219,8 @@ class NoRestart(StrEnum):
     """A result is to be checked on another node, and there is none, or no restart is left."""
     NO_PROGRESS = "no_progress"
     """Several attempts in a row got no further than an earlier one."""
+    DETERMINISTIC = "deterministic"
+    """Attempts in a row ended alike at the same step."""
     USED_UP = "used_up"
     """No restart is left."""
     NOT_ALLOWED = "not_allowed"

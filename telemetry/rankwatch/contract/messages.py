@@ -69,7 +69,9 @@ class Directive:
     watch: float = 0.0
     """Of a capture: seconds in which the launcher looks at its ranks again and again afterwards, for a suspicion."""
     place: str = ""
-    """Of a restart for a hang that was proven: where the ranks stand; the same text for the same place and step."""
+    """Of a restart for a limit that nobody configured: where the ranks stand, in the same text for the same place."""
+    proven: bool = False
+    """Of such a restart: looks at the ranks prove the hang."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rankwatch.contract.enums import NoRestart
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
     RESTART,
@@ -19,10 +22,10 @@ from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED
 CRASH = AttemptDecision(RESTART, "rank 3 crashed")
 
 
-def progress(*attempts: tuple[int, int] | None) -> JobProgress:
+def progress(*attempts: tuple[int, int] | None, ended: AttemptDecision = CRASH) -> JobProgress:
     found = JobProgress()
     for steps in attempts:
-        found = found.including(None if steps is None else StepRange(*steps))
+        found = found.including(None if steps is None else StepRange(*steps), ended)
     return found
 
 
@@ -76,6 +79,58 @@ def test_attempts_without_progress_end_the_job_with_budget_left(limit: int, verd
     assert decision.verdict == verdict
     assert decision.code == (CODE_DO_NOT_REQUEUE if verdict == FAIL else CODE_FAILED)
     assert decision.used == (1 if verdict == FAIL else 2)
+
+
+BROKEN_SAMPLE = AttemptDecision(RESTART, "rank 1 raised", place="1: ValueError: sample 50")
+STUCK = AttemptDecision(RESTART, "rank 1 is stuck", place="ranks 1 in step, decode (t.py:5)", given_back=True)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "alike"),
+    [
+        ([(0, 49)], 1),
+        ([(0, 49), (40, 49), (40, 49)], 3),
+        ([(0, 49), (0, 49), (0, 49)], 3),
+        ([(0, 49), (40, 49), (40, 52)], 1),
+        # Steps that count from 0 since the checkpoint are fewer once.
+        ([(0, 49), (0, 9), (0, 9)], 3),
+        ([(0, 49), (0, 9), (0, 7)], 1),
+        ([(0, 49), (0, 60), (0, 9)], 1),
+        ([(0, 49), None, (0, 49)], 1),
+    ],
+)
+@pytest.mark.parametrize("ended", [BROKEN_SAMPLE, STUCK], ids=["crash", "hang"])
+def test_attempts_that_end_alike_are_counted(
+    attempts: list[tuple[int, int] | None], alike: int, ended: AttemptDecision
+) -> None:
+    assert progress(*attempts, ended=ended).alike == alike
+
+
+def test_the_third_attempt_that_ends_alike_is_the_last() -> None:
+    for number, verdict in ((1, RESTART), (2, RESTART), (3, FAIL)):
+        alike = progress(*[(0, 49)] * number, ended=BROKEN_SAMPLE)
+        decision = within_limits(BROKEN_SAMPLE, RestartBudget(10, 5), number - 1, alike)
+        assert decision.verdict == verdict
+    assert (decision.no_restart, decision.code) == (NoRestart.DETERMINISTIC, CODE_DO_NOT_REQUEUE)
+
+
+def test_other_errors_at_the_same_step_are_not_alike() -> None:
+    other = replace(BROKEN_SAMPLE, place="2: RuntimeError: connection reset")
+    found = progress((0, 49), (40, 49), ended=BROKEN_SAMPLE).including(StepRange(40, 49), other)
+    assert found.alike == 1
+
+
+def test_a_hang_that_nothing_proves_is_never_deterministic() -> None:
+    waits = replace(STUCK, proven=False)
+    assert progress((0, 49), (40, 49), (40, 49), (40, 49), ended=waits).alike == 1
+
+
+def test_restarts_are_given_back_once_training_gets_past_the_place() -> None:
+    stuck = progress((0, 49), ended=STUCK)
+    assert stuck.given_back() == stuck
+    assert stuck.including(StepRange(40, 49), CRASH).given_back().to_give_back == (49,)
+    assert stuck.including(StepRange(40, 50), CRASH).given_back().to_give_back == ()
+    assert progress((0, 49), ended=CRASH).to_give_back == ()
 
 
 def test_what_was_proposed_is_kept() -> None:

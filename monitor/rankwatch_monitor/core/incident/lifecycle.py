@@ -69,6 +69,7 @@ STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end
 def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
     """Evaluate a job at ``now`` and return what follows; without ``windows``, a complete one is left for later."""
     effects: list[Effect] = straggler_detector.judge(job, now, windows=windows)
+    _give_back(job)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
@@ -97,6 +98,16 @@ def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
     _recognise_cause(job, incident, verdicts, now, effects)
     _move(job, incident, verdicts, now, effects)
     return effects
+
+
+def _give_back(job: Job) -> None:
+    """Give back the restarts for limits that nobody configured, once training has got past the place."""
+    furthest = job.furthest_iteration
+    for i, each in enumerate(job.standstills):
+        past = furthest is not None and each.step is not None and furthest > each.step
+        if past and not each.given_back and each.attempt < job.attempt:
+            job.standstills[i] = each._replace(given_back=True)
+            job.restarts = max(0, job.restarts - 1)
 
 
 def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
@@ -152,11 +163,11 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
             stop_step = agreed_stop_step(max(furthest, job.refused_step or -1), job.steps_per_second or 0.0)
             job.refused_step = None
     exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
-    place = ""
+    place, is_proven = "", False
     if kind is DirectiveKind.RESTART and incident.limit_source not in ("", LimitSource.CONFIGURED):
         here = standstill_of(incident)
         job.standstills.append(here)
-        place = here.text if incident.proof in proof.PROVEN else ""
+        place, is_proven = here.text, incident.proof in proof.PROVEN
     watches = command is Command.CAPTURE and not incident.confirmed and incident.action is not Action.LOG
     watch = WATCH_SECONDS if watches else 0.0
     directive = job.new_directive(
@@ -168,6 +179,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         exclude=exclude,
         watch=watch,
         place=place,
+        proven=is_proven,
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
     return Issue(directive)

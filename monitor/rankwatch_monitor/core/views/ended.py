@@ -43,6 +43,7 @@ _NEXT: Final[Mapping[str, str]] = {
         "Decide whether the job goes on: a rank rejected a result. Test its device before you launch the job again."
     ),
     NoRestart.RESUME_ELSEWHERE: "Launch the job again on another node: the result is to be checked there.",
+    NoRestart.DETERMINISTIC: "Mend what fails there, then launch the job again: each attempt ends at the same step.",
     NoRestart.NO_PROGRESS: "Find out why no further step completes, then launch the job again.",
     NoRestart.USED_UP: "Remove the cause, then launch the job again: no restart is left in its budget.",
     NoRestart.NOT_ALLOWED: "Remove the cause, then launch the job again: its launcher allows no restart.",
