@@ -95,7 +95,7 @@ STUCK = AttemptDecision(RESTART, "rank 1 is stuck", place="ranks 1 in step, deco
         # Steps that count from 0 since the checkpoint are fewer once.
         ([(0, 49), (0, 9), (0, 9)], 3),
         ([(0, 49), (0, 9), (0, 7)], 1),
-        ([(0, 49), (0, 60), (0, 9)], 1),
+        ([(0, 49), (0, 60), (0, 9)], 2),
         ([(0, 49), None, (0, 49)], 1),
     ],
 )
