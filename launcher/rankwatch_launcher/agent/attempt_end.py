@@ -87,7 +87,8 @@ def on_crash(
         return AttemptDecision(
             FAIL, f"{crash}; {futile.why}", code=CODE_DO_NOT_REQUEUE, cause=crash, no_restart=futile.no_restart
         )
-    place = f"{exits[0].rank}: {exit_phrase(exits[0].code, exits[0].first_line, exits[0].signal or '')}"
+    first = exits[0]
+    place = f"rank {first.rank}: {first.first_line or exit_phrase(first.code, '', first.signal or '')}"
     return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left), place=place)
 
 
