@@ -237,8 +237,8 @@ class RankStack:
     rank: int
     pid: int
     method: str
-    """``py-spy``, ``faulthandler`` or ``control-plane``; ``traceback``: of the exception that ended the process, which
-    is in ``error``; empty when none worked."""
+    """``py-spy`` or ``faulthandler``; ``traceback``: of the exception that ended the process, which is in ``error``;
+    empty when none worked."""
     frames: tuple[Frame, ...] = ()
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
