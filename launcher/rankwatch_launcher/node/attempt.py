@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.node.slots import NodeSlots
@@ -35,5 +34,5 @@ class Attempt:
 
     def target(self, rank: RankProcess) -> Target:
         """Where the stack of one of its ranks is read."""
-        file, entering = self.slots.stack_file(rank.local_rank), partial(self.slots.entering, rank.local_rank)
-        return Target(rank.rank, rank.local_rank, rank.pid, file, entering)
+        local, slots = rank.local_rank, self.slots
+        return Target(rank.rank, local, rank.pid, slots.stack_file(local), lambda: slots.entering(local))

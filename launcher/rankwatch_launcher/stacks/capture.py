@@ -12,8 +12,8 @@ torch's worker control plane reports the progress of each process group (``colle
 but it takes the GIL for them, which aborts a process whose interpreter is finalising. For the same reason no rank is
 asked or signalled that is about to end (``Target.entering``); py-spy enters nothing.
 
-Nothing here may delay the end of an attempt: every method has a deadline, and one that misses it is abandoned on a daemon thread (a reader of a process
-that is stuck in the kernel can get stuck there itself).
+Nothing here may delay the end of an attempt: every method has a deadline, and one that misses it is abandoned on a
+daemon thread (a reader of a process that is stuck in the kernel can get stuck there itself).
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ _SETTLE_SECONDS: Final = 0.05
 _PR_SET_PTRACER: Final = 0x59616D61
 
 
+def _unhindered() -> AbstractContextManager[bool]:
+    return contextlib.nullcontext(True)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One rank to capture."""
@@ -70,7 +74,7 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
-    entering: Callable[[], AbstractContextManager[bool]] = partial(contextlib.nullcontext, True)
+    entering: Callable[[], AbstractContextManager[bool]] = _unhindered
     """Whether the process may be asked or signalled within the context; see :meth:`.NodeSlots.entering`."""
 
     @property

@@ -155,6 +155,8 @@ class RankObservation:
     """Seconds since the last progress: a section entered or left, a step completed, ``progress()``."""
     first_time: tuple[str, ...] = ()
     """Sections open now that this process has never finished before."""
+    leaving: float | None = None
+    """Seconds since the process began to end: its script is over, or has raised. None: it does not end."""
 
 
 @dataclass(frozen=True, slots=True)

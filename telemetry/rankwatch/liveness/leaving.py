@@ -14,7 +14,7 @@ abort, and a signal that faulthandler no longer handles would kill: the exit cod
 and signals a rank only between two stores to ``ENTERED``, and only if ``LEAVING`` is not set in between.
 
 A process that records progress after ``LEAVING`` was set does not leave: another thread of it trains, or a framework
-printed an exception by calling ``sys.excepthook``. ``os._exit`` and signals need nothing of this: they finalise nothing.
+printed an exception by calling ``sys.excepthook``. ``os._exit`` and signals need none of this: they finalise nothing.
 """
 
 from __future__ import annotations
