@@ -27,7 +27,7 @@ from rankwatch import launcher_requests, settings
 from rankwatch.contract import env
 from rankwatch.contract.intervals import burst_spread
 from rankwatch.export.exporter import Exporter, Pipeline
-from rankwatch.liveness import stack_dump, uncaught
+from rankwatch.liveness import leaving, stack_dump, uncaught
 from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
 from rankwatch.recording import scalars, sections
@@ -129,6 +129,7 @@ class _Session:
         self._stacks = _enable_stack_dump(loaded) if shared else None
         self._control_plane: ControlPlane | None = None
         if shared:
+            leaving.follow(self._slots.words)
             stack_dump.allow_tracing()
             if loaded.control_plane and loaded.slots_dir:
                 path = Path(loaded.slots_dir) / socket_file(loaded.local_rank)
@@ -278,8 +279,14 @@ def _hook() -> None:
     global _hooked
     if not _hooked:
         _hooked = True
-        atexit.register(shutdown)
+        atexit.register(_at_exit)
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+def _at_exit() -> None:
+    leaving.begin()
+    shutdown()
+    leaving.finish()
 
 
 def _before_fork() -> None:

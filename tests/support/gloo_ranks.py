@@ -21,7 +21,9 @@ PROGRAM = """
 import ctypes, datetime, os, sys, threading
 from pathlib import Path
 import torch, torch.distributed as dist
+from rankwatch.liveness import stack_dump
 from rankwatch.liveness.torch_control_plane import ControlPlane
+from rankwatch_launcher.stacks.capture import STACK_SIGNAL
 rank, size, misses, kind, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5])
 
 def rankwatch_sleeps():
@@ -30,6 +32,7 @@ def rankwatch_sleeps():
 def rankwatch_holds_the_gil():
     ctypes.PyDLL(None).pause()
 
+stacks = stack_dump.write_stacks_on(STACK_SIGNAL, folder / f"{rank}.stack")
 failed = []
 ControlPlane(folder / f"{rank}.sock", failed.append).start()
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size,

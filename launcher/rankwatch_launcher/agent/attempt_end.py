@@ -18,10 +18,7 @@ from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
-ABORT_AT_EXIT: Final = (
-    "; it had finished before, so this looks like the abort that destroy_process_group() sometimes ends in at exit: "
-    "its results are likely complete"
-)
+ABORT_AT_EXIT: Final = "; it aborted while it was ending, so what it had saved is likely complete"
 
 
 CODE_NO_SCRIPT: Final = 2

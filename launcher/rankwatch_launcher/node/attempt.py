@@ -34,4 +34,5 @@ class Attempt:
 
     def target(self, rank: RankProcess) -> Target:
         """Where the stack of one of its ranks is read."""
-        return Target(rank.rank, rank.local_rank, rank.pid, self.slots.stack_file(rank.local_rank))
+        local, slots = rank.local_rank, self.slots
+        return Target(rank.rank, local, rank.pid, slots.stack_file(local), lambda: slots.entering(local))

@@ -49,6 +49,8 @@ class Cause(StrEnum):
 
     FROZEN = "frozen"
     """Its process is stopped, or stuck in the kernel."""
+    LEAVING = "leaving"
+    """Its process is about to end, which may take a while: the others may wait for it meanwhile."""
     NO_GIL = "no gil"
     """Its liveness thread does not get the GIL."""
     LIMIT = "limit"
@@ -86,6 +88,7 @@ def observation(rank: int, pid: int, state: ProcessState, reading: Reading | Non
         uses_sections=bool(reading.finished or reading.open_sections),
         quiet=reading.quiet,
         first_time=tuple(sorted(reading.first_time)),
+        leaving=reading.leaving,
     )
 
 
@@ -104,6 +107,8 @@ def proxy_reason(
     exceeded = tuple(limits.passed(reading.activity())[0]) if reading is not None and running else ()
     if state in _FROZEN:
         return ProxyReason(Cause.FROZEN, f"its process is {state}", exceeded)
+    if reading is not None and reading.leaving is not None:
+        return ProxyReason(Cause.LEAVING, f"its process began to end {reading.leaving:.1f} s ago")
     if reading is None or not running:
         return None
     if reading.pulse_age > LIVENESS_LIMIT:

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +84,30 @@ class NodeSlots:
             self._open_new()
             readings = {local: layout.read(slots) for local, slots in self._open.items()}
             return {local: reading for local, reading in readings.items() if reading is not None}
+
+    @contextlib.contextmanager
+    def entering(self, local_rank: int) -> Iterator[bool]:
+        """Whether its process may be asked or signalled within the context: a rank that ends waits for that to be over.
+
+        Not before it has slots, nor once it is about to end (:mod:`rankwatch.liveness.leaving`).
+        """
+        with self._lock:
+            if not self._closed:
+                self._open_new()
+            slots = self._open.get(local_rank)
+            if slots is not None:
+                # Write before read: a rank that ends from now on sees that it was entered.
+                slots.words[layout.ENTERED] += 1
+                reading = layout.read(slots)
+        if slots is None:
+            yield False
+            return
+        try:
+            yield reading is not None and reading.leaving is None
+        finally:
+            with self._lock:
+                if not self._closed:
+                    slots.words[layout.ENTERED] -= 1
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Write settings to all ranks, and to those that appear later."""

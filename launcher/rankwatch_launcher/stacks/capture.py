@@ -7,11 +7,13 @@ All ranks are captured at once, each by the first method that works:
 1.  py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs
     permission to trace.
 2.  faulthandler in the rank writes the stacks on a signal, if the rank has called ``rankwatch.init()``.
-3.  torch's worker control plane returns them, if there is one and the GIL is free.
 
-The control plane also reports the progress of each process group (``collectives``). Nothing here may delay the end of
-an attempt: every method has a deadline, and one that misses it is abandoned on a daemon thread (a reader of a process
-that is stuck in the kernel can get stuck there itself).
+torch's worker control plane reports the progress of each process group (``collectives``). It could return stacks, too,
+but it takes the GIL for them, which aborts a process whose interpreter is finalising. For the same reason no rank is
+asked or signalled that is about to end (``Target.entering``); py-spy enters nothing.
+
+Nothing here may delay the end of an attempt: every method has a deadline, and one that misses it is abandoned on a
+daemon thread (a reader of a process that is stuck in the kernel can get stuck there itself).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +63,10 @@ _SETTLE_SECONDS: Final = 0.05
 _PR_SET_PTRACER: Final = 0x59616D61
 
 
+def _unhindered() -> AbstractContextManager[bool]:
+    return contextlib.nullcontext(True)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One rank to capture."""
@@ -68,6 +75,8 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
+    entering: Callable[[], AbstractContextManager[bool]] = _unhindered
+    """Whether the process may be asked or signalled within the context; see :meth:`.NodeSlots.entering`."""
 
     @property
     def control_plane(self) -> Path | None:
@@ -175,14 +184,8 @@ class StackReader:
             stack, errors[0], _ = self._by_py_spy(target, until)
             if stack is not None:
                 return stack
-        try_control_plane = state is not ProcessState.STOPPED and target.control_plane is not None
-        # A rank whose handler does not run would use up the remaining time.
-        half = time.monotonic() + (until - time.monotonic()) / 2 if try_control_plane else until
-        stack, why_not = _by_faulthandler(target, half, state, continue_it=last)
+        stack, why_not = _by_faulthandler(target, until, state, continue_it=last)
         errors.append(why_not)
-        if stack is None and try_control_plane:
-            stack, why_not = _by_control_plane(target, until)
-            errors.append(why_not)
         return stack or _failed(target, "; ".join(filter(None, errors)))
 
     def _by_py_spy(self, target: Target, until: float) -> tuple[RankStack | None, str, Mapping[int, PythonThread]]:
@@ -240,7 +243,10 @@ def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
     if path is None:
         return ()
     try:
-        return collectives.of_rank(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
+        with target.entering() as allowed:
+            if not allowed:
+                return ()
+            return collectives.of_rank(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
     except (OSError, ValueError) as error:
         logger.debug("the collectives of rank %d are unknown: %s", target.rank, error)
         return ()
@@ -266,32 +272,24 @@ def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
         return out.read(_MAX_DUMP).decode(errors="replace")
 
 
-def _by_control_plane(target: Target, until: float) -> tuple[RankStack | None, str]:
-    path = target.control_plane
-    if path is None:
-        return None, "the control plane is gone"
-    try:
-        frames = formats.from_faulthandler(collectives.query(path, collectives.TRACEBACK, until).decode())
-    except (OSError, ValueError) as error:
-        return None, f"control plane: {error}"
-    return RankStack(target.rank, target.pid, "control-plane", frames), ""
-
-
 def _by_faulthandler(
     target: Target, until: float, state: ProcessState, *, continue_it: bool
 ) -> tuple[RankStack | None, str]:
     path, stopped = target.stack_file, state is ProcessState.STOPPED
-    if path is None or not procfs.catches(target.pid, STACK_SIGNAL):
-        return None, "the rank did not call rankwatch.init(), which lets faulthandler write its stack"
     if stopped and not continue_it:
         return None, "the process is stopped, and is only continued to write its stack if it is killed next"
-    before = _size(path)
-    try:
-        os.kill(target.pid, STACK_SIGNAL)
-        if stopped:
-            os.kill(target.pid, signal.SIGCONT)
-    except ProcessLookupError:
-        return None, "the process is gone"
+    with target.entering() as allowed:
+        if path is None or not procfs.catches(target.pid, STACK_SIGNAL):
+            return None, "the rank did not call rankwatch.init(), which lets faulthandler write its stack"
+        if not allowed:
+            return None, "the process is about to end"
+        before = _size(path)
+        try:
+            os.kill(target.pid, STACK_SIGNAL)
+            if stopped:
+                os.kill(target.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return None, "the process is gone"
     size, grown_at = before, time.monotonic()
     while time.monotonic() < until:
         if (now := _size(path)) != size:

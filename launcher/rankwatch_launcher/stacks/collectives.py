@@ -19,7 +19,6 @@ from typing import Any, Final
 from rankwatch.contract.messages import Collective
 
 FLIGHT_RECORDER: Final = "/handler/fr_trace_json"
-TRACEBACK: Final = "/handler/dump_traceback"
 MAX_BYTES: Final = 32 * 2**20
 """Limit on one answer. The flight recorder's 2,000 entries (torch's default) are about 1 MB."""
 MAX_GROUPS: Final = 64

@@ -176,8 +176,9 @@ def _observation(job: Job, observation: NodeObservation, now: float) -> None:
             continue
         columns.last_heard_R[rank] = now
         columns.process_R[rank] = PROCESS_CODES.index(ProcessState(seen.process_state))
-        if seen.pulse_age is None:
-            continue
+        columns.leaving_since_R[rank] = nan if seen.leaving is None else now - seen.leaving
+        if seen.pulse_age is None or seen.leaving is not None:
+            continue  # what a process that ends has last done says nothing of it any more
         columns.liveness_tick_R[rank] = now - seen.pulse_age
         columns.last_update_R[rank] = now
         if not columns.reported_R[rank]:

@@ -96,6 +96,12 @@ def any_acting(job: Job) -> bool:
     return any(node.ended is None and not node.departed(job.attempt) for node in active) or bool(acting(job))
 
 
+def end_is_awaited(job: Job, now: float) -> bool:
+    """Whether launchers that are still heard will report how the job ends: ranks that crash shut down, too."""
+    silence = job.policy.silence_timeout or liveness.REGISTRATION_SECONDS
+    return any_acting(job) and now - max(job.last_heard, job.silence_since) <= silence
+
+
 def of_role(job: Job, role: NodeRole) -> dict[str, Node]:
     """Live launchers of a role, by name."""
     return {

@@ -26,6 +26,9 @@ ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
 SILENT_INTERVALS: Final = 3.0
 """Report intervals that a rank must miss before it is silent."""
 
+LEAVING_SECONDS: Final = 60.0
+"""Seconds within which a process that began to end is expected to be gone. Finalisers may upload and save."""
+
 _FLOATS = (
     "first_report_R",
     "last_update_R",
@@ -41,6 +44,7 @@ _FLOATS = (
     "liveness_tick_R",
     "first_step_R",
     "started_R",
+    "leaving_since_R",
     "proof_at_R",
     "busy_at_R",
 )
@@ -83,6 +87,7 @@ class RankColumns:
     ``process_R``             index into ``PROCESS_CODES``
     ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher
     ``shut_down_R``           it shut its telemetry down
+    ``leaving_since_R``       time at which its process began to end, as its launcher observed
     ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``process_R`` is EXITED
     ``proof_R``               index into ``PROOFS``, by the last look at it while it is suspected; -1: not looked at
     ``proof_at_R``            time of that look
@@ -106,6 +111,7 @@ class RankColumns:
     liveness_tick_R: Floats
     first_step_R: Floats
     started_R: Floats
+    leaving_since_R: Floats
     proof_at_R: Floats
     busy_at_R: Floats
     proof_R: Ints
@@ -261,6 +267,17 @@ def failed_ranks(columns: RankColumns) -> Bools:
     """Ranks whose process ended by a signal or with an exit code, which ends the attempt; shape (R,)."""
     failed_R: Bools = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R
     return failed_R
+
+
+def leaving_ranks(columns: RankColumns) -> Bools:
+    """Ranks whose process began to end and is still there: its script is over, or has raised; shape (R,)."""
+    leaving_R: Bools = ~np.isnan(columns.leaving_since_R) & (columns.process_R != EXITED)
+    return leaving_R
+
+
+def leaves(columns: RankColumns, now: float) -> bool:
+    """Whether a rank began to end so recently that its exit is awaited before others are judged: they wait for it."""
+    return bool(np.any(now - columns.leaving_since_R[leaving_ranks(columns)] < LEAVING_SECONDS))
 
 
 def left_ranks(columns: RankColumns) -> Ints:

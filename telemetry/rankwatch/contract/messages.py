@@ -159,6 +159,8 @@ class RankObservation:
     """Seconds since the last progress: a section entered or left, a step completed, ``progress()``."""
     first_time: tuple[str, ...] = ()
     """Sections open now that this process has never finished before."""
+    leaving: float | None = None
+    """Seconds since the process began to end: its script is over, or has raised. None: it does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +260,8 @@ class RankStack:
     rank: int
     pid: int
     method: str
-    """``py-spy``, ``faulthandler`` or ``control-plane``; ``traceback``: of the exception that ended the process, which
-    is in ``error``; empty when none worked."""
+    """``py-spy`` or ``faulthandler``; ``traceback``: of the exception that ended the process, which is in ``error``;
+    empty when none worked."""
     frames: tuple[Frame, ...] = ()
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""

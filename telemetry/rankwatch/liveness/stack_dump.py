@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
 import sys
 from pathlib import Path
 from typing import IO, Final
@@ -23,12 +24,24 @@ def write_stacks_on(signal_number: int, path: Path) -> IO[bytes]:
     """
     path.unlink(missing_ok=True)
     file = path.open("ab", buffering=0)
+    _ignore_by_default(signal_number)
     try:
         faulthandler.register(signal_number, file=file, all_threads=True, chain=False)
     except BaseException:
         file.close()
         raise
     return file
+
+
+def _ignore_by_default(number: int) -> None:
+    """Make the kernel discard a signal that would kill: faulthandler restores this when the interpreter ends."""
+    import ctypes
+
+    set_handler = ctypes.CDLL(None).signal  # Python's works in the main thread only
+    set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    before = set_handler(number, int(signal.SIG_IGN))
+    if before:  # not SIG_DFL
+        set_handler(number, before)
 
 
 def allow_tracing() -> bool:

@@ -11,7 +11,7 @@ rank was stopped, lost its GIL to a stuck extension, or died. Without a launcher
 words        writer  meaning
 ===========  ======  =========================================================================================
 0 - 31       rank    identity, heartbeats, iteration, progress, the tick of the liveness thread
-32 - 39      node    written by the launcher: stop step and its kind, generation of the settings
+32 - 39      node    written by the launcher: stop step and its kind, generation of the settings, questions to the rank
 64 - 127     rank    open sections: pairs of (section id, entered at), id 0 = free; the id of a section that this
                      process had never finished when it entered it carries the bit FIRST_TIME
 ===========  ======  =========================================================================================
@@ -72,6 +72,8 @@ REQUESTS: Final = 23
 """How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
 EXPENDABLE: Final = 24
 """1 while the other ranks would continue without this process, because an in-process restart has a spare for it."""
+LEAVING: Final = 25
+"""When the process began to end (:mod:`rankwatch.liveness.leaving`); void if progress was recorded after it."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
@@ -80,6 +82,8 @@ SETTINGS_GENERATION: Final = 33
 SETTINGS_LENGTH: Final = 34
 STOP_PREEMPTS: Final = 35
 """1 where the stop is a preemption, 0 where it was requested; written before the step."""
+ENTERED: Final = 36
+"""Questions and signals of the launcher that are under way to the process: it waits for them before it ends."""
 
 OPEN: Final = 64
 OPEN_COUNT: Final = 32
@@ -250,6 +254,8 @@ class Reading:
     requests: int = 0
     expendable: bool = False
     """The other ranks would continue if its process ended now."""
+    leaving: float | None = None
+    """Seconds since the process began to end; None: it does not."""
 
     @property
     def pace(self) -> float:
@@ -313,7 +319,14 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         complete=words[COMPLETE] != 0,
         requests=words[REQUESTS],
         expendable=words[EXPENDABLE] != 0,
+        leaving=_age(now, words[LEAVING]) if words[LEAVING] > last_sign else None,
     )
+
+
+def newest_sign(words: memoryview[int]) -> int:
+    """When the process last made progress, on the monotonic clock in nanoseconds; 0: never."""
+    entered = (words[i + 1] for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2) if words[i])
+    return max(words[LAST_CLOSED], words[LAST_PROGRESS], *entered)
 
 
 def _age(now_ns: int, then_ns: int) -> float:

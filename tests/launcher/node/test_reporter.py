@@ -53,6 +53,15 @@ def test_a_rank_past_a_limit_is_spoken_for(change: dict[str, object], words: str
     assert words in str(voice(replace(HEALTHY, **change)))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("phase", [layout.PHASE_RUNNING, PHASE_SHUT_DOWN])
+def test_a_rank_that_is_about_to_end_is_reported_whatever_it_did(phase: int) -> None:
+    ends = replace(HEALTHY, leaving=1.5, phase=phase, pulse_age=2.5, open_sections={"step": 10.1})
+    found = proxy_reason(ProcessState.ALIVE, ends, LIMITS)
+    assert found is not None
+    assert (found.cause, found.exceeded) == (Cause.LEAVING, ())
+    assert observation(1, 10, ProcessState.ALIVE, ends).leaving == 1.5
+
+
 def test_a_stopped_rank_is_spoken_for_even_without_slots() -> None:
     assert "stopped" in str(voice(None, ProcessState.STOPPED))
     assert "uninterruptible" in str(voice(HEALTHY, ProcessState.UNINTERRUPTIBLE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ def test_a_stop_step_needs_the_slots_of_all(node: NodeSlots, tmp_path: Path) -> 
     assert node.set_stop_step(10) == (False, 8)
 
 
+def test_a_rank_is_entered_while_it_does_not_end_and_sees_it(node: NodeSlots, tmp_path: Path) -> None:
+    slots = rank(tmp_path, 0)
+    with node.entering(0) as first, node.entering(0) as second, node.entering(1) as absent:
+        assert (first, second, absent) == (True, True, False)
+        assert slots.words[layout.ENTERED] == 2
+    slots.words[layout.LEAVING] = time.monotonic_ns()
+    with node.entering(0) as allowed:
+        assert not allowed
+        assert slots.words[layout.ENTERED] == 1, "written before it is read whether the rank ends"
+        node.close()
+    assert slots.words[layout.ENTERED] == 1, "the mapping is gone"
+
+
 def test_after_close_nothing_is_touched(node: NodeSlots, tmp_path: Path) -> None:
     rank(tmp_path, 0)
     node.read()
@@ -76,6 +90,8 @@ def test_after_close_nothing_is_touched(node: NodeSlots, tmp_path: Path) -> None
     node.write_settings({"a": 1})
     assert node.read() == {}
     assert node.set_stop_step(10) == (False, None)
+    with node.entering(0) as allowed:
+        assert not allowed
 
 
 def test_the_folder_is_private_and_keeps_one_attempt(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ How this works
 Rules are tried from the strongest evidence to the weakest; the first that yields culprits ends the search.
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
-1.  A process that exited, is stopped, or never started: the others wait for it. Of processes that exited, those whose
-    exception is about the connection to another rank are blamed only if all are such, and no rank exited with code 0
-    before. Backends abort a process whose peer calls another collective (gloo at once, NCCL's watchdog later), so the
-    cause of an abort is looked for once more by rule 5 when the survivors' flight recorders have arrived
-    (``behind_abort``).
+1.  A process that exited, is stopped, began to end and does not, or never started: the others wait for it. Of processes
+    that exited, those whose exception is about the connection to another rank are blamed only if all are such, and no
+    rank exited with code 0 before. Backends abort a process whose peer calls another collective (gloo at once, NCCL's
+    watchdog later), so the cause of an abort is looked for once more by rule 5 when the survivors' flight recorders
+    have arrived (``behind_abort``).
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
@@ -60,6 +60,7 @@ from rankwatch_monitor.core.ranks import (
     Bools,
     Ints,
     RankColumns,
+    leaving_ranks,
     left_ranks,
     live_ranks,
 )
@@ -149,6 +150,11 @@ def _process(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGro
         for rank in np.flatnonzero(columns.process_R == STOPPED):
             text = "its process is stopped by a signal (state T), so it cannot run"
             culprits.append(culprit_of(columns, int(rank), CulpritClass.STOPPED, text))
+    if not culprits:
+        for rank in np.flatnonzero(leaving_ranks(columns)):
+            elapsed = columns.last_heard_R[rank] - columns.leaving_since_R[rank]
+            text = f"{ITS_PROCESS}began to end {elapsed:.0f} s ago and is still there"
+            culprits.append(culprit_of(columns, int(rank), CulpritClass.BEHIND, text))
     if not culprits:
         for verdict in verdicts.of_kinds(VerdictKind.NEVER_STARTED):
             text = "it never reported, while other ranks did"

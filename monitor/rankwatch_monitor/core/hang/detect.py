@@ -21,6 +21,7 @@ from rankwatch_monitor.core.ranks import (
     Floats,
     RankColumns,
     failed_ranks,
+    leaves,
     live_ranks,
     silence_limit,
     silent_for,
@@ -30,7 +31,7 @@ from rankwatch_monitor.core.ranks import (
 def detect(
     columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float, sample_after: float | None = None
 ) -> Verdicts:
-    """All verdicts at ``now``, ordered by rank.
+    """All verdicts at ``now``, ordered by rank. While a rank is about to end, nothing is held against those who wait.
 
     Args:
         columns: the ranks of the current attempt.
@@ -40,6 +41,8 @@ def detect(
         sample_after: seconds without progress after which a first-time section is suspected before its limit, so that
             launchers sample the ranks; None: not before.
     """
+    if leaves(columns, now):
+        return joined(exited(columns, silence_baseline))
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
     live_R = live_ranks(columns)
     return joined(

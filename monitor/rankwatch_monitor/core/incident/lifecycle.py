@@ -37,7 +37,7 @@ from rankwatch_monitor.core.incident.patience import patience, standstill_of
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.ranks import EXITED, Ints, left_ranks, live_ranks
+from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
@@ -121,7 +121,7 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
     columns = standstill.as_of(job.columns, now) if standing else job.columns
     verdicts = detect(columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
-    return found or stall.verdicts(job)
+    return found or (NONE if leaves(job.columns, now) else stall.verdicts(job))
 
 
 def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> tuple[Action, str]:
@@ -789,7 +789,7 @@ def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[
     """Close an incident without verdicts, if its ranks are known to be well."""
     if not job.policy.detection:
         _send(job, incident, machine.Closed(now, "detection was switched off"), now, effects)
-    elif _reported_since(job, incident, now):
+    elif _reported_since(job, incident, now) and not leaves(job.columns, now):
         outcome = "the ranks went on by themselves"
         if incident.kind is VerdictKind.SECTION_OVERRUN and _stand_still(job, incident):
             outcome = "its limit was changed; the ranks have not moved"

@@ -69,9 +69,11 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         reason = (
             f"{incident.reason} {capital(exclusion.consequences(job, incident.exclude))}." if waits else incident.reason
         )
+        if not restarting and incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST):
+            return JobState.RUNNING, reason  # its launchers are about to end it
         return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns
-    if liveness.all_shut_down(job):
+    if liveness.all_shut_down(job) and not nodes.end_is_awaited(job, now):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
         reason = finding(job, now).reason  # empty while all is well

@@ -5,10 +5,14 @@ Each scene has its silent twin: the same pause, from which the ranks come back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from monitor.core.scene import LOADING, Scene
-from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
+from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, VerdictKind
+from rankwatch.contract.messages import NodeObservation
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.simulator.plan import FaultKind
@@ -73,6 +77,66 @@ def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None
             rank.stand(scene.now, "step")
     assert not any(incident.confirmed for incident in scene.job.incidents)
     assert not scene.directives(DirectiveKind.RESTART)
+
+
+# Ranks that are about to end ------------------------------------------------------------------------------------------
+
+
+def ends(scene: Scene, rank: int, since: float | None) -> None:
+    """Its launcher reports that a rank is about to end since then; it reports no more itself."""
+    ending = scene.ranks[rank]
+    ending.disconnected = True
+    age = None if since is None else scene.now - since
+    seen = replace(ending.observation(scene.now), leaving=age, pulse_age=age)
+    scene.submit(NodeObservation(ending.node, scene.attempt, (seen,)))
+
+
+def waits_for_one_that_ends(seconds: int) -> Scene:
+    scene = trained().hang(1)
+    raised = scene.now
+    apply(scene.job, scene.ranks[1].report(scene.now)._replace(ended=True), scene.now)
+    for _ in range(seconds):
+        ends(scene, 1, raised)
+        scene.run(1)
+    return scene
+
+
+def test_ranks_that_wait_for_one_that_has_raised_do_not_hang_and_its_crash_is_one_incident() -> None:
+    scene = waits_for_one_that_ends(20)
+    assert scene.quiet()
+    assert scene.state == "running"
+    scene.event(ProcessEventKind.EXITED, **scene.ranks[1].named, exit_code=1, message="ValueError: x")
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    assert scene.blamed == {1: "dead"}
+
+
+def test_a_rank_that_does_not_end_although_it_began_to_is_named() -> None:
+    scene = waits_for_one_that_ends(62)
+    assert scene.incident.kind is VerdictKind.SECTION_OVERRUN
+    assert scene.blamed == {1: "behind"}
+    assert "began to end" in scene.incident.culprits[0].reason
+
+
+def test_a_rank_that_goes_on_after_all_is_judged_like_others() -> None:
+    scene = trained().hang(1)
+    raised = scene.now
+    ends(scene, 1, raised)
+    scene.run(5)
+    assert scene.quiet()
+    ends(scene, 1, None)
+    scene.until_found(within=3)
+
+
+def test_a_suspicion_is_not_closed_while_its_rank_ends_but_becomes_the_crash() -> None:
+    scene = trained().hang(1).until_found()
+    for _ in range(5):
+        ends(scene, 1, scene.now)
+        scene.run(1)
+    assert scene.incident.open
+    scene.event(ProcessEventKind.EXITED, **scene.ranks[1].named, exit_code=1, message="ValueError: x")
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    assert scene.blamed == {1: "dead"}
+    assert len(scene.directives(DirectiveKind.RESTART)) == 0
 
 
 @pytest.mark.parametrize("minimum", [3.0, 20.0], ids=["suspected before", "learned a longer one"])

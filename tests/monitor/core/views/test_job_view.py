@@ -75,6 +75,27 @@ def test_a_watched_job_whose_ranks_all_shut_down_has_finished() -> None:
     assert scene.quiet()
 
 
+def test_the_end_of_a_job_is_what_its_launchers_say_while_they_are_heard() -> None:
+    scene = Scene(silence_timeout=30.0).run(10)
+    for rank in scene.ranks:
+        apply(scene.job, rank.report(scene.now)._replace(ended=True), scene.now)
+        rank.over = True
+    assert scene.run(1).state == "running"
+    assert job_state(scene.job, scene.now + 31.0)[0] == "finished", "they are gone without a word"
+    scene.event(ProcessEventKind.FAILED, reason="rank 1 exited with code 1")
+    assert scene.state == "failed"
+
+
+@pytest.mark.parametrize(("restarts", "state"), [(3, "recovering"), (0, "running")])
+def test_a_crash_never_looks_like_a_hang(restarts: int, state: str) -> None:
+    scene = Scene(max_restarts=restarts).run(10)
+    seen = set()
+    for code in (1, 2):
+        scene.event(ProcessEventKind.EXITED, **scene.ranks[code].named, exit_code=code)
+        seen.add(scene.state)
+    assert seen == {state}
+
+
 def test_every_state_comes_with_a_reason_unless_all_is_well() -> None:
     scene = Scene(on_hang="log").run(10)
     assert job_state(scene.job, scene.now)[1] == ""

@@ -1,0 +1,118 @@
+"""How a process ends is its own affair: exit codes and signals are those of a rank without Rankwatch, looked at or not.
+
+A launcher looks at ranks that are suspected, and captures their stacks. Here it does so all the time, and by the ways
+that enter the process: faulthandler's signal, and questions to torch's control plane.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rankwatch.contract.env import STACK_SIGNAL as STACK_SIGNAL_NUMBER
+from rankwatch_launcher.node.attempt import Attempt, RankProcess
+from rankwatch_launcher.node.rank_requests import RequestInbox
+from rankwatch_launcher.node.slots import NodeSlots
+from rankwatch_launcher.stacks.capture import STACK_SIGNAL, StackReader
+from support import endings
+from support.gloo_ranks import ROOT
+
+EXPECTED = {name: code for name, (_, code) in endings.ENDINGS.items()}
+FEW = (
+    *("return", "exit 17", "exception", "interrupt", "SIGTERM, handled"),
+    *("thread outlives main", "daemon threads", "slow at exit", "shut down before"),
+)
+
+
+class Looker:
+    """Captures the stacks of ranks, without py-spy, from their beginning until they are gone."""
+
+    def __init__(self) -> None:
+        self._reader = StackReader(refusal="not tried")
+        self._reader._probed.set()
+        self.looks: Counter[str] = Counter()
+        """Stacks and positions that were read, by rank."""
+        self._gone: dict[str, threading.Event] = {}
+        self._threads: list[threading.Thread] = []
+
+    def began(self, folder: Path, pid: int) -> None:
+        self._gone[folder.name] = gone = threading.Event()
+        self._threads.append(threading.Thread(target=self._look, args=(folder, pid, gone), daemon=True))
+        self._threads[-1].start()
+
+    def ended(self, name: str) -> None:
+        self._gone[name].set()
+
+    def close(self) -> None:
+        for gone in self._gone.values():
+            gone.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _look(self, folder: Path, pid: int, gone: threading.Event) -> None:
+        slots = NodeSlots(folder, 1)
+        target = Attempt(1, slots, RequestInbox(folder)).target(RankProcess(0, 0, pid))
+        while not gone.wait(0.05):
+            (stack,) = self._reader.capture([target], 1.0, last=False)
+            self.looks[folder.name] += bool(stack.method) + bool(stack.collectives)
+        slots.close()
+
+
+def exit_codes(
+    folder: Path, ways: Iterable[str] = EXPECTED, *, looker: Looker | None = None, plain: bool = False
+) -> tuple[dict[str, int], str]:
+    """How ranks that end in every way have ended, by the name of the way, and what they printed."""
+    folder.mkdir()
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "TORCH"))}
+    sources = os.pathsep.join(str(ROOT / name) for name in ("telemetry", "launcher"))
+    env |= {"PYTHONPATH": sources, "OMP_NUM_THREADS": "1", STACK_SIGNAL_NUMBER: str(int(STACK_SIGNAL))}
+    command = [sys.executable, endings.__file__, str(folder), "plain" if plain else "watched", *ways]
+    codes: dict[str, int] = {}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                what, _, rest = line.strip().partition(" ")
+                name, _, number = rest.rpartition(" ")
+                if what == "ended":
+                    codes[name] = int(number)
+                if looker is not None:
+                    looker.began(folder / name, int(number)) if what == "began" else looker.ended(name)
+            process.wait(60)
+        finally:
+            if looker is not None:
+                looker.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+            process.stdout.close()
+    return codes, (folder / "log").read_text(errors="replace")
+
+
+def test_ranks_that_are_looked_at_end_as_they_would_without(tmp_path: Path, ways: Iterable[str] = FEW) -> None:
+    looker = Looker()
+    codes, printed = exit_codes(tmp_path / "looked", ways, looker=looker)
+    assert codes == {name: EXPECTED[name] for name in ways}, printed[-4000:]
+    assert "not rethrown" not in printed
+    assert all(looker.looks[name] for name in ways), looker.looks
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("round_", range(10))
+def test_so_they_do_always_and_where_nobody_looks(tmp_path: Path, round_: int) -> None:
+    del round_
+    assert exit_codes(tmp_path / "plain", plain=True)[0] == EXPECTED, "as CPython and torch have it"
+    assert exit_codes(tmp_path / "watched")[0] == EXPECTED
+    test_ranks_that_are_looked_at_end_as_they_would_without(tmp_path, EXPECTED)
