@@ -186,7 +186,7 @@ def _plain(seconds: float) -> str:
 def signal_number(name: str) -> int:
     """The number of a signal's name (``SIGKILL`` or ``signal 35``); 0 if the name is unknown."""
     known = {text: number for number, text in SIGNALS.items()}
-    return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
+    return known.get(name) or int("0" + "".join(filter(str.isdecimal, name))[:3])
 
 
 def exit_words(columns: RankColumns, rank: int) -> str:
