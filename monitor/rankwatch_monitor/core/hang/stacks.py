@@ -43,6 +43,15 @@ WAITING_FUNCTIONS: Final = frozenset(
 synchronisation with a device, and autograd's engine, inside which DDP and FSDP wait for their gradients' reduction."""
 
 
+RANKWATCH: Final = frozenset(
+    {
+        "cli", "contract", "export", "faults", "inprocess", "integrations", "launcher_requests.py", "liveness",
+        "monitor_client.py", "profiling", "recording", "rerun", "session.py", "settings.py",
+    }
+)  # fmt: skip
+"""What is in the package that runs in ranks."""
+
+
 class StackGroup(NamedTuple):
     """Ranks whose main threads are in the same functions. Frames are those of the lowest rank, innermost first."""
 
@@ -100,12 +109,21 @@ def waiting_call(frames: Sequence[Frame]) -> Frame | None:
 
 
 def call_site(frames: Sequence[Frame]) -> Frame | None:
-    """The place outside torch that called the function in which the rank waits for peers, if it waits."""
+    """The place outside torch and Rankwatch that called the function in which the rank waits for peers, if it waits."""
     waiting = waiting_call(frames)
     if waiting is None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
-    return next((f for f in outside if "torch" not in f.file.replace("\\", "/").split("/")), None)
+    return next((f for f in outside if not _of_torch_or_rankwatch(f)), None)
+
+
+def _of_torch_or_rankwatch(frame: Frame) -> bool:
+    """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script.
+
+    A folder of the user may be called ``rankwatch``: of this one the rooms are known.
+    """
+    parts = frame.file.replace("\\", "/").split("/")
+    return "torch" in parts or any(pair[0] == "rankwatch" and pair[1] in RANKWATCH for pair in pairwise(parts))
 
 
 def waits_for_peers(frames: Sequence[Frame]) -> bool:
