@@ -75,7 +75,7 @@ PROGRESS: Final = Metric(
     "progress within the current step: sections finished and progress() calls since the last completed step",
 )
 FIRST_ITERATION: Final = Metric(
-    "rankwatch.iteration.first", "gauge", "{step}", "the first step this process completed: where it resumed"
+    "rankwatch.iteration.first", "gauge", "{step}", "the first step this process completed: where it resumed; absent where steps are only counted, from 0"
 )
 FIRST_ITERATION_AGE: Final = Metric(
     "rankwatch.iteration.first.age", "gauge", "s", "time since this process completed its first step"

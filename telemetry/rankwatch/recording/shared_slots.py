@@ -72,6 +72,8 @@ REQUESTS: Final = 23
 """How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
 EXPENDABLE: Final = 24
 """1 while the other ranks would continue without this process, because an in-process restart has a spare for it."""
+NUMBERED: Final = 25
+"""1: the script gave the first step its number; 0: steps are counted from 0, also after a checkpoint was loaded."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
@@ -250,6 +252,13 @@ class Reading:
     requests: int = 0
     expendable: bool = False
     """The other ranks would continue if its process ended now."""
+    numbered: bool = True
+    """The script gave ``first_iteration`` its number; else steps are counted from the start of the process."""
+
+    @property
+    def resumed_at(self) -> int | None:
+        """``first_iteration`` where the script gave its number; None also where steps are only counted."""
+        return self.first_iteration if self.numbered else None
 
     @property
     def pace(self) -> float:
@@ -313,6 +322,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         complete=words[COMPLETE] != 0,
         requests=words[REQUESTS],
         expendable=words[EXPENDABLE] != 0,
+        numbered=words[NUMBERED] != 0,
     )
 
 

@@ -781,7 +781,14 @@ def _recovering(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     if len(stepped_R):
         resumed = int(columns.first_iteration_R[stepped_R].min())
         outcome, steps_lost = f"attempt {job.attempt} resumed at step {resumed}", None
-        if incident.furthest_iteration is not None:
+        if columns.counted_R[stepped_R].any():
+            steps_lost = job.ledger.at_risk  # as of the last step of the attempt before
+            outcome = f"attempt {job.attempt} goes on, and counts its steps from 0: " + (
+                "how many were lost is not known"
+                if steps_lost is None
+                else f"{_count(steps_lost, 'step')} since the last save {'was' if steps_lost == 1 else 'were'} lost"
+            )
+        elif incident.furthest_iteration is not None:
             steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
             outcome += "" if resumed else ", so no checkpoint was loaded"
             outcome += f"; {_count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
