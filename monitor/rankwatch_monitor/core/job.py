@@ -430,6 +430,7 @@ class Job:
         settings: Mapping[str, object] | None = None,
         exclude: tuple[str, ...] = (),
         watch: float = 0.0,
+        no_restart: str = "",
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -444,6 +445,7 @@ class Job:
             settings=dict(settings or {}),
             exclude=exclude,
             watch=watch,
+            no_restart=no_restart,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -13,7 +13,16 @@ from typing import Final
 import numpy as np
 
 from rankwatch.cli.formatting import capital, uncapital
-from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
+from rankwatch.contract.enums import (
+    RESTARTS,
+    Action,
+    CulpritClass,
+    DirectiveKind,
+    JobState,
+    NoRestart,
+    Proof,
+    VerdictKind,
+)
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
@@ -144,9 +153,17 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         stop_step=stop_step,
         exclude=exclude,
         watch=watch,
+        no_restart=_instead_of_restart(job, incident) if kind is DirectiveKind.STOP else "",
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
     return Issue(directive)
+
+
+def _instead_of_restart(job: Job, incident: Incident) -> str:
+    """Of a stop: why the restart that the policy wanted cannot follow; empty: the stop itself was wanted."""
+    if incident.ordered or job.policy.on_hang not in RESTARTS:
+        return ""
+    return str(NoRestart.USED_UP if job.policy.max_restarts else NoRestart.NOT_ALLOWED)
 
 
 # Opening --------------------------------------------------------------------------------------------------------------
