@@ -187,14 +187,15 @@ class StackReader:
         error = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                frames = formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
+                text = _run_py_spy(tool, target.pid, left)
+                frames, thread = formats.from_py_spy(text, target.pid), formats.main_thread(text, target.pid)
             except (ValueError, OSError) as failure:
                 # It reads without stopping the process, so a frame may change meanwhile: a second try usually succeeds.
                 if error:
                     return None, str(failure)
                 error = str(failure)
                 continue
-            return RankStack(target.rank, target.pid, "py-spy", frames), ""
+            return RankStack(target.rank, target.pid, "py-spy", frames, thread=thread), ""
         return None, error or "py-spy took too long"
 
 
@@ -266,10 +267,11 @@ def _by_control_plane(target: Target, until: float) -> tuple[RankStack | None, s
     if path is None:
         return None, "the control plane is gone"
     try:
-        frames = formats.from_faulthandler(collectives.query(path, collectives.TRACEBACK, until).decode())
+        text = collectives.query(path, collectives.TRACEBACK, until).decode()
+        frames, thread = formats.from_faulthandler(text), formats.main_thread(text, target.pid)
     except (OSError, ValueError) as error:
         return None, f"control plane: {error}"
-    return RankStack(target.rank, target.pid, "control-plane", frames), ""
+    return RankStack(target.rank, target.pid, "control-plane", frames, thread=thread), ""
 
 
 def _by_faulthandler(
@@ -297,10 +299,11 @@ def _by_faulthandler(
     try:
         with path.open("rb") as file:
             file.seek(before)
-            frames = formats.from_faulthandler(file.read(_MAX_DUMP).decode(errors="replace"))
+            text = file.read(_MAX_DUMP).decode(errors="replace")
+        frames, thread = formats.from_faulthandler(text), formats.main_thread(text, target.pid)
     except (OSError, ValueError) as error:
         return None, f"faulthandler: {error}"
-    return RankStack(target.rank, target.pid, "faulthandler", frames), ""
+    return RankStack(target.rank, target.pid, "faulthandler", frames, thread=thread), ""
 
 
 def _size(path: Path) -> int:

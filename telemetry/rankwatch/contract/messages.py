@@ -202,6 +202,10 @@ class Collective:
     calls: tuple[str, ...] = ()
     """Consecutive collectives around ``completed``: ``barrier``, or ``all_reduce of 4 Float`` where all ranks must pass
     the same size; empty text: unknown."""
+    thread: int = 0
+    """The thread that made the newest call, as :attr:`RankStack.thread`; 0: unknown."""
+    unusual: bool = False
+    """Since the call before the newest one, the rank has called in other groups than ever between two calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +250,8 @@ class RankStack:
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
     collectives: tuple[Collective, ...] = ()
+    thread: int = 0
+    """The main thread (``pthread_self``), whose frames they are; 0: unknown."""
     usage: Usage | None = None
     """Of a watch: what its processes did; None: they were looked at once."""
 

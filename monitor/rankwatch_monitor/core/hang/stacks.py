@@ -81,6 +81,10 @@ class GroupProgress(NamedTuple):
     ranks: Sequence[int]
     calls_from: int = 0
     calls: tuple[str, ...] = ()
+    beside: bool = False
+    """Another thread than the main one, whose stack is known, made the newest call."""
+    unusual: bool = False
+    """It follows calls in other groups than each one before."""
 
     @property
     def waits(self) -> bool:
@@ -157,8 +161,9 @@ class _Failed:
     ranks: set[int] = field(default_factory=set)
 
 
-_Position = tuple[str, str, int, int, int, tuple[str, ...]]
-"""Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
+_Position = tuple[str, str, int, int, int, tuple[str, ...], bool, bool]
+"""Group, operation, enqueued, completed, number of the first call, calls, beside, unusual; see
+:class:`GroupProgress`."""
 
 
 @dataclass(slots=True)
@@ -269,7 +274,7 @@ class Stacks:
         else:
             self._add_failure((stack.rank,), stack.error[:MAX_TEXT], str(stack.process_state))
         for collective in stack.collectives[:MAX_COLLECTIVES]:
-            self._put_position(stack.rank, _position(collective))
+            self._put_position(stack.rank, _position(collective, stack.thread))
 
     def groups(self) -> list[StackGroup]:
         """Ranks by place; the smallest group first, since it is the odd one."""
@@ -363,7 +368,7 @@ class Stacks:
         for failure in settled.failures:
             self._add_failure(failure.ranks, failure.error, failure.process_state)
         for each in settled.progress():
-            position = (each.group, each.operation, each.enqueued, each.completed, each.calls_from, each.calls)
+            position = (*each[:4], *each[5:])
             for rank in each.ranks:
                 self._put_position(rank, position)
 
@@ -439,7 +444,7 @@ def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:
     return sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
 
 
-def _position(collective: Collective) -> _Position:
+def _position(collective: Collective, main: int) -> _Position:
     return (
         collective.group[:MAX_TEXT],
         collective.operation[:MAX_TEXT],
@@ -447,6 +452,8 @@ def _position(collective: Collective) -> _Position:
         int(collective.completed),
         int(collective.calls_from),
         tuple(str(call)[:MAX_TEXT] for call in collective.calls[:MAX_CALLS]),
+        0 not in (main, collective.thread) and main != collective.thread,
+        collective.unusual,
     )
 
 
