@@ -228,10 +228,9 @@ def test_deeply_nested_bodies_are_refused(sender: Api, guarded: RunningMonitor) 
     assert "Traceback" not in guarded.printed()
 
 
-@pytest.mark.parametrize("detail", ["\ud800", "x" * 100_000])
-def test_acknowledgements_are_validated(sender: Api, detail: str) -> None:
+def test_acknowledgements_are_validated(sender: Api) -> None:
     register(sender, "acks")
-    answer = {"node": "first", "state": "done", "detail": detail}
+    answer = {"node": "first", "state": "done", "detail": "\ud800"}
     assert post(sender, "/jobs/acks/directives/1/acks", answer) == 422
 
 

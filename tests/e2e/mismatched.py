@@ -1,4 +1,4 @@
-"""Ranks that all_reduce in every step, until rank 1 calls something else: ``mismatched.py barrier|group STEP``."""
+"""Ranks that all_reduce in every step, until rank 1 calls another: ``mismatched.py barrier|group|order STEP``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,26 @@ def main(other: str, at: int) -> None:
         dist.init_process_group("gloo")
         rank = int(os.environ["RANK"])
         pair = dist.new_group([0, 1, 2, 3])
+        couple = dist.new_group([0, 1])
         dist.barrier()
     for step in range(100_000):
         with rankwatch.step(step):
             gradient = torch.ones(4)
-            if rank == 1 and step == at:
+            if other == "order":
+                reduce_twice(gradient, couple if rank < 2 else None, first=rank == 1 and step == at)
+            elif rank == 1 and step == at:
                 differ(other, gradient, pair)
             else:
                 dist.all_reduce(gradient)  # most ranks
+
+
+def reduce_twice(gradient: torch.Tensor, couple: dist.ProcessGroup | None, *, first: bool) -> None:
+    if first:
+        dist.all_reduce(gradient)  # too early
+    if couple is not None:
+        dist.all_reduce(gradient, group=couple)
+    if not first:
+        dist.all_reduce(gradient)
 
 
 def differ(other: str, gradient: torch.Tensor, pair: dist.ProcessGroup) -> None:

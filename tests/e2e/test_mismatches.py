@@ -35,6 +35,12 @@ def line_with(text: str) -> int:
             r"it has not entered 'all_reduce' number \d+ of group 'default_pg', in which 3 ranks wait; it waits in "
             rf"'all_reduce' number 1 of group '\w+' called at mismatched\.py:{line_with('group=pair')} instead",
         ),
+        (
+            "order",
+            r"it has not entered 'all_reduce' number \d+ of group '\w+', in which 1 rank waits; it waits in "
+            rf"'all_reduce' number \d+ of group 'default_pg' called at mismatched\.py:{line_with('# too early')} instead, so the "
+            "ranks wait for each other in a circle, and it alone entered the groups in another order than before",
+        ),
     ],
 )
 def test_the_rank_that_calls_another_collective_is_named(watched: Training, other: str, reason: str) -> None:

@@ -141,7 +141,22 @@ def on_directive(directive: Directive) -> AttemptDecision | None:
             proven=directive.proven,
             given_back=bool(directive.place),
         )
+    if directive.no_restart:
+        return AttemptDecision(
+            FAIL,
+            without_restart(directive),
+            fault=False,
+            incident=directive.incident_id,
+            cause=directive.reason,
+            no_restart=directive.no_restart,
+        )
     return AttemptDecision(STOP, directive.reason, fault=False, incident=directive.incident_id)
+
+
+def without_restart(directive: Directive) -> str:
+    """What happened, and that no restart follows."""
+    allowed = "no restart is allowed" if directive.no_restart == NoRestart.NOT_ALLOWED else "no restart is left"
+    return f"{directive.reason.rstrip('. ')}; {allowed} (--max-restarts)"
 
 
 def on_exclusion_request(request: RankRequest, node: str, host: str, *, elsewhere: bool) -> AttemptDecision:

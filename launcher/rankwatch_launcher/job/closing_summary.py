@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, percent, useful
-from rankwatch.contract.enums import RESTARTS
+from rankwatch.contract.enums import RESTARTS, VerdictKind
 from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
@@ -41,14 +41,35 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
         facts.append(f"in {duration(ended - started)}")
     facts.append(count(restarts, "restart"))
-    reasons = [each for each in incidents if each.get("action") in RESTARTS][:SHOWN]
     shown = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]
     if outcome.reason and outcome.code:
         shown.append(f"  because {one_line(outcome.reason)}")
-    shown += [
-        f"  restarted attempt {each.get('attempt')}: {one_line(str(each['reason']))}" for each in reversed(reasons)
-    ]
+    return shown + _restarts(incidents)
+
+
+def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each of the newest restarts; what happened again in the same place is not said again.
+
+    Of the incidents of one attempt the newest is shown: a crash may have been taken for a hang at first.
+    """
+    of_attempt: dict[Any, Mapping[str, Any]] = {}
+    for incident in incidents:
+        if incident["action"] in RESTARTS and incident["timeline"]["restarted"] is not None:
+            of_attempt.setdefault(incident["attempt"], incident)
+    shown, told = [], dict[tuple[Any, ...], Any]()
+    for attempt, incident in reversed(list(of_attempt.items())[:SHOWN]):
+        first = told.setdefault(_what(incident), attempt)
+        reason = one_line(str(incident["reason"])) if first == attempt else f"the same as in attempt {first}"
+        shown.append(f"  restarted attempt {attempt}: {reason}")
     return shown
+
+
+def _what(incident: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What happened, without its durations: sentences about a hang differ in them, those about a crash in the error."""
+    if incident["kind"] == VerdictKind.PROCESS_EXITED:
+        return (incident["reason"],)
+    ranks = tuple((culprit["rank"], culprit["class"]) for culprit in incident["culprits"])
+    return incident["kind"], incident["section"], incident["furthest_iteration"], ranks, incident["action"]
 
 
 def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:

@@ -368,6 +368,9 @@ def _ended_by_directive(node: Node) -> Outcome:
     assert directive is not None
     logger.info("stopped during rendezvous: %s", directive.reason)
     node.directives.ack(directive, AckState.DONE, "no rank ran")
+    if directive.no_restart:
+        reason, cause = attempt_end.without_restart(directive), directive.reason
+        return Outcome(FAILED, CODE_FAILED, reason, cause=cause, no_restart=directive.no_restart)
     return Outcome(STOPPED, CODE_FAILED, directive.reason)
 
 

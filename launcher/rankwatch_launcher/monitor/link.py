@@ -285,7 +285,8 @@ class MonitorLink:
         content = None
         if body is not None:
             headers["Content-Type"] = "application/json"
-            content = json.dumps(body, allow_nan=False).encode()
+            # What a process said may name a file whose name is no text (a lone surrogate), which a monitor refuses.
+            content = json.dumps(body, allow_nan=False, ensure_ascii=False).encode(errors="replace")
         target = f"{self._prefix}{API_PREFIX}/jobs/{quote(self.job_id, safe='')}/{path}"
         answer = connection.request(method, target, content, headers, timeout=read_timeout)
         status = f"{answer.status} {answer.reason}".rstrip()

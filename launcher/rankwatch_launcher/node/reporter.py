@@ -81,7 +81,7 @@ def observation(rank: int, pid: int, state: ProcessState, reading: Reading | Non
         heartbeat_age=reading.heartbeat_age,
         iteration=reading.iteration,
         progress=reading.progress,
-        first_iteration=reading.first_iteration,
+        first_iteration=reading.resumed_at,
         first_iteration_age=reading.first_iteration_age,
         open_sections=dict(reading.open_sections),
         idle=reading.idle,

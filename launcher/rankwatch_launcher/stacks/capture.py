@@ -195,14 +195,15 @@ class StackReader:
         error = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                frames, threads = formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
+                text = _run_py_spy(tool, target.pid, left)
+                (frames, threads), thread = formats.from_py_spy(text, target.pid), formats.main_thread(text, target.pid)
             except (ValueError, OSError) as failure:
                 # It reads without stopping the process, so a frame may change meanwhile: a second try usually succeeds.
                 if error:
                     return None, str(failure), {}
                 error = str(failure)
                 continue
-            return RankStack(target.rank, target.pid, "py-spy", frames), "", threads
+            return RankStack(target.rank, target.pid, "py-spy", frames, thread=thread), "", threads
         return None, error or "py-spy took too long", {}
 
 
@@ -300,10 +301,11 @@ def _by_faulthandler(
     try:
         with path.open("rb") as file:
             file.seek(before)
-            frames = formats.from_faulthandler(file.read(_MAX_DUMP).decode(errors="replace"))
+            text = file.read(_MAX_DUMP).decode(errors="replace")
+        frames, thread = formats.from_faulthandler(text), formats.main_thread(text, target.pid)
     except (OSError, ValueError) as error:
         return None, f"faulthandler: {error}"
-    return RankStack(target.rank, target.pid, "faulthandler", frames), ""
+    return RankStack(target.rank, target.pid, "faulthandler", frames, thread=thread), ""
 
 
 def _size(path: Path) -> int:

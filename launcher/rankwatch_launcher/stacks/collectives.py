@@ -30,6 +30,8 @@ CALLS_BEFORE: Final = 4
 """Completed collectives reported per group, for ranks that wait in one that others have left."""
 CALLS_AFTER: Final = 4
 """Collectives reported per group that are not completed, the oldest first."""
+KNOWN_ORDER: Final = 2
+"""Times between two calls of a group that must be known before another order than in all of them is reported."""
 SAME_SIZE: Final = frozenset(
     {"all_reduce", "broadcast", "reduce", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
@@ -99,13 +101,30 @@ def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
             name = str(entry["process_group"][0])
             if int(entry["pg_id"]) == newest[name]:
                 found.setdefault(name, []).append(entry)
+        order = _unusual(sorted((e for of in found.values() for e in of), key=lambda e: int(e["record_id"])))
         latest = sorted(found.items(), key=lambda item: -max(int(e["record_id"]) for e in item[1]))[:MAX_GROUPS]
-        return tuple(sorted((_position(name, of, members.get(name, ())) for name, of in latest), key=lambda c: c.group))
+        positions = (_position(name, of, members.get(name, ()), unusual=name in order) for name, of in latest)
+        return tuple(sorted(positions, key=lambda c: c.group))
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"unexpected answer of the flight recorder: {error!r}") from None
 
 
-def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]) -> Collective:
+def _unusual(entries: list[dict[str, Any]]) -> set[str]:
+    """Groups in which the newest call came after calls in other groups than each call before; entries as made."""
+    since: dict[str, set[str]] = {}
+    past: dict[str, list[set[str]]] = {}
+    for entry in entries:
+        name = str(entry["process_group"][0])
+        for group, others in since.items():
+            if group != name:
+                others.add(name)
+        if name in since:
+            past.setdefault(name, []).append(since[name])
+        since[name] = set()
+    return {name for name, (*before, newest) in past.items() if len(before) >= KNOWN_ORDER and newest not in before}
+
+
+def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...], *, unusual: bool) -> Collective:
     last = max(entries, key=lambda e: int(e["collective_seq_id"]))
     # The recorder is a ring buffer: what it no longer holds was completed long ago.
     before = min(int(e["collective_seq_id"]) for e in entries) - 1
@@ -120,6 +139,8 @@ def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]
         ranks=members,
         calls_from=(first := max(before + 1, completed - CALLS_BEFORE + 1)),
         calls=_calls(entries, first, completed + CALLS_AFTER),
+        thread=int(last.get("thread_id") or 0),
+        unusual=unusual,
     )
 
 

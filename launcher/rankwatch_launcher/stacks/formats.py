@@ -64,6 +64,14 @@ def from_faulthandler(text: str) -> tuple[Frame, ...]:
     return _the_main([tuple(threads[-1][:MAX_FRAMES])])
 
 
+def main_thread(text: str, pid: int) -> int:
+    """Which thread the main one is (``pthread_self``), from either text; 0: unknown."""
+    if text.startswith("["):
+        return next((int(each.get("thread_id") or 0) for each in json.loads(text) if _is_main(each, pid)), 0)
+    threads = [found[2] for line in text.splitlines() if (found := _THREAD.match(line))]
+    return int(threads[-1], 16) if threads else 0
+
+
 def _the_main(found: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     if not found or not found[-1]:
         raise ValueError("the main thread's stack was not found")

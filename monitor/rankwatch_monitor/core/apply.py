@@ -129,7 +129,8 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     if CHECKPOINTING_SECTION in report.finished:
         # The step before it is between that of the report before and that of this one: the lower one promises less.
         before, after = columns.iteration_R.item(rank), -1 if report.iteration is None else report.iteration
-        job.ledger.save(before if before >= 0 else after, now, latest=after)
+        offset = job.ledger.offset if max(before, after) >= 0 else 0
+        job.ledger.save((before if before >= 0 else after) + offset, now, latest=after + offset)
     _progress(job, rank, report.iteration, report.progress, now)
     columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
     if report.open_sections is not None:

@@ -120,10 +120,11 @@ def _extend(columns: RankColumns, ledger: Ledger, now: float) -> None:
 
 def _progress(job: Job, ledger: Ledger) -> None:
     """Settle the time that completed steps decide."""
-    columns, furthest = job.columns, job.furthest_iteration
+    columns = job.columns
     stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
-    if furthest is None or not len(stepped_R):
+    if job.furthest_iteration is None or not len(stepped_R):
         return
+    furthest = job.furthest_iteration + ledger.offset
     at_R = columns.first_step_R[stepped_R]
     first = int(np.argmin(at_R))
     begun = CompletedStep(float(at_R[first]), int(columns.first_iteration_R[stepped_R[first]]))
@@ -133,24 +134,24 @@ def _progress(job: Job, ledger: Ledger) -> None:
         ledger.pending = _with_interrupted_step(ledger.pending, ledger.step_seconds, Bucket.RESTART)
         ledger.first_attempt, last = False, None
     if last is None:
-        _settle_startup(job, ledger, begun)
-        last = ledger.last_step
+        _settle_startup(job, ledger, begun, counted=bool(columns.counted_R[stepped_R[first]]))
+        last, furthest = ledger.last_step, job.furthest_iteration + ledger.offset
     if last is not None and furthest > last.iteration:
         _settle_steps(job, ledger, furthest, last)
 
 
-def _settle_startup(job: Job, ledger: Ledger, begun: CompletedStep) -> None:
+def _settle_startup(job: Job, ledger: Ledger, begun: CompletedStep, *, counted: bool) -> None:
     at = min(max(begun.at, ledger.settled_until), ledger.until)
     done, rest = intervals.split(ledger.pending, at)
     ledger.settle(overlaid(done, job.incidents, went_on=True))
-    ledger.resume(begun.at, begun.iteration)  # which belongs to the startup
+    first = ledger.resume(begun.at, begun.iteration, counted=counted)  # which belongs to the startup
     ledger.pending = intervals.relabel(rest, intervals.replacing({ledger.waiting_for: Bucket.PRODUCTIVE}))
-    ledger.last_step = CompletedStep(at, begun.iteration)
+    ledger.last_step = CompletedStep(at, first)
 
 
 def _settle_steps(job: Job, ledger: Ledger, iteration: int, last: CompletedStep) -> None:
     """Settle the time until the last completed step."""
-    at = min(max(_last_progress_at(job.columns, iteration), last.at), ledger.until)
+    at = min(max(_last_progress_at(job.columns, iteration - ledger.offset), last.at), ledger.until)
     done, ledger.pending = intervals.split(ledger.pending, at)
     gained = iteration - last.iteration
     work = gained * ledger.step_seconds
@@ -327,10 +328,7 @@ def lost_steps(job: Job) -> int:
 
 def steps_at_risk(job: Job) -> int | None:
     """Steps that are kept so far, and after the last checkpoint, thus lost by a restart; None: none is known."""
-    checkpoint = job.ledger.checkpoint
-    if checkpoint is None or checkpoint.iteration < 0:
-        return None
-    return max(0, job.ledger.reached - checkpoint.iteration)
+    return job.ledger.at_risk
 
 
 def last_hour(job: Job, *, waiting: bool = True) -> tuple[float, float | None]:

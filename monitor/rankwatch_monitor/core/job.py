@@ -436,6 +436,7 @@ class Job:
         watch: float = 0.0,
         place: str = "",
         proven: bool = False,
+        no_restart: str = "",
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -452,6 +453,7 @@ class Job:
             watch=watch,
             place=place,
             proven=proven,
+            no_restart=no_restart,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -52,7 +52,7 @@ _COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R",
 _EMPTY: Final[Mapping[str, float]] = {
     **dict.fromkeys(_FLOATS, nan),
     **dict.fromkeys(_COUNTS, -1),
-    **dict.fromkeys(("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R"), False),
+    **dict.fromkeys(("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R", "counted_R"), False),
     "process_R": UNKNOWN,
     "exit_code_R": 0,
     "open_since_RS": nan,
@@ -93,6 +93,7 @@ class RankColumns:
     ``proof_at_R``            time of that look
     ``busy_at_R``             time of the last look that found it busy
     ``expected_exit_R``       it is EXITED, and the others continue without it
+    ``counted_R``             its steps are counted from the start of its process, whatever checkpoint it loaded
     ``exit_messages``         the message that a rank left when it ended, by rank
     ========================  ==========================================================================================
     """
@@ -127,6 +128,7 @@ class RankColumns:
     uses_sections_R: Bools
     shut_down_R: Bools
     expected_exit_R: Bools
+    counted_R: Bools
     open_since_RS: Floats
     first_RS: Bools
 
@@ -242,12 +244,18 @@ class RankColumns:
             self.first_heartbeat_R[rank] = now
 
     def first_step(self, rank: int, iteration: int | None, age: float | None, now: float) -> None:
-        """Store the first step a process completed; without ``iteration``, the step in its first report."""
+        """Store the first step a process completed; without ``age``, the step in its first report.
+
+        Without ``iteration``, although it has an age, the process counts its steps from 0.
+        """
         if self.first_iteration_R.item(rank) >= 0:
             return
-        first = int(self.iteration_R[rank]) if iteration is None else iteration
+        reached = int(self.iteration_R[rank])
+        counted = iteration is None and age is not None and reached >= 0
+        first = iteration if iteration is not None else 0 if counted else reached
         if first >= 0:
             self.first_iteration_R[rank], self.first_step_R[rank] = first, now - (age or 0.0)
+            self.counted_R[rank] = counted
 
 
 def _with_room(column: _Column, size: int, empty: float) -> _Column:

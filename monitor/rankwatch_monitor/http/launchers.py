@@ -84,7 +84,7 @@ class LauncherMessages:
         for event in batch.events:
             check(event, "the event", self._longest)
             _check_world(event, self._top_rank)
-        events = [clean(event) for event in batch.events]
+        events = [clean(event, self._longest) for event in batch.events]
         self.monitor.make_room(job_id, max(map(claimed_ranks, events), default=0))
         # What follows from events of one kind is evaluated once: they happened together.
         groups = [list(group) for _, group in groupby(events, key=lambda event: (event.kind, event.attempt))]
@@ -105,7 +105,7 @@ class LauncherMessages:
         if len(sections) > limit:
             raise HTTPException(422, f"the job would have more than the limit of {limit} sections")
         known_node(job, observation.node)
-        self.monitor.submit(job_id, clean(observation))
+        self.monitor.submit(job_id, clean(observation, self._longest))
 
     def evidence(self, job_id: str, captured: Evidence) -> None:
         """Apply the stacks and logs of a node's ranks; the core keeps as many as its limits allow."""
@@ -116,12 +116,13 @@ class LauncherMessages:
         check_evidence(captured, self._longest)
         self.monitor.submit(job_id, replace(captured, logs=tuple(log.bounded() for log in captured.logs)))
 
-    def registration(self, job_id: str, registration: NodeRegistration) -> None:
-        """Check a registration."""
+    def registration(self, job_id: str, registration: NodeRegistration) -> NodeRegistration:
+        """Check a registration; return it with its facts cut."""
         limits = self.monitor.limits
         check_id(job_id)
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
+        registration = clean(registration, self._longest)
         check(registration, "the registration", self._longest)
         size = len(json.dumps({each.name: getattr(registration, each.name) for each in fields(registration)}))
         if size > limits.registration_bytes:
@@ -142,6 +143,7 @@ class LauncherMessages:
         full = known is not None and len(known.nodes) >= limits.launchers_per_job
         if known is not None and full and registration.node not in known.nodes and not nodes.forget_idle(known):
             raise HTTPException(422, f"job {job_id!r} has {len(known.nodes)} launchers, which is the limit")
+        return registration
 
     def register(self, job_id: str, registration: NodeRegistration) -> Job:
         """Apply a registration that was checked."""
@@ -153,7 +155,7 @@ class LauncherMessages:
         """Apply an acknowledgement of a directive."""
         known_node(self.monitor.job(job_id), ack.node)
         check(ack, "the acknowledgement", self._longest)
-        self.monitor.submit(job_id, Acknowledged(directive, clean(ack)))
+        self.monitor.submit(job_id, Acknowledged(directive, clean(ack, self._longest)))
 
 
 def registered(job: Job, warnings: Sequence[str] = ()) -> dict[str, Any]:
@@ -219,7 +221,7 @@ def launcher_routes(
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
     async def register(job_id: str, registration: NodeRegistration, request: Request) -> dict[str, Any]:
-        messages.registration(job_id, registration)
+        registration = messages.registration(job_id, registration)
         warnings: list[str] = []
         if not may_control(request.headers):
             registration, warnings = without_control(monitor.jobs.get(job_id), registration, monitor.clock.now())

@@ -1,4 +1,7 @@
-"""Validates what launchers report: numbers in range, names that are text. Called before any of it is applied."""
+"""Validates what launchers report: numbers in range, names that are text. Called before any of it is applied.
+
+A name that is too long is refused; what a process said is cut, since the end of a job must not be lost by its length.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,14 @@ from typing import Any, Final, TypeVar
 from fastapi import HTTPException
 
 from rankwatch.contract import text
-from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, ProcessEvent, RankStack
+from rankwatch.contract.messages import (
+    DirectiveAck,
+    Evidence,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RankStack,
+)
 
 LARGEST: Final = 2**63 - 1
 """The largest value of a column over ranks."""
@@ -22,16 +32,17 @@ DEEPEST: Final = 8
 """Levels of mappings and lists within each other."""
 NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
 """Names that are shown and logged: no control characters."""
-LONG_TEXTS: Final = (
-    "reason", "role_reason", "message", "detail", "error", "file", "function", "group", "operation", "calls", "path",
-    "lines",
-)  # fmt: skip
-"""Fields with sentences and paths, which may be longer than names."""
+LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path")
+"""Names that may be longer than others, by :data:`LONGER`."""
+SENTENCES: Final = ("reason", "role_reason", "cause", "message", "detail")
+"""Text of ranks and launchers that is shown and logged; :func:`clean` cuts it."""
+CODES: Final = ("signal", "no_restart", "notice")
+"""Short text that a newer launcher may know more of; :func:`clean` cuts it."""
 LONGER: Final = 64
-"""By this factor."""
-SENTENCES: Final = ("reason", "role_reason", "message", "detail")
-"""Text of ranks and launchers that is shown and logged."""
-Message = TypeVar("Message", ProcessEvent, NodeObservation, DirectiveAck)
+"""Sentences and long names may be longer than names by this factor."""
+OF_ANY_LENGTH: Final = frozenset((*SENTENCES, *CODES, "error", "lines"))
+"""The core cuts the last two."""
+Message = TypeVar("Message", ProcessEvent, NodeObservation, DirectiveAck, NodeRegistration)
 _names_of: Final[dict[type, tuple[str, ...]]] = {}
 """Field names of dataclasses, cached."""
 
@@ -108,11 +119,18 @@ def check_evidence(captured: Evidence, longest: int) -> None:
     check((min(numbers), max(numbers)), "line", longest)
 
 
-def clean(message: Message) -> Message:
-    """The message with the control characters of its sentences escaped, line feeds apart."""
-    changed: dict[str, Any] = {
-        name: text.lines(words) for name in SENTENCES if not (words := getattr(message, name, "")).isprintable()
-    }
+def clean(message: Message, longest: int) -> Message:
+    """The message with its sentences cut and their control characters escaped, line feeds apart; see :func:`check`."""
+    changed: dict[str, Any] = {}
+    for name in SENTENCES:
+        words = getattr(message, name, "")
+        if len(words) > LONGER * longest or not words.isprintable():
+            changed[name] = text.lines(words, LONGER * longest)
+    for name in CODES:
+        if len(words := getattr(message, name, "") or "") > longest:
+            changed[name] = words[:longest]
+    if isinstance(message, NodeRegistration) and any(len(words) > longest for words in message.facts.values()):
+        changed["facts"] = {name: words[:longest] for name, words in message.facts.items()}
     return replace(message, **changed) if changed else message
 
 
@@ -139,8 +157,8 @@ def check_unicode(value: str, where: str) -> None:
 
 
 def _check_text(value: str, where: str, longest: int) -> None:
-    bound = LONGER * longest if where in LONG_TEXTS else longest
-    if len(value) > bound:
+    bound = LONGER * longest if where in LONG_NAMES else longest
+    if len(value) > bound and where not in OF_ANY_LENGTH:
         raise HTTPException(422, f"{where} has {len(value)} characters, the limit is {bound}")
     check_unicode(value, where)
     if (where in NAMES and not value.isprintable()) or (where == "node" and not value):

@@ -369,7 +369,8 @@ class Scene:
                 self._at(now + 0.2, self._restart, attempt, directive.reason)
             case DirectiveKind.STOP:
                 self._acknowledge(now, node, directive, AckState.DONE)
-                self._at(now + 0.2, self._finish, ProcessEventKind.STOPPED, directive.reason)
+                kind = ProcessEventKind.FAILED if directive.no_restart else ProcessEventKind.STOPPED
+                self._at(now + 0.2, self._finish, kind, directive.reason)
             case DirectiveKind.SAVE_AND_STOP:
                 self._stop_step = directive.stop_step
                 self._acknowledge(now, node, directive, AckState.DONE)

@@ -72,6 +72,9 @@ class Directive:
     """Of a restart for a limit that nobody configured: where the ranks stand, in the same text for the same place."""
     proven: bool = False
     """Of such a restart: looks at the ranks prove the hang."""
+    no_restart: str = ""
+    """Of a stop that follows since no restart is left, a :class:`~rankwatch.contract.enums.NoRestart`: the job fails;
+    empty: the stop is wanted, by an operator or by the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,10 @@ class Collective:
     calls: tuple[str, ...] = ()
     """Consecutive collectives around ``completed``: ``barrier``, or ``all_reduce of 4 Float`` where all ranks must pass
     the same size; empty text: unknown."""
+    thread: int = 0
+    """The thread that made the newest call, as :attr:`RankStack.thread`; 0: unknown."""
+    unusual: bool = False
+    """Since the call before the newest one, the rank has called in other groups than ever between two calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +273,8 @@ class RankStack:
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
     collectives: tuple[Collective, ...] = ()
+    thread: int = 0
+    """The main thread (``pthread_self``), whose frames they are; 0: unknown."""
     usage: Usage | None = None
     """Of a watch: what its processes did; None: they were looked at once."""
 

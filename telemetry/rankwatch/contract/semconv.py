@@ -75,7 +75,10 @@ PROGRESS: Final = Metric(
     "progress within the current step: sections finished and progress() calls since the last completed step",
 )
 FIRST_ITERATION: Final = Metric(
-    "rankwatch.iteration.first", "gauge", "{step}", "the first step this process completed: where it resumed"
+    "rankwatch.iteration.first",
+    "gauge",
+    "{step}",
+    "the first step this process completed: where it resumed; absent where the script gives steps no numbers",
 )
 FIRST_ITERATION_AGE: Final = Metric(
     "rankwatch.iteration.first.age", "gauge", "s", "time since this process completed its first step"

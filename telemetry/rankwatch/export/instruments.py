@@ -66,7 +66,7 @@ FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
     semconv.HEARTBEAT_AGE: lambda reading: _value(reading.heartbeat_age),
     semconv.ITERATION: lambda reading: _value(reading.iteration),
     semconv.PROGRESS: lambda reading: _value(reading.progress),
-    semconv.FIRST_ITERATION: lambda reading: _value(reading.first_iteration),
+    semconv.FIRST_ITERATION: lambda reading: _value(reading.resumed_at),
     semconv.FIRST_ITERATION_AGE: lambda reading: _value(reading.first_iteration_age),
     semconv.SESSION_ENDED: lambda reading: _value(1 if reading.phase == PHASE_SHUT_DOWN else None),
     semconv.SECTION_OPEN_DURATION: lambda reading: _by_section(reading.open_sections),

@@ -62,6 +62,7 @@ class Recorder:
         "free",
         "ids",
         "iteration",
+        "numbered",
         "slots",
         "words",
     )
@@ -77,6 +78,8 @@ class Recorder:
         """Ids by name; an id carries FIRST_TIME until its section has finished once, so that entering needs no test."""
         self.iteration = 0
         """Index of the step being run, or to be run next."""
+        self.numbered = False
+        """The script has given a step its number."""
         self.boundary = NEVER
         """From this step on, entering a step calls ``at_boundary`` first: a sampled step begins or ends."""
         self.at_boundary: Callable[[], None] = _nothing
@@ -139,7 +142,7 @@ class Recorder:
         words = self.words
         words[layout.LAST_PROGRESS] = now = time.monotonic_ns()
         if not words[layout.FIRST_ITERATION]:
-            words[layout.FIRST_STEP_AT] = now
+            words[layout.FIRST_STEP_AT], words[layout.NUMBERED] = now, self.numbered
             words[layout.FIRST_ITERATION] = self.iteration
         # In this order: a rank stopped between the two stores seems to be behind, which it is, not ahead of the others.
         words[layout.PROGRESS] = 0

@@ -156,6 +156,7 @@ class Step(Section):
         if recorder is not None:
             if self._iteration is not None:
                 recorder.iteration = _whole(self._iteration, recorder, recorder.iteration)
+                recorder.numbered = True
             if recorder.iteration >= recorder.boundary:
                 recorder.at_boundary()
         return super().__enter__()

@@ -74,6 +74,8 @@ EXPENDABLE: Final = 24
 """1 while the other ranks would continue without this process, because an in-process restart has a spare for it."""
 LEAVING: Final = 25
 """When the process began to end (:mod:`rankwatch.liveness.leaving`); void if progress was recorded after it."""
+NUMBERED: Final = 26
+"""1: the script gave the first step its number; 0: steps are counted from 0, also after a checkpoint was loaded."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
@@ -256,6 +258,13 @@ class Reading:
     """The other ranks would continue if its process ended now."""
     leaving: float | None = None
     """Seconds since the process began to end; None: it does not."""
+    numbered: bool = True
+    """The script gave ``first_iteration`` its number; else steps are counted from the start of the process."""
+
+    @property
+    def resumed_at(self) -> int | None:
+        """``first_iteration`` where the script gave its number; None also where steps are only counted."""
+        return self.first_iteration if self.numbered else None
 
     @property
     def pace(self) -> float:
@@ -320,6 +329,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         requests=words[REQUESTS],
         expendable=words[EXPENDABLE] != 0,
         leaving=_age(now, words[LEAVING]) if words[LEAVING] > last_sign else None,
+        numbered=words[NUMBERED] != 0,
     )
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.messages import Directive, RankRequest
+from rankwatch_launcher import retry_policy
 from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.attempt_end import describe_crash, describe_end, describe_exit
 from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
-from rankwatch_launcher.outcome import PREEMPTED
+from rankwatch_launcher.outcome import CODE_FAILED, FAILED, PREEMPTED, Outcome
 
 
 def exit_of(code: int, **more: Any) -> RankExit:
@@ -59,6 +60,17 @@ def test_a_stop_directive_ends_the_attempt_and_a_save_and_stop_does_not() -> Non
     assert decision is not None
     assert (decision.verdict, decision.fault) == (STOP, False)
     assert attempt_end.on_directive(directive(DirectiveKind.SAVE_AND_STOP)) is None
+
+
+@pytest.mark.parametrize("why", [NoRestart.USED_UP, NoRestart.NOT_ALLOWED])
+def test_a_stop_since_no_restart_is_left_is_a_failure_that_may_be_launched_again(why: NoRestart) -> None:
+    decision = attempt_end.on_directive(directive(DirectiveKind.STOP, no_restart=why, incident_id="i1"))
+    assert decision is not None
+    assert (decision.verdict, decision.fault, decision.incident) == (FAIL, False, "i1")
+    assert (decision.code, decision.no_restart) == (CODE_FAILED, why)
+    assert decision.reason.startswith(decision.cause)
+    failed = Outcome(FAILED, decision.code, decision.reason, no_restart=decision.no_restart)
+    assert isinstance(retry_policy.after(failed, failed.code, False, 0, 1), retry_policy.Again)
 
 
 @pytest.mark.parametrize(("elsewhere", "verdict"), [(True, RESTART), (False, FAIL)])

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+from typing import Any
+
 from rankwatch_launcher.job.closing_summary import SHOWN, lines
 from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
 
 JOB = {"goodput": 0.874, "started_at": 100.0, "ended_at": 172.0, "restarts": 1}
 
 
-def restart(attempt: int, reason: str, action: str = "restart") -> dict[str, object]:
-    return {"id": f"job-{attempt}", "attempt": attempt, "action": action, "reason": reason}
+def restart(attempt: int, reason: str, action: str = "restart", **of: Any) -> dict[str, Any]:
+    """An incident as the API lists it, after a restart."""
+    return {
+        "id": f"job-{attempt}", "attempt": attempt, "action": action, "reason": reason, "kind": "section_overrun",
+        "culprits": [{"rank": attempt, "class": "behind"}], "section": "step", "furthest_iteration": 10 * attempt,
+        "timeline": {"restarted": 100.0 + attempt}, **of,
+    }  # fmt: skip
 
 
 def test_a_job_that_finished_with_a_restart() -> None:
@@ -44,3 +51,36 @@ def test_of_many_restarts_the_newest_are_shown_in_their_order() -> None:
     told = lines(Outcome(FINISHED, 0, job_id="job", restarts=20), {}, many)[1:]
     assert len(told) == SHOWN
     assert told[-1].endswith("reason 20")
+
+
+SUSPECTED = {"timeline": {"restarted": None}, "confirmed": False}
+
+
+def test_a_suspicion_that_ended_by_itself_is_no_restart() -> None:
+    outcome = Outcome(FINISHED, 0, job_id="job")
+    for action in ("restart", "restart_excluding_node"):
+        assert len(lines(outcome, {}, [restart(1, "no progress for 3.1 s", action, **SUSPECTED)])) == 1
+
+
+def test_one_restart_is_one_line_although_a_hang_was_suspected_first() -> None:
+    found = [restart(1, "rank 1 exited", kind="process_exited"), restart(1, "all ranks are stuck")]
+    for earlier in (found[1], found[1] | SUSPECTED):
+        [line] = lines(Outcome(FINISHED, 0, job_id="job", restarts=1), {}, [found[0], earlier])[1:]
+        assert line.endswith("rank 1 exited")
+
+
+def test_no_sentence_is_repeated() -> None:
+    same = {"culprits": [{"rank": 1, "class": "behind"}], "furthest_iteration": 44}
+    hangs = [restart(attempt, f"rank 1 hung for {attempt}.1 s", **same) for attempt in (3, 2, 1)]
+    told = lines(Outcome(FINISHED, 0, job_id="job", restarts=3), {}, hangs)[1:]
+    assert [line.count("hung") for line in told] == [1, 0, 0]
+    assert all("attempt 1" in line for line in told)
+    elsewhere = lines(Outcome(FINISHED, 0, job_id="job"), {}, [hangs[0] | {"furthest_iteration": 60}, *hangs[1:]])
+    assert [line.count("hung") for line in elsewhere[1:]] == [1, 0, 1]
+
+
+def test_crashes_of_one_rank_with_different_errors_are_told_apart() -> None:
+    crash = {"kind": "process_exited", "culprits": [{"rank": 1, "class": "dead"}], "furthest_iteration": 44}
+    crashes = [restart(attempt, f"ValueError: {attempt % 2}", **crash) for attempt in (3, 2, 1)]
+    told = lines(Outcome(FINISHED, 0, job_id="job", restarts=3), {}, crashes)[1:]
+    assert [line.count("ValueError") for line in told] == [1, 1, 0]

@@ -229,6 +229,14 @@ if not Path("failed").exists():
     os._exit(3)
 finish()
 """
+HANG_ONCE = """
+say("job")
+if not Path("failed").exists():
+    Path("failed").touch()
+    say("hangs")
+    signal.pause()
+finish()
+"""
 WAIT = "say('up')\nsignal.pause()\n"
 
 
@@ -242,6 +250,24 @@ def test_a_real_job_succeeds_on_its_retry(start: Start, script: Script, monitor:
     assert len(set(jobs)) == 1, "a job without an id is one job over its retries"
     assert jobs[0].startswith("train-")
     assert "relaunching the job in 1 s (retry 1 of 1)" in launcher.output
+
+
+@pytest.mark.parametrize(("no_restart", "launches"), [("used_up", 2), ("", 1)])
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_hang_without_a_restart_left_is_retried_and_a_wanted_stop_is_not(
+    start: Start, script: Script, monitor: FakeMonitor, no_restart: str, launches: int
+) -> None:
+    launcher = start("--monitor", monitor.url, "--job-retries", "1", script(HANG_ONCE))
+    wait_for(lambda: "hangs" in launcher.output)
+    monitor.order("stop", 1, no_restart=no_restart)
+    monitor.until(lambda: monitor.events("failed") or monitor.events("stopped"))
+    monitor.directives.clear()  # a real one sends a launcher those that follow its registration
+    code = launcher.wait(PATIENCE)
+    assert (code, launcher.output.count(": job>")) == (0 if no_restart else 1, launches), launcher.output
+    ends = [body["kind"] for body in monitor.events() if body["kind"] in ("failed", "stopped", "finished")]
+    assert ends == (["failed", "finished"] if no_restart else ["stopped"])
+    assert [body["no_restart"] for body in monitor.events("failed")] == ([no_restart] if no_restart else [])
 
 
 @pytest.mark.timeout(300)

@@ -43,6 +43,15 @@ def test_closing_sends_what_is_left(control: MonitorLink, monitor: FakeMonitor) 
     assert monitor.events("finished")
 
 
+def test_the_bytes_of_a_file_name_that_are_no_text_lose_no_message(control: MonitorLink, monitor: FakeMonitor) -> None:
+    control.connect(monitor.url)
+    control.post(
+        "process-events", lambda: {"events": [{"kind": "failed", "cause": "no file /d/\udce9, \u00e9\U0001f600"}]}
+    )
+    monitor.until(lambda: monitor.events("failed"))
+    assert monitor.events("failed")[0]["cause"] == "no file /d/?, \u00e9\U0001f600"
+
+
 def test_a_monitor_that_never_was_holds_up_nothing(control: MonitorLink, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
         control.connect("http://127.0.0.1:9")

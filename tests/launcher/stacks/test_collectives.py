@@ -218,3 +218,36 @@ def test_groups_are_bounded_and_those_used_last_are_kept() -> None:
 
 def test_a_recorder_that_is_switched_off_reports_nothing() -> None:
     assert collectives.from_flight_recorder({"pg_config": {}, "pg_status": {}, "version": "2.10"}) == ()
+
+
+# The order of calls in several groups, and who made them --------------------------------------------------------------
+
+
+def called(*groups: str) -> dict[str, Collective]:
+    """The position in each group after one call in each of ``groups``, in this order."""
+    made = [
+        entry(groups[: number + 1].count(group), group, "", record_id=number) for number, group in enumerate(groups)
+    ]
+    return {found.group: found for found in reduced(*made)}
+
+
+@pytest.mark.parametrize(
+    ("groups", "unusual"),
+    [
+        (("1", "0", "1", "0", "1", "0", "1"), set()),
+        (("1", "0", "1", "0", "1", "0", "0"), {"0"}),
+        (("1", "0", "0", "1", "0", "1", "0", "0"), set()),
+        (("1", "0", "1", "0", "0"), set()),
+        (("0", "0", "0", "0"), set()),
+    ],
+    ids=["as ever", "another order", "seen before", "too little is known", "one group"],
+)
+def test_a_call_after_other_groups_than_ever_is_unusual(groups: tuple[str, ...], unusual: set[str]) -> None:
+    assert {name for name, found in called(*groups).items() if found.unusual} == unusual
+
+
+def test_the_thread_that_made_the_newest_call_is_kept() -> None:
+    (found,) = reduced(entry(1, thread_id="140"), entry(2, thread_id="141"))
+    assert found.thread == 141
+    (found,) = reduced(entry(1))
+    assert found.thread == 0

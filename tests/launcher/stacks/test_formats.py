@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rankwatch.contract.messages import Frame
-from rankwatch_launcher.stacks.formats import MAX_FRAMES, from_faulthandler, from_py_spy
+from rankwatch_launcher.stacks.formats import MAX_FRAMES, from_faulthandler, from_py_spy, main_thread
 
 
 def thread(name: str, native: int | None, frames: int = 1) -> dict[str, object]:
@@ -54,3 +54,15 @@ def test_faulthandler_prints_the_main_thread_last() -> None:
 def test_an_empty_dump_is_refused() -> None:
     with pytest.raises(ValueError, match="no stack"):
         from_faulthandler("")
+
+
+def test_the_main_thread_is_the_one_whose_frames_are_read() -> None:
+    threads = [
+        {"thread_id": 11, "os_thread_id": 100, "thread_name": "saver", "frames": []},
+        {"thread_id": 12, "os_thread_id": 99, "thread_name": "MainThread", "frames": []},
+    ]
+    assert main_thread(json.dumps(threads), 99) == 12
+    assert main_thread(json.dumps(threads[:1]), 99) == 0
+    dumped = 'Thread 0x00007f01 (most recent call first):\n  File "a", line 1 in f\nCurrent thread 0x00007f02 (most '
+    assert main_thread(dumped, 99) == 0x7F02
+    assert main_thread("", 99) == 0

@@ -205,9 +205,10 @@ def test_a_used_up_budget_turns_a_restart_into_a_stop(api: Api, job: str, launch
     answer_capture(launcher)
     directive = launcher.next_directive("stop")
     assert "budget" in api.incidents(job)[0]["action_reason"]
+    assert directive["no_restart"] == "not_allowed"
     launcher.acknowledge(directive)
-    launcher.events({"kind": "stopped", "reason": "the restart budget is used up"})
-    assert api.job(job)["state"] == "stopped"
+    launcher.events({"kind": "failed", "reason": "rank 1 hangs; no restart is allowed", "no_restart": "not_allowed"})
+    assert api.job(job)["state"] == "failed"
 
 
 def test_an_operators_stop_is_captured_carried_out_and_reported(api: Api, job: str, launcher: PlayedLauncher) -> None:

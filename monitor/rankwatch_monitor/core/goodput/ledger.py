@@ -85,6 +85,8 @@ class Ledger:
         """Usual seconds of a step; 0: unknown."""
         self.checkpoint: Checkpoint | None = None
         """The last checkpoint; None: none is known."""
+        self.offset = 0
+        """What is added to the steps of an attempt that counts its own from 0: how many were kept before it."""
         self.attempt = 0
         self.attempt_since = began
         self.had_ranks = False
@@ -139,14 +141,28 @@ class Ledger:
         if len(self.marks) > MARKS:
             del self.marks[1 : MARKS // 2 : 2]
 
-    def resume(self, at: float, step: int) -> None:
-        """Note the first step of an attempt: those after it that were done before are lost."""
+    @property
+    def at_risk(self) -> int | None:
+        """Steps that are kept so far, and after the last checkpoint, thus lost by a restart; None: none is known."""
+        if self.checkpoint is None or self.checkpoint.iteration < 0:
+            return None
+        return max(0, self.reached - self.checkpoint.iteration)
+
+    def resume(self, at: float, step: int, *, counted: bool = False) -> int:
+        """Note the first step of an attempt: those after it that were done before are lost. Returns its number.
+
+        ``counted``: it is the first of a script that counts from 0 in each attempt. It is taken to follow the last
+        checkpoint that is known; where none is, no step is taken to be lost, since how many is not known.
+        """
+        self.offset = self.reached - (self.at_risk or 0) + 1 if counted else 0
+        step += self.offset
         if step < self.reached:
             self._throw_away(step)
-        if self.checkpoint is not None and step > self.checkpoint.iteration >= 0:
+        if not counted and self.checkpoint is not None and step > self.checkpoint.iteration >= 0:
             self.checkpoint = Checkpoint(self.checkpoint.at, step - 1, loaded=True, latest=step - 1)
         self.resumes = [*self.resumes[1 - RESUMES :], Resume(at, self.settled[Bucket.LOST_STEPS])]
         self.mark(step)
+        return step
 
     def lost_by(self, first_step: float | None) -> float:
         """Seconds of the steps lost by the restart whose first step was at unix seconds ``first_step``; 0: unknown."""
@@ -220,6 +236,7 @@ class Ledger:
             "totals": {str(bucket): seconds for bucket, seconds in self.totals.items() if seconds},
             "owed": {str(bucket): seconds for bucket, seconds in self.owed.items()},
             "step_seconds": self.step_seconds,
+            "offset": self.offset,
             "checkpoint": list(self.checkpoint[:2]) if self.checkpoint else None,
             "checkpoint_loaded": self.checkpoint is not None and self.checkpoint.loaded,
             "checkpoint_latest": self.checkpoint.latest if self.checkpoint else None,
@@ -243,6 +260,7 @@ class Ledger:
         ledger.last_step = CompletedStep(*data["mark"]) if data["mark"] else None
         ledger.furthest, ledger.step_seconds = data["furthest"], data["step_seconds"]
         # An earlier version has none of these.
+        ledger.offset = data.get("offset", 0)
         ledger.totals.update(_by_bucket(data.get("totals", data["settled"])))
         ledger.owed.update(_by_bucket(data.get("owed", {})))
         ledger.resumes = [Resume(*resumed) for resumed in data.get("resumes", ())]

@@ -18,6 +18,8 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
 6.  A rank that has not entered a collective in which others of its process group wait, by the sequence numbers of
     torch's flight recorder. A rank that waits in another group is not blamed, unless most ranks wait for it, and one
     whose stack is outside every waiting call is blamed before one whose stack is in such a call.
+    Where ranks wait for each other in a circle, one that entered the groups in another order than before is blamed,
+    else one that waits elsewhere than most of those that call in both groups, else none.
 7.  A rank that entered the collective in which all wait from another line than most ranks.
 8.  A rank whose progress (step, progress within the step) is behind the furthest one. If the ranks behind are not in
     the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree. While reports are
@@ -43,8 +45,10 @@ from rankwatch.contract.peers import waiting_call
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
 from rankwatch_monitor.core.hang.messages import (
     ITS_PROCESS,
+    OTHER_ORDER,
     exit_words,
     file_and_line,
+    in_a_circle,
     other_call,
     other_site,
     several_calls,
@@ -102,7 +106,9 @@ def blame(
     culprits = _by_mismatch(columns, differing, groups, live_ranks(columns)) or _by_collectives(
         columns, waiting, odd, groups
     )
-    if not culprits and differing is None:
+    if not culprits and waiting.cycle:
+        culprits = _by_stack(columns, odd, groups)  # of those that wait for each other none is behind
+    elif not culprits and differing is None:
         culprits = (
             _by_call_site(columns, waiting, groups)
             or (() if stalled else _by_progress(columns, odd, shed=shed))
@@ -240,7 +246,7 @@ def _by_mismatch(
 ) -> tuple[Culprit, ...]:
     if differing is None or not differing.has_majority:
         return ()
-    sites = _call_sites(groups)
+    sites = {rank: site for rank, site in _call_sites(groups).items() if rank not in differing.beside}
     (usual, majority), *others = differing.calls
     site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)
     return tuple(
@@ -265,7 +271,7 @@ def _by_mismatch(
 def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     live = _live(columns).tolist()
     front = next((f for f in waiting.everywhere if len(f.ranks) >= len(live) and set(live) <= set(f.ranks)), None)
-    if front is None or waiting.late:
+    if front is None or waiting.late or front.beside:
         return ()
     sites = _call_sites(groups)
     if any(rank not in sites for rank in live):
@@ -308,7 +314,12 @@ def _by_collectives(
             rank,
             CulpritClass.BEHIND,
             late[rank].sentence
-            + (waits_instead(place(other), sites.get(rank)) if (other := late[rank].instead) and rank in waits else ""),
+            + (
+                waits_instead(place(other), None if other.beside else sites.get(rank))
+                if (other := late[rank].instead) and rank in waits
+                else ""
+            )
+            + (OTHER_ORDER if late[rank].reordered else ""),
         )
         for rank in named
     )
@@ -394,8 +405,8 @@ def _explain_no_culprit(
     if number := len(_in_kernel(columns, groups)):
         asleep = f"; {number} of {len(ranks)} ranks are stuck in the kernel (state D)"
     if waiting.cycle:
-        few = ", ".join(map(str, waiting.cycle[:8])) + (" and more" if len(waiting.cycle) > 8 else "")
-        return f"{lead}ranks {few} wait for each other in different collectives, so no rank is named{asleep}"
+        circle = in_a_circle(waiting.cycle, [(place(front), front.ranks) for front in waiting.circle])
+        return f"{lead}{circle}, so no rank is named{asleep}"
     if without_stacks and groups:
         where = _place_of_all(groups, waiting)
         return f"{lead}the ranks that could be asked all wait for their peers{where}, so no rank is named{asleep}"

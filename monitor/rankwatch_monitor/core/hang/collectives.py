@@ -28,6 +28,8 @@ class Late(NamedTuple):
     """Sequence number of the newest collective of the group that it has entered."""
     instead: GroupProgress | None = None
     """The progress of another group, in which it has entered a collective that is not completed."""
+    reordered: bool = False
+    """The ranks wait for each other in a circle, and this one has entered the groups in another order than before."""
 
     @property
     def sentence(self) -> str:
@@ -50,6 +52,8 @@ class Mismatch:
     """More than half of the group's ranks made the first of the calls."""
     waiting: frozenset[int]
     """Ranks that wait in their call."""
+    beside: frozenset[int] = frozenset()
+    """Ranks of which another thread than the main one made the newest call of the group."""
 
 
 def place(each: GroupProgress) -> str:
@@ -66,6 +70,8 @@ class WaitingRanks(NamedTuple):
     """Ranks that wait for each other while no other rank is late: they entered collectives in different orders."""
     everywhere: tuple[GroupProgress, ...]
     """Collectives that all known ranks of their groups have entered and none has completed."""
+    circle: tuple[GroupProgress, ...] = ()
+    """Where the ranks of ``cycle`` wait."""
 
 
 def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
@@ -79,20 +85,45 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
     for of_group in _by_group(progress):
         if len(of_group) == 1 or len({f.enqueued for f in of_group}) == 1:
             if all(f.waits for f in of_group):
-                everywhere.append(of_group[0])
+                everywhere.append(_merged(of_group))
             continue
         _judge(of_group, late, waiting)
     roots = {rank: each for rank, each in late.items() if rank not in waiting}
     if late and not roots:
-        # Where most ranks wait in one collective, those that wait elsewhere are late, whoever waits for them there.
-        known = set().union(*(f.ranks for f in progress))
-        roots = {rank: each for rank, each in late.items() if 2 * each.waiting > len(known)}
-    cycle = () if roots else tuple(sorted(set(late) & waiting))
+        fronts = [f for f in progress if f.waits and not late.keys().isdisjoint(f.ranks)]
+        odd = {rank for f in fronts if f.unusual for rank in late.keys() & f.ranks}
+        if odd and odd != late.keys():
+            roots = {rank: late[rank]._replace(reordered=True) for rank in odd}
+        else:
+            roots = {rank: each for rank, each in late.items() if _elsewhere(rank, each, progress)}
+    if late and not roots:
+        cycle = tuple(sorted(late))
+        return WaitingRanks({}, cycle, tuple(everywhere), tuple(fronts))
     for each in filter(lambda f: f.waits, progress if roots else ()):
         for rank in roots.keys() & each.ranks:
             if each.group != roots[rank].missed.group:
                 roots[rank] = roots[rank]._replace(instead=each)
-    return WaitingRanks(roots, cycle, tuple(everywhere))
+    return WaitingRanks(roots, (), tuple(everywhere))
+
+
+def _elsewhere(rank: int, late: Late, progress: Sequence[GroupProgress]) -> bool:
+    """Whether a rank waits elsewhere than most of those that call in both groups, whoever waits for it there.
+
+    Ranks that never call in the other group cannot show which of the two comes first.
+    """
+    here = [f for f in progress if f.group == late.missed.group]
+    other = {f.group for f in progress if f.waits and f.group != late.missed.group and rank in f.ranks}
+    both = {r for f in here for r in f.ranks} & {r for f in progress if f.group in other for r in f.ranks}
+    wait = {r for f in here if f.waits and f.enqueued > late.newest for r in f.ranks}
+    return 2 * len(wait & both) > len(both)
+
+
+def _merged(of_group: Sequence[GroupProgress]) -> GroupProgress:
+    """Ranks in one collective, whose progress may differ in what was called before it and by which thread."""
+    if len(of_group) == 1:
+        return of_group[0]
+    ranks = tuple(sorted(rank for f in of_group for rank in f.ranks))
+    return of_group[0]._replace(ranks=ranks, beside=any(f.beside for f in of_group))
 
 
 def mismatch(progress: Sequence[GroupProgress]) -> Mismatch | None:
@@ -144,7 +175,8 @@ def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
             calls = sorted(ranks_of.items(), key=_most_ranks)
             waiting = frozenset(rank for f in of_group if f.completed < number for rank in f.ranks)
             majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
-            return Mismatch(of_group[0].group, number, tuple(calls), majority, waiting)
+            beside = frozenset(rank for f in of_group if f.beside for rank in f.ranks)
+            return Mismatch(of_group[0].group, number, tuple(calls), majority, waiting, beside)
     return None
 
 

@@ -156,6 +156,18 @@ def waits_instead(collective: str, site: Frame | None) -> str:
     return f"; it waits in {collective}{_called_at(site)} instead"
 
 
+OTHER_ORDER = (
+    ", so the ranks wait for each other in a circle, and it alone entered the groups in another order than before"
+)
+"""Of a rank that waits in another group than those that wait for it."""
+
+
+def in_a_circle(cycle: Sequence[int], waits: Sequence[tuple[str, Sequence[int]]]) -> str:
+    """Ranks that wait for each other; ``waits``: collectives and the ranks that wait in them."""
+    each = "; ".join(f"{_ranks(ranks)} in {collective}" for collective, ranks in waits[:4])
+    return f"{_ranks(cycle)} wait for each other in a circle ({each}{'; and more' if len(waits) > 4 else ''})"
+
+
 def file_and_line(frame: Frame) -> str:
     """``train.py:41``."""
     return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}"
@@ -186,7 +198,7 @@ def _plain(seconds: float) -> str:
 def signal_number(name: str) -> int:
     """The number of a signal's name (``SIGKILL`` or ``signal 35``); 0 if the name is unknown."""
     known = {text: number for number, text in SIGNALS.items()}
-    return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
+    return known.get(name) or int("0" + "".join(filter(str.isdecimal, name))[:3])
 
 
 def exit_words(columns: RankColumns, rank: int) -> str:

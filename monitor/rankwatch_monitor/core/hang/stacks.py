@@ -33,6 +33,15 @@ MAX_STORED_PROGRESS: Final = 1024
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
 
 
+RANKWATCH: Final = frozenset(
+    {
+        "cli", "contract", "export", "faults", "inprocess", "integrations", "launcher_requests.py", "liveness",
+        "monitor_client.py", "profiling", "recording", "rerun", "session.py", "settings.py",
+    }
+)  # fmt: skip
+"""What is in the package that runs in ranks."""
+
+
 class StackGroup(NamedTuple):
     """Ranks whose main threads are in the same functions. Frames are those of the lowest rank, innermost first."""
 
@@ -62,6 +71,10 @@ class GroupProgress(NamedTuple):
     ranks: Sequence[int]
     calls_from: int = 0
     calls: tuple[str, ...] = ()
+    beside: bool = False
+    """Another thread than the main one, whose stack is known, made the newest call."""
+    unusual: bool = False
+    """It follows calls in other groups than each one before."""
 
     @property
     def waits(self) -> bool:
@@ -78,12 +91,21 @@ class Failure(NamedTuple):
 
 
 def call_site(frames: Sequence[Frame]) -> Frame | None:
-    """The place outside torch that called the function in which the rank waits for peers, if it waits."""
+    """The place outside torch and Rankwatch that called the function in which the rank waits for peers, if it waits."""
     waiting = waiting_call(frames)
     if waiting is None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
-    return next((f for f in outside if "torch" not in f.file.replace("\\", "/").split("/")), None)
+    return next((f for f in outside if not _of_torch_or_rankwatch(f)), None)
+
+
+def _of_torch_or_rankwatch(frame: Frame) -> bool:
+    """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script.
+
+    A folder of the user may be called ``rankwatch``: of this one the rooms are known.
+    """
+    parts = frame.file.replace("\\", "/").split("/")
+    return "torch" in parts or any(pair[0] == "rankwatch" and pair[1] in RANKWATCH for pair in pairwise(parts))
 
 
 _Key = tuple[Any, ...]
@@ -112,8 +134,9 @@ class _Failed:
     ranks: set[int] = field(default_factory=set)
 
 
-_Position = tuple[str, str, int, int, int, tuple[str, ...]]
-"""Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
+_Position = tuple[str, str, int, int, int, tuple[str, ...], bool, bool]
+"""Group, operation, enqueued, completed, number of the first call, calls, beside, unusual; see
+:class:`GroupProgress`."""
 
 
 @dataclass(slots=True)
@@ -224,7 +247,7 @@ class Stacks:
         else:
             self._add_failure((stack.rank,), stack.error[:MAX_TEXT], str(stack.process_state))
         for collective in stack.collectives[:MAX_COLLECTIVES]:
-            self._put_position(stack.rank, _position(collective))
+            self._put_position(stack.rank, _position(collective, stack.thread))
 
     def groups(self) -> list[StackGroup]:
         """Ranks by place; the smallest group first, since it is the odd one."""
@@ -318,7 +341,7 @@ class Stacks:
         for failure in settled.failures:
             self._add_failure(failure.ranks, failure.error, failure.process_state)
         for each in settled.progress():
-            position = (each.group, each.operation, each.enqueued, each.completed, each.calls_from, each.calls)
+            position = (*each[:4], *each[5:])
             for rank in each.ranks:
                 self._put_position(rank, position)
 
@@ -394,7 +417,7 @@ def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:
     return sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
 
 
-def _position(collective: Collective) -> _Position:
+def _position(collective: Collective, main: int) -> _Position:
     return (
         collective.group[:MAX_TEXT],
         collective.operation[:MAX_TEXT],
@@ -402,6 +425,8 @@ def _position(collective: Collective) -> _Position:
         int(collective.completed),
         int(collective.calls_from),
         tuple(str(call)[:MAX_TEXT] for call in collective.calls[:MAX_CALLS]),
+        0 not in (main, collective.thread) and main != collective.thread,
+        collective.unusual,
     )
 
 

@@ -20,6 +20,7 @@ from rankwatch.contract.enums import (
     DirectiveKind,
     JobState,
     LimitSource,
+    NoRestart,
     Proof,
     VerdictKind,
 )
@@ -180,9 +181,17 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         watch=watch,
         place=place,
         proven=is_proven,
+        no_restart=_instead_of_restart(job, incident) if kind is DirectiveKind.STOP else "",
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
     return Issue(directive)
+
+
+def _instead_of_restart(job: Job, incident: Incident) -> str:
+    """Of a stop: why the restart that the policy wanted cannot follow; empty: the stop itself was wanted."""
+    if incident.ordered or job.policy.on_hang not in RESTARTS:
+        return ""
+    return str(NoRestart.USED_UP if job.policy.max_restarts else NoRestart.NOT_ALLOWED)
 
 
 # Opening --------------------------------------------------------------------------------------------------------------
@@ -839,7 +848,14 @@ def _recovering(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     if len(stepped_R):
         resumed = int(columns.first_iteration_R[stepped_R].min())
         outcome, steps_lost = f"attempt {job.attempt} resumed at step {resumed}", None
-        if incident.furthest_iteration is not None:
+        if columns.counted_R[stepped_R].any():
+            steps_lost = job.ledger.at_risk  # as of the last step of the attempt before
+            outcome = f"attempt {job.attempt} goes on, and counts its steps from 0: " + (
+                "how many were lost is not known"
+                if steps_lost is None
+                else f"{_count(steps_lost, 'step')} since the last save {'was' if steps_lost == 1 else 'were'} lost"
+            )
+        elif incident.furthest_iteration is not None:
             steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
             outcome += "" if resumed else ", so no checkpoint was loaded"
             outcome += f"; {_count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"

@@ -176,7 +176,7 @@ class LauncherFastLane:
         first = next(iter(job.nodes.values()), None)
         if first is None or registration.ft_state or registration.policy != first.registration.policy:
             raise LookupError(job_id)
-        self._messages.registration(job_id, registration)
+        registration = self._messages.registration(job_id, registration)
         return _json(registered(self._messages.register(job_id, registration)))
 
     def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:

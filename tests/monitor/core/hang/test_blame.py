@@ -399,6 +399,22 @@ def test_without_numbers_the_function_is_reported() -> None:
     assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so no rank is named"
 
 
+@pytest.mark.parametrize(("thread", "placed"), [(7, True), (8, False), (0, True)])
+def test_the_place_of_a_call_is_that_of_the_thread_that_made_it_or_none(thread: int, placed: bool) -> None:
+    site = Frame("train", "/me/train.py", 12)
+    stacks = Stacks()
+    for rank in range(4):
+        odd = rank == 1
+        calls = ("barrier" if odd else "all_reduce",)
+        made = Collective("0", calls[0], 5, 4, (), 5, calls, thread=thread if odd else 7)
+        frames = (*REDUCING[:1], replace(site, line=99 if odd else 12))
+        stacks.add(RankStack(rank, 1, "py-spy", frames, collectives=(made,), thread=7))
+    (culprit,) = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks).culprits
+    assert culprit.rank == 1
+    assert ("train.py:99" in culprit.reason) is placed
+    assert "train.py:12" in culprit.reason
+
+
 def test_ranks_that_wait_for_each_other_are_reported_and_no_rank_is_named() -> None:
     stacks = Stacks()
     for rank, (a, b) in enumerate([(5, 4), (4, 5)]):
@@ -406,7 +422,8 @@ def test_ranks_that_wait_for_each_other_are_reported_and_no_rank_is_named() -> N
         stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=reported))
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
-    assert "ranks 0, 1 wait for each other in different collectives" in judged.explanation
+    assert "ranks 0, 1 wait for each other in a circle" in judged.explanation
+    assert "rank 1 in 'broadcast' number 5 of group 'b'" in judged.explanation
 
 
 def in_call(rank: int, call: str, line: int, *, done: int = 132, group: str = "default_pg") -> RankStack:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rankwatch.contract.messages import Collective, RankStack
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, waiting_ranks
 from rankwatch_monitor.core.hang.stacks import Stacks
@@ -85,6 +87,44 @@ def test_a_circle_is_seen_and_names_no_rank() -> None:
     )
     assert not found.late
     assert found.cycle == (0, 1)
+    assert [(front.group, front.ranks) for front in found.circle] == [("a", (0,)), ("b", (1,))]
+
+
+PAIR = "1"
+
+
+def in_another_order(**flags: bool) -> WaitingRanks:
+    """Rank 0 waits for rank 1 in a group of the two, ranks 1 and 2 wait for rank 0 in the world."""
+
+    def world(sequence: int, rank: str, done: int | None = None) -> Collective:
+        return replace(at(sequence, done=done), unusual=flags.get(rank, False))
+
+    return judged(
+        r0=[world(57, "", done=57), replace(at(58, group=PAIR), unusual=flags.get("r0", False))],
+        r1=[world(58, "r1"), at(57, done=57, group=PAIR)],
+        r2=[world(58, "r2")],
+    )
+
+
+def test_a_circle_over_two_groups_is_no_fault_of_the_rank_that_most_wait_for() -> None:
+    found = in_another_order()
+    assert not found.late
+    assert found.cycle == (0, 1)
+    assert {(front.group, front.ranks) for front in found.circle} == {(PAIR, (0,)), (WORLD, (1, 2))}
+
+
+def test_in_a_circle_the_rank_is_late_whose_order_differs_from_its_own_past() -> None:
+    found = in_another_order(r1=True)
+    assert set(found.late) == {1}
+    assert found.late[1].reordered
+    assert found.late[1].missed.group == PAIR
+    assert found.late[1].instead is not None
+    assert found.late[1].instead.group == WORLD
+
+
+def test_an_order_that_all_of_a_circle_changed_names_none() -> None:
+    assert in_another_order(r0=True, r1=True).cycle == (0, 1)
+    assert in_another_order(r2=True).cycle == (0, 1)
 
 
 # Different calls under one number -------------------------------------------------------------------------------------

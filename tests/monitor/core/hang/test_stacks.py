@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import rankwatch
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
 from rankwatch_monitor.core.hang.stacks import (
@@ -19,9 +21,11 @@ from rankwatch_monitor.core.hang.stacks import (
     MAX_FRAMES,
     MAX_PLACES,
     MAX_TEXT,
+    RANKWATCH,
     Failure,
     StackGroup,
     Stacks,
+    call_site,
     waits_for_peers,
 )
 
@@ -75,6 +79,30 @@ def test_a_collective_of_torch_waits(function: str) -> None:
 )
 def test_anything_else_does_not(frames: tuple[Frame, ...]) -> None:
     assert not waits_for_peers(frames)
+
+
+SITE = "/venv/lib/python3.11/site-packages/"
+
+
+@pytest.mark.parametrize("folder", [SITE, "/srv/source/telemetry/", "/home/me/rankwatch/telemetry/"])
+@pytest.mark.parametrize("script", ["/home/me/train.py", "/home/me/rankwatch/train.py"])
+def test_the_place_of_a_call_is_that_of_the_script(folder: str, script: str) -> None:
+    frames = (
+        Frame("_engine_run_backward", SITE + "torch/autograd/graph.py", 979),
+        Frame("backward", SITE + "torch/autograd/__init__.py", 395),
+        Frame("backward", folder + "rankwatch/integrations/autorun/torch_hooks.py", 168),
+        Frame("Tensor.backward", SITE + "torch/_tensor.py", 623),
+        Frame("main", script, 9),
+        Frame("<module>", "/home/me/launch.py", 1),
+    )
+    assert call_site(frames) == frames[4]
+    helper = Frame("barrier", folder + "rankwatch/rerun/collectives.py", 30)
+    assert call_site((stack(0, "barrier", file=TORCH).frames[0], helper, frames[4])) == frames[4]
+
+
+def test_the_rooms_of_rankwatch_are_known() -> None:
+    found = {each.name + ("" if each.ispkg else ".py") for each in pkgutil.iter_modules(rankwatch.__path__)}
+    assert found - {"__main__.py"} == RANKWATCH
 
 
 def test_a_windows_path_is_understood() -> None:

@@ -270,9 +270,9 @@ def test_the_restart_budget_is_kept() -> None:
     for restarts in (1, 2):
         scene.run(10).hang(2).until(lambda restarts=restarts: scene.job.restarts == restarts)  # type: ignore[misc]
         scene.until(lambda: scene.job.open_incident is None)
-    scene.run(10).hang(2).until(lambda: scene.state == "stopped")
+    scene.run(10).hang(2).until(lambda: scene.state == "failed")
     assert len(scene.directives(RESTART)) == 2
-    assert len(scene.directives(STOP)) == 1
+    assert [stop.no_restart for stop in scene.directives(STOP)] == ["used_up"]
     last = scene.job.incidents[-1]
     assert last.action is Action.STOP
     assert "restart budget is used up (2 of 2)" in last.action_reason
@@ -281,6 +281,19 @@ def test_the_restart_budget_is_kept() -> None:
 def test_no_restarts_allowed_means_stop_at_once() -> None:
     scene = Scene(max_restarts=0).run(10).hang(2).until_found().run(2)
     assert scene.directives(RESTART) == []
+    assert [stop.no_restart for stop in scene.directives(STOP)] == ["not_allowed"]
+    assert scene.state == "failed"
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_stop_that_was_wanted_is_no_failure(ordered: bool) -> None:
+    scene = Scene(max_restarts=0, on_hang="log" if ordered else "stop").run(10)
+    if ordered:
+        scene.order(Action.STOP)
+    else:
+        scene.hang(2)
+    scene.until(lambda: scene.job.ended is not None)
+    assert [stop.no_restart for stop in scene.directives(STOP)] == [""]
     assert scene.state == "stopped"
 
 
