@@ -58,8 +58,10 @@ def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
             of_attempt.setdefault(incident["attempt"], incident)
     shown, told = [], dict[tuple[Any, ...], Any]()
     for attempt, incident in reversed(list(of_attempt.items())[:SHOWN]):
-        first = told.setdefault(_what(incident), attempt)
+        first, again = told.setdefault(_what(incident), attempt), incident.get("attempts_here", 0)
         reason = one_line(str(incident["reason"])) if first == attempt else f"the same as in attempt {first}"
+        if again and first == attempt:
+            reason = f"it stood at the same place as {count(again, 'earlier attempt')}"
         shown.append(f"  restarted attempt {attempt}: {reason}")
     return shown
 
