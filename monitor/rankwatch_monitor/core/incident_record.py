@@ -16,7 +16,6 @@ HELD_BECAUSE: Final = {
     Proof.UNINTERRUPTIBLE: "all ranks wait for storage, which a restart does not bring back",
     Proof.SUSPENDED: "all ranks are stopped, as by a scheduler, which continues them",
     Proof.DEBUGGED: "a rank is in a debugger",
-    Proof.NO_RESTART_LEFT: "no restart is left, and a limit that nobody configured ends no job",
     Proof.STALLED: "the ranks move and complete no step, which a restart may not change",
 }
 """Suspicions that are announced although no action follows, by what the looks show."""

@@ -140,8 +140,6 @@ class Proof(StrEnum):
     """Of a job: all its ranks are stopped (state T), as by a scheduler."""
     TRANSPORT = "transport"
     """Of a job: all ranks have entered the same collective, which does not complete."""
-    NO_RESTART_LEFT = "no_restart_left"
-    """Of a job: its hang is certain, but no restart is left, and a limit that nobody configured ends no job."""
 
 
 class LimitSource(StrEnum):

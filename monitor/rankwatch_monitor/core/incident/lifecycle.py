@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.cli.formatting import capital, uncapital
+from rankwatch.cli.formatting import capital, count, uncapital
 from rankwatch.contract.enums import (
     RESTARTS,
     Action,
@@ -700,17 +700,27 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         diagnosis = _while_held(job, incident, verdicts, decision, why)
         _send(job, incident, machine.Proved(str(Proof.STALLED), why, diagnosis), now, effects)
     if incident.phase is Phase.CONFIRMING:
+        before = incident.attempts_here
         _set_deadline(job, incident, decision, now)
+        if incident.attempts_here != before:
+            _state(job, incident, verdicts, decision, now, effects, renew=True)
         if now - incident.watched_at >= WATCH_SECONDS:
             effects.append(_directive(job, incident, Command.CAPTURE, now))
 
 
 def _state(
-    job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, now: float, effects: list[Effect]
+    job: Job,
+    incident: Incident,
+    verdicts: Verdicts,
+    decision: proof.Decision,
+    now: float,
+    effects: list[Effect],
+    *,
+    renew: bool = False,
 ) -> None:
-    """State what the looks show, when it is something else than before or has lasted for some time."""
+    """State what the looks show, when it is something else than before (or ``renew``), or has lasted for some time."""
     shown = decision.proof
-    changed = incident.proof != shown
+    changed = renew or incident.proof != shown
     if shown is Proof.UNDECIDED or not (changed or now - incident.proof_at >= RESTATE_AFTER):
         return
     if decision.proven:
@@ -721,6 +731,10 @@ def _state(
         return
     waits = {each.rank: each.wait for each in incident.waits}
     why = proof.sentence(decision, waits, incident.stacks, job.columns, now)
+    if incident.attempts_here:
+        why += (
+            f" Attempt {incident.attempt} stands at the same place as {count(incident.attempts_here, 'earlier one')}."
+        )
     diagnosis = _while_held(job, incident, verdicts, decision, why)
     _send(job, incident, machine.Proved(str(shown), why, diagnosis), now, effects)
 

@@ -126,6 +126,15 @@ def detail(incident: Incident) -> str:
     return " ".join(filter(None, parts))
 
 
+_HELD: Final = {
+    Proof.UNINTERRUPTIBLE: ("Repair the storage that the ranks wait for.", "if they do not go on by themselves"),
+    Proof.SUSPENDED: ("Ask the scheduler why it has stopped the ranks.", "if it does not continue them"),
+    Proof.DEBUGGED: ("Continue or leave the debugger.", "if nobody uses it"),
+    Proof.STALLED: ("Read the stacks: the ranks repeat something that fails.", "once its cause is gone"),
+}
+"""What a person should do about a suspicion that is held, and when a restart helps."""
+
+
 def of_job(incident: Incident | None, reason: str) -> str:
     """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs.
 
@@ -151,12 +160,8 @@ def next_action(incident: Incident, without: str = "", obstacle: str = "") -> Ne
     if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
         return _under_way(incident, runbook)
     if incident.held:
-        if incident.proof == Proof.UNINTERRUPTIBLE:
-            first, condition = "Repair the storage that the ranks wait for; ", "if they do not go on by themselves"
-            text = f"{first}restart them {condition}."
-        else:
-            first, condition = "Read the stacks: the ranks repeat something that fails. ", "once its cause is gone"
-            text = f"{first}Restart them {condition}."
+        first, condition = _HELD[Proof(incident.proof)]
+        text = f"{first} Restart them {condition}."
         withheld = "runbook.html#rankwatchactionwithheld"
         return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
