@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -70,3 +73,17 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
 def fault() -> None:
     """Say that the fault of this rank begins now."""
     print(f"FAULT {os.environ['RANK']} {time.time():.3f}", flush=True)
+
+
+def first_attempt() -> bool:
+    """Whether this job has not been restarted; what a restart mends is gone in later attempts."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+
+
+def outside(*what: object) -> str:
+    """Start what is outside of the job (``outside.py``), which ends with this process; return its address, if any."""
+    program = str(Path(__file__).with_name("outside.py"))
+    command = [sys.executable, program, str(os.getpid()), *map(str, what)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        return starter.stdout.readline().partition(" ")[2].strip()
