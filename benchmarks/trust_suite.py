@@ -110,9 +110,8 @@ def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
         "|---|---|---|---|" + "---|---|" * len(runs),
     ]
     keys = ("name", "does", "kind", "at_fault")
-    for name, does, kind, at_fault in sorted(
-        {tuple(str(each[key]) for key in keys) for _, results in runs for each in results}
-    ):
+    scripts_seen = {tuple(str(each[key]) for key in keys) for _, results in runs for each in results}
+    for name, does, kind, at_fault in sorted(scripts_seen):
         cells = [next((_cells(each) for each in results if each["name"] == name), " | ") for _, results in runs]
         ranks = {"None": "", "[]": "all alike"}.get(at_fault, at_fault.strip("[]"))
         lines.append(f"| {name} | {does} | {kind} | {ranks} | " + " | ".join(cells) + " |")
