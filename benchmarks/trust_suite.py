@@ -29,7 +29,7 @@ from trust.runner import Result, busy_loops, end_all, run
 from trust.scripts import PROVABLE_AFTER, Kind, Script, scripts
 
 SOON = {Kind.PERMANENT: 15.0, Kind.DETERMINISTIC: 15.0, Kind.BY_ITSELF: 10.0, Kind.HELD: 10.0}
-"""Seconds from the moment when a fault is provable within which the first two kinds are confirmed, the others announced."""
+"""Seconds from when a fault is provable, within which the first two kinds are confirmed, the others announced."""
 BETWEEN = ("<!-- trust: begin -->", "<!-- trust: end -->")
 
 
@@ -99,8 +99,8 @@ def _percentiles(seconds: list[float]) -> str:
 def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
     """The summary of each run, then one row for each script with the columns of all runs."""
     lines = [
-        "| machine | class | right | restarts | suspicions | soon enough | confirmed or announced after: p50, longest | "
-        "restarted after: p50, longest | a wrong rank |",
+        "| machine | class | right | restarts | suspicions | soon enough | "
+        "confirmed or announced after: p50, longest | restarted after: p50, longest | a wrong rank |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row for title, results in runs for row in summary(title, results)),
         "",
@@ -126,7 +126,7 @@ def _cells(result: dict[str, Any]) -> str:
         return " ".join(filter(None, (f"**{verdict}**", announced))) + f" | {restarted}"
     if result["at_fault"] is None:
         return "undisturbed" + (f", {result['suspected']} suspected" if result["suspected"] else "") + " | "
-    return f"{announced} | {restarted or 'held'}"
+    return f"{announced} | {restarted or result['kind']}"
 
 
 def _seconds(value: float | None) -> str:
