@@ -21,7 +21,7 @@ rankwatch.init()
 rank = toy.start()
 net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) if rank == 2 else None
+pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork")) if rank == 2 else None
 for step in range(300):
     with rankwatch.step():
         if pool is not None and step % 50 == 0:
