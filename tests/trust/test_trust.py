@@ -12,7 +12,7 @@ import pytest
 
 from support.forked_ranks import run_command
 from trust.runner import run
-from trust.scripts import HERE, Script, scripts
+from trust.scripts import AT_FAULT, HERE, KINDS, PROVABLE_AFTER, REPEATS, Script, scripts
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -35,6 +35,14 @@ TOO_LONG = ("sick/infinite_loop",)
 
 def in_turn() -> list[Script]:
     return [script for script in scripts() if script.name not in TOO_LONG][TURN::TURNS]
+
+
+def test_expectations_are_those_of_scripts_that_exist() -> None:
+    names = {folder: {path.stem for path in (HERE / folder).glob("*.py")} for folder in ("healthy", "sick")}
+    assert AT_FAULT.keys() == names["sick"]
+    assert KINDS.keys() | PROVABLE_AFTER.keys() <= names["sick"]
+    assert names["healthy"] >= REPEATS
+    assert all(script.does for script in scripts())
 
 
 @pytest.mark.parametrize("script", in_turn(), ids=lambda script: script.name)

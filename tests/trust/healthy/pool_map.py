@@ -1,4 +1,4 @@
-"""Rank 3 scores generations with a multiprocessing pool for 80 s, in a section; its workers wait for their sandboxes."""
+"""Rank 3 scores generations with a multiprocessing pool for 80 s, in a section; its workers sleep."""
 
 import multiprocessing
 import time

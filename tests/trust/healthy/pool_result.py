@@ -27,7 +27,6 @@ for step in range(300):
         if pool is not None and step % 50 == 0:
             assert pool.submit(score, step).result() == step
         toy.train_step(net, optimizer)
-
 if pool is not None:
     pool.shutdown()
 dist.destroy_process_group()
