@@ -153,14 +153,12 @@ def read(path: str, seconds: str) -> None:
 
 
 def terminal(seconds: str, text: str) -> None:
-    """A person at a terminal who thinks for so long before each line that is asked for."""
+    """A person at a terminal, who types one line after so long."""
     master, slave = pty.openpty()
     ready(os.ttyname(slave))
-    threading.Thread(target=_watch, daemon=True).start()
-    while prompt := os.read(master, 1000):
-        if b"(Pdb) " in prompt:
-            wait(float(seconds))
-            os.write(master, f"{text}\n".encode())
+    wait(float(seconds))
+    os.write(master, f"{text}\n".encode())
+    wait(float("inf"))  # the window stays open
 
 
 KINDS = {each.__name__: each for each in (http, flock, lockf, lock_file, database, publish, write, read, terminal)}

@@ -144,7 +144,6 @@ _DEADLOCK = (
 )
 PROVABLE_AFTER: dict[str, float] = {
     **dict.fromkeys(_DEADLOCK, 20.0),  # ranks that all wait for each other: a network may pause for so long
-    "fifo_first_checkpoint": 30.0,  # a section's first run may stand still for so long
     **dict.fromkeys(("first_step", "first_evaluation"), 60.0),  # ranks compile and load for so long
     **dict.fromkeys(("exit_hang", "export_hang"), 60.0),  # a job exports and ends for so long
     **dict.fromkeys(("failing_steps", "retry_loop"), 60.0),  # so long without a step

@@ -13,12 +13,12 @@ rankwatch.init()
 rank = toy.start()
 net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-if rank == 0:
-    terminal = os.open(toy.outside("terminal", 90, "c"), os.O_RDWR | os.O_NOCTTY)
-    os.dup2(terminal, 0)
 for step in range(300):
     with rankwatch.step():
         if step == 150:
+            if rank == 0:
+                terminal = os.open(toy.outside("terminal", 90, "c"), os.O_RDWR | os.O_NOCTTY)
+                os.dup2(terminal, 0)
             dist.breakpoint(0)
         toy.train_step(net, optimizer)
 dist.destroy_process_group()
