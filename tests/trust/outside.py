@@ -152,6 +152,17 @@ def read(path: str, seconds: str) -> None:
             pass
 
 
+def storage(path: str, seconds: str) -> None:
+    """Storage that is away for so long; it comes back for what an ended job has left waiting (``toy.wait_for``)."""
+    os.mkfifo(path)
+    ready()
+    end = time.monotonic() + float(seconds)
+    while time.monotonic() < end and os.path.exists(f"/proc/{OWNER}"):
+        time.sleep(0.2)
+    os.open(path, os.O_RDWR)
+    time.sleep(1.0)
+
+
 def terminal(seconds: str, text: str) -> None:
     """A person at a terminal, who types one line after so long."""
     master, slave = pty.openpty()
@@ -161,10 +172,12 @@ def terminal(seconds: str, text: str) -> None:
     wait(float("inf"))  # the window stays open
 
 
-KINDS = {each.__name__: each for each in (http, flock, lockf, lock_file, database, publish, write, read, terminal)}
+KINDS = {
+    each.__name__: each for each in (http, flock, lockf, lock_file, database, publish, write, read, storage, terminal)
+}
 
 if __name__ == "__main__":
     if os.fork():
         os._exit(0)
     os.setsid()
-    KINDS[sys.argv[2]](*sys.argv[3:])
+    {each.__name__: each for each in _KINDS}[sys.argv[2]](*sys.argv[3:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import subprocess
 import sys
@@ -91,3 +92,16 @@ def outside(*what: object) -> str:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         return starter.stdout.readline().partition(" ")[2].strip()
+
+
+def wait_for_storage(path: str) -> None:
+    """Wait for ``outside("storage", path, ...)`` as for a disk, in state D: what a parent does whose vforked child
+    has not come to its exec; here the child first opens a pipe.
+    """
+    libc, actions, none = ctypes.CDLL(None), ctypes.create_string_buffer(256), ctypes.c_char_p(None)
+    argv = (ctypes.c_char_p * 2)(b"true", none)
+    libc.posix_spawn_file_actions_init(actions)
+    libc.posix_spawn_file_actions_addopen(actions, 0, path.encode(), os.O_RDONLY, 0)
+    child = ctypes.c_int()
+    assert libc.posix_spawn(ctypes.byref(child), b"/bin/true", actions, None, argv, ctypes.byref(argv, 8)) == 0
+    os.waitpid(child.value, 0)
