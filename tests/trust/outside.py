@@ -172,9 +172,7 @@ def terminal(seconds: str, text: str) -> None:
     wait(float("inf"))  # the window stays open
 
 
-KINDS = {
-    each.__name__: each for each in (http, flock, lockf, lock_file, database, publish, write, read, storage, terminal)
-}
+_KINDS = (http, flock, lockf, lock_file, database, publish, write, read, storage, terminal)
 
 if __name__ == "__main__":
     if os.fork():
