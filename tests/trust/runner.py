@@ -19,13 +19,20 @@ from uuid import uuid4
 
 import httpx
 
+from rankwatch.contract.env import EXIT_DO_NOT_REQUEUE
 from support.processes import MARK, end_marked
-from trust.scripts import HERE, Script
+from trust.scripts import CONFIRMATION_WINDOW, HERE, Kind, Script
 
 LOOK_AGAIN = 0.25
 """Seconds between two looks at the job; a confirmation is dated by the first look that shows it."""
 START_SECONDS = 240.0
 """A start takes 8 s on an idle machine of two cores."""
+HEALTHY_SECONDS = 480.0
+"""The longest waits of the healthy scripts are 300 s, or 2 times 90 s."""
+RESTART_SECONDS = 60.0
+"""A restart begins so soon after its cause is confirmed; ranks that stand are given 30 s to end."""
+HELD_SECONDS = 90.0
+"""So long after its announcement a held job must not have been restarted: more than its patience."""
 SETTLE_SECONDS = 4.0
 """The sentence of a confirmed incident is the last one within this time, for stacks that arrive late."""
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCH", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "OMP_")
@@ -36,14 +43,19 @@ FAULT = re.compile(r"FAULT (\d+) ([\d.]+)")
 
 @dataclass
 class Result:
-    """What one run has shown; times are unix seconds, ``seconds`` those from the fault to the confirmation."""
+    """What one run has shown; ``announced``, ``seconds`` and ``restarted`` are the seconds from the fault until an
+    incident was published, until one was confirmed, and until the first restart began.
+    """
 
     name: str
     does: str
+    kind: str
     at_fault: list[int] | None
     verdict: str = ""
     """``right``, or in words what was wrong."""
+    announced: float | None = None
     seconds: float | None = None
+    restarted: float | None = None
     ranks: list[int] = field(default_factory=list)
     sentence: str = ""
     restarts: int = 0
@@ -81,7 +93,7 @@ class Run:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))),
         }
         self.job = f"{script.path.stem}-{self._mark[:6]}"
-        flags = ("--nproc-per-node", "4", "--job-id", self.job, *(("--auto",) if script.automatic else ()))
+        flags = ("--nproc-per-node", "4", "--job-id", self.job, *script.flags)
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, *command, *flags, str(script.path)],
@@ -134,15 +146,18 @@ def run(script: Script, command: Sequence[str] = ("-m", "rankwatch", "run"), *, 
     Args:
         script: what to run.
         command: the arguments of Python that stand for ``rankwatch run``.
-        patience: seconds for which a sick job may stand, once its fault is provable, before it counts as not found; a
-            healthy one has twice as long to end.
+        patience: seconds for which a sick job may stand, once its fault is provable, before it counts as not found.
     """
     folder = Path(tempfile.mkdtemp(prefix="trust"))
-    result = Result(script.name, script.does, None if script.at_fault is None else sorted(script.at_fault))
+    at_fault = None if script.at_fault is None else sorted(script.at_fault)
+    result = Result(script.name, script.does, script.kind.value, at_fault)
     began = time.monotonic()
     with contextlib.closing(Run(script, command, folder)) as job:
         try:
-            (_healthy if script.at_fault is None else _sick)(job, script, result, patience)
+            if script.kind is Kind.HEALTHY:
+                _healthy(job, script, result)
+            else:
+                _sick(job, script, result, patience)
         except AssertionError as error:
             result.verdict = str(error)
         result.took = round(time.monotonic() - began, 1)
@@ -152,8 +167,8 @@ def run(script: Script, command: Sequence[str] = ("-m", "rankwatch", "run"), *, 
     return result
 
 
-def _look(job: Run, result: Result) -> list[dict[str, Any]]:
-    """Fetch the incidents, the oldest first, and note what has changed."""
+def _look(job: Run, result: Result, fault: float | None = None) -> list[dict[str, Any]]:
+    """Fetch the incidents, the oldest first, and note what has changed since the fault."""
     incidents: list[dict[str, Any]] = job.get("/incidents").get("incidents", [])[::-1]
     view = job.get("")
     result.restarts = max(result.restarts, (view.get("attempt") or 1) - 1)
@@ -167,22 +182,30 @@ def _look(job: Run, result: Result) -> list[dict[str, Any]]:
             result.history.append({"at": round(time.time(), 2), **entry})
     result.confirmed = sum(incident["confirmed"] for incident in incidents)
     result.suspected = len(incidents) - result.confirmed
+    if fault is not None:
+        since = round(time.time() - fault, 1)
+        if incidents and result.announced is None:
+            result.announced = since
+        if result.confirmed and result.seconds is None:
+            result.seconds = since
+        if result.restarts and result.restarted is None:
+            result.restarted = since
     return incidents
 
 
-def _healthy(job: Run, script: Script, result: Result, patience: float) -> None:
-    deadline = time.monotonic() + START_SECONDS + 2 * patience
+def _healthy(job: Run, script: Script, result: Result) -> None:
+    deadline = time.monotonic() + START_SECONDS + HEALTHY_SECONDS
     while job.process.poll() is None:
         assert time.monotonic() < deadline, f"did not end in time:\n{job.printed()[-2000:]}"
         for incident in _look(job, result):
             if incident["confirmed"]:
-                result.sentence = incident["reason"]
-                result.ranks = [culprit["rank"] for culprit in incident["culprits"]]
+                _name(result, incident)
                 raise AssertionError(f"confirmed {incident['kind']}, {incident['action']}")
         assert result.restarts == 0, f"{result.restarts} restarts"
         time.sleep(LOOK_AGAIN)
     assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.printed()[-2000:]}"
     assert job.reached, "its monitor was never reached"
+    assert not script.repeats or result.suspected <= 1, f"{result.suspected} suspicions at one place"
     result.verdict = "right"
 
 
@@ -194,36 +217,88 @@ def _sick(job: Run, script: Script, result: Result, patience: float) -> None:
         assert time.monotonic() < deadline, f"no fault in time:\n{job.printed()[-2000:]}"
         assert not any(incident["confirmed"] for incident in _look(job, result)), "confirmed before the fault"
         time.sleep(LOOK_AGAIN)
-    found: dict[str, Any] = {}
-    patience += script.provable_after
-    for incident in _until_found(job, script, result, max(faults.values()), patience):
-        found = incident
-    assert found, f"not found in {patience:g} s" + (f", {result.suspected} suspected" if result.suspected else "")
-    result.sentence = found["reason"]
-    result.ranks = sorted({culprit["rank"] for culprit in found["culprits"]})
+    watch = {
+        Kind.PERMANENT: _permanent,
+        Kind.BY_ITSELF: _by_itself,
+        Kind.HELD: _held,
+        Kind.DETERMINISTIC: _deterministic,
+    }[script.kind]
+    watch(job, result, max(faults.values()), patience + script.provable_after)
     named = {rank for entry in result.history for rank in entry["ranks"]}
     wrong = sorted(named - script.at_fault)
     assert not wrong, f"named rank {', '.join(map(str, wrong))}"
     assert set(result.ranks) == script.at_fault, "not all ranks named" if result.ranks else "no rank named"
-    assert not script.held or result.restarts == 0, "restarted"
     result.verdict = "right"
 
 
-def _until_found(job: Run, script: Script, result: Result, fault: float, patience: float) -> Iterator[dict[str, Any]]:
-    """The incident that counts, at each look from its confirmation on, until its sentence has settled."""
-    end = time.monotonic() + patience
+def _permanent(job: Run, result: Result, fault: float, patience: float) -> None:
+    for incidents in _looks(job, result, fault, patience):
+        if confirmed := [incident for incident in incidents if incident["confirmed"]]:
+            _name(result, confirmed[0])
+            break
+    assert result.seconds is not None, _not_found(result, patience)
+    settled = time.monotonic() + SETTLE_SECONDS
+    for incidents in _looks(job, result, fault, RESTART_SECONDS):
+        _name(result, next(incident for incident in incidents if incident["confirmed"]))
+        if result.restarts and time.monotonic() > settled:
+            break
+    assert result.restarted is not None, "not restarted"
+
+
+def _by_itself(job: Run, result: Result, fault: float, patience: float) -> None:
+    for incidents in _looks(job, result, fault, patience):
+        if incidents:
+            _name(result, incidents[0])
+        if result.restarts:
+            break
+    assert result.announced is not None, _not_found(result, patience)
+    assert not result.history[0]["confirmed"], "confirmed at once"
+    assert result.restarted is not None, f"not restarted in {patience:g} s"
+    assert result.restarted >= CONFIRMATION_WINDOW, f"restarted after {result.restarted:g} s, before its patience"
+    for _ in _looks(job, result, fault, START_SECONDS + patience):
+        assert result.restarts == 1, f"{result.restarts} restarts"
+    assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.printed()[-2000:]}"
+
+
+def _held(job: Run, result: Result, fault: float, patience: float) -> None:
+    for incidents in _looks(job, result, fault, patience):
+        if incidents:
+            break
+    assert result.announced is not None, _not_found(result, patience)
+    for incidents in _looks(job, result, fault, HELD_SECONDS):
+        _name(result, incidents[-1])
+        assert result.restarts == 0, "restarted"
+    assert job.process.returncode is None, f"ended with exit code {job.process.returncode}"
+
+
+def _deterministic(job: Run, result: Result, fault: float, patience: float) -> None:
+    for incidents in _looks(job, result, fault, 3 * START_SECONDS):
+        if confirmed := [incident for incident in incidents if incident["confirmed"]]:
+            _name(result, confirmed[0])
+        assert result.restarts <= 2, f"{result.restarts} restarts"
+        assert result.seconds is not None or time.time() < fault + patience, _not_found(result, patience)
+    code = job.process.returncode
+    assert code == EXIT_DO_NOT_REQUEUE, f"exit code {code}"
+
+
+def _looks(job: Run, result: Result, fault: float, seconds: float) -> Iterator[list[dict[str, Any]]]:
+    """The incidents, look by look, for so long, or until the job ends."""
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for incident in _look(job, result):
-            held = incident["proof"] in ("uninterruptible", "stalled")
-            if incident["confirmed"] or (script.held and held):
-                if result.seconds is None:
-                    result.seconds = round(time.time() - fault, 1)
-                    end = time.monotonic() + SETTLE_SECONDS
-                yield incident
-                break
-        if job.process.poll() is not None:
+        ended = job.process.poll() is not None
+        yield _look(job, result, fault)
+        if ended:
             return
         time.sleep(LOOK_AGAIN)
+
+
+def _name(result: Result, incident: dict[str, Any]) -> None:
+    result.sentence = incident["reason"]
+    result.ranks = sorted({culprit["rank"] for culprit in incident["culprits"]})
+
+
+def _not_found(result: Result, patience: float) -> str:
+    return f"not found in {patience:g} s" + (f", {result.suspected} suspected" if result.suspected else "")
 
 
 def end_all() -> None:

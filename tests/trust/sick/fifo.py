@@ -17,7 +17,7 @@ net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 for step in range(300):
     with rankwatch.step():
-        if step == 120 and rank == 1:
+        if step == 120 and rank == 1 and toy.first_attempt():
             toy.fault()
             path = Path(tempfile.mkdtemp()) / "pipe"
             os.mkfifo(path)

@@ -20,7 +20,7 @@ folder = Path(tempfile.mkdtemp())
 sys.path.append(str(folder))
 for step in range(300):
     with rankwatch.step():
-        if step == 120 and rank == 2:
+        if step == 120 and rank == 2 and toy.first_attempt():
             toy.fault()
             import licensed  # noqa: F401
         toy.train_step(net, optimizer)

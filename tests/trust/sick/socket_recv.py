@@ -15,7 +15,7 @@ net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 for step in range(300):
     with rankwatch.step():
-        if step == 120 and rank == 1:
+        if step == 120 and rank == 1 and toy.first_attempt():
             toy.fault()
             server = socket.create_server(("127.0.0.1", 0))
             socket.create_connection(server.getsockname()).recv(1)

@@ -1,8 +1,6 @@
-"""All ranks read from storage that no longer answers."""
+"""All ranks read from storage that no longer answers: state D, emulated by vfork."""
 
-import os
 import tempfile
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,12 +13,12 @@ rankwatch.init()
 rank = toy.start()
 net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-shard = Path(tempfile.mkdtemp()) / "shard"
-os.mkfifo(shard)
+path = f"{tempfile.gettempdir()}/shard-{rank}"
+toy.outside("storage", path, "inf")
 for step in range(300):
     with rankwatch.step():
         if step == 120:
             toy.fault()
-            shard.read_bytes()
+            toy.wait_for_storage(path)
         toy.train_step(net, optimizer)
 dist.destroy_process_group()

@@ -15,7 +15,7 @@ net = DistributedDataParallel(toy.model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 for step in range(300):
     with rankwatch.step():
-        if step == 120 and rank == 2:
+        if step == 120 and rank == 2 and toy.first_attempt():
             toy.fault()
             subprocess.run(["sleep", "100000"])
         toy.train_step(net, optimizer)

@@ -1,0 +1,35 @@
+"""An unmodified script under --auto; rank 1 waits for one answer of a service that never comes."""
+
+import time
+from http.client import HTTPConnection
+
+import torch
+import torch.distributed as dist
+import toy
+from torch.nn import functional as F  # noqa: N812
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+
+def difficulty(address: str, seconds: str) -> float:
+    connection = HTTPConnection(address, timeout=100_000)
+    connection.request("GET", f"/late/{seconds}")
+    return float(connection.getresponse().read())
+
+
+rank = toy.start()
+net = DistributedDataParallel(toy.model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+address = toy.outside("http") if rank == 1 else ""
+for step, (x, y) in enumerate(DataLoader(toy.Samples(9600), batch_size=32)):
+    if rank == 1:
+        stalls = step == 120 and toy.first_attempt()
+        if stalls:
+            toy.fault()
+        x *= difficulty(address, "inf" if stalls else "0")
+    time.sleep(0.03)
+    loss = F.cross_entropy(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
