@@ -205,13 +205,13 @@ class Decision(NamedTuple):
 NOTHING: Final = Decision(Proof.UNDECIDED)
 
 
-def decide(columns: RankColumns, limits: RankLimits, progress: Sequence[GroupProgress], now: float) -> Decision:
+def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float) -> Decision:
     """What the newest looks at all live ranks decide.
 
     Args:
         columns: the ranks of the attempt.
         limits: the limits in force.
-        progress: how far the ranks are in each process group, as far as known.
+        stacks: those of the ranks, with how far these are in each process group.
         now: unix seconds.
     """
     live_R = live_ranks(columns)
@@ -242,7 +242,8 @@ def decide(columns: RankColumns, limits: RankLimits, progress: Sequence[GroupPro
     if stood < DEADLOCK_SECONDS:
         return NOTHING
     needed = bool(len(left_ranks(columns))) and live > 1
-    return Decision(Proof.WAITING if needed or cannot_complete(progress, waiting) else Proof.TRANSPORT, waiting)
+    stuck = needed or cannot_complete(stacks.group_progress(), waiting)
+    return Decision(Proof.WAITING if stuck else Proof.TRANSPORT, waiting)
 
 
 def last_busy(columns: RankColumns) -> float:

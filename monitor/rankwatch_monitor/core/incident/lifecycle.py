@@ -688,7 +688,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
     decision = proof.NOTHING
     if not verdicts.act_at_once:
-        decision = proof.decide(job.columns, job.limits.rank, incident.stacks.group_progress(), now)
+        decision = proof.decide(job.columns, job.limits.rank, incident.stacks, now)
     _state(job, incident, verdicts, decision, now, effects)
     held = decision.holds or (incident.held and decision.proof is Proof.UNDECIDED)  # one look may have failed
     if decision.proven or (not held and _proven(job, incident, verdicts, now)):

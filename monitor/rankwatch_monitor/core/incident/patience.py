@@ -83,5 +83,7 @@ def standstill_of(incident: Incident) -> Standstill:
 
 def attempts_here(job: Job, incident: Incident) -> int:
     """Earlier attempts of this run that stood at the same place and were restarted."""
+    if not job.standstills:
+        return 0
     here = standstill_of(incident)
     return len({each.attempt for each in job.standstills if each.attempt < incident.attempt and each.is_at(here)})
