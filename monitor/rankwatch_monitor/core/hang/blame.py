@@ -172,8 +172,9 @@ def _device(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGrou
     # Every process is in that state briefly when it reads a file: it means something only over a limit.
     stuck = _in_kernel(columns, groups)
     ranks = sorted(stuck.intersection(verdicts.rank_V.tolist()) if stuck else ())
-    if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
-        return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
+    live = len(_live(columns))
+    if len(ranks) == live > 1 or (2 * len(ranks) > live and len({columns.hosts[r] for r in ranks}) > 1):
+        return ()  # all, or most of several nodes: what they share is stuck, and no rank or node is to blame
     return tuple(
         culprit_of(
             columns,
