@@ -431,6 +431,7 @@ class Job:
         exclude: tuple[str, ...] = (),
         watch: float = 0.0,
         no_restart: str = "",
+        suspected: bool = False,
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -446,6 +447,7 @@ class Job:
             exclude=exclude,
             watch=watch,
             no_restart=no_restart,
+            suspected=suspected,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -68,6 +68,8 @@ class Directive:
     """Of a restart: names of the nodes (``NodeRegistration.node``) that take no part in the next attempt."""
     watch: float = 0.0
     """Of a capture: seconds in which the launcher looks at its ranks again and again afterwards, for a suspicion."""
+    suspected: bool = False
+    """Of ``tell``: the hang is not confirmed."""
     no_restart: str = ""
     """Of a stop that follows since no restart is left, a :class:`~rankwatch.contract.enums.NoRestart`: the job fails;
     empty: the stop is wanted, by an operator or by the policy."""
