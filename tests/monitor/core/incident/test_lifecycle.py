@@ -324,6 +324,13 @@ def test_a_suspicion_that_is_only_recorded_is_told_and_told_again_when_it_is_con
     assert [told.suspected for told in scene.directives(TELL)] == [True, False]
 
 
+def test_a_monitor_that_comes_back_knows_the_hosts_of_ranks_that_report_no_more() -> None:
+    scene = Scene(4, hosts=2).run(10).stop(3).reload(20)
+    assert scene.job.columns.hosts == ["host-0", "host-0", "host-1", "host-1"]
+    scene.until_found()
+    assert {culprit.host for culprit in scene.incident.culprits} == {"host-1"}
+
+
 def test_an_incident_goes_on_by_itself() -> None:
     scene = Scene(on_hang="log").run(10).hang(2).until_found().run(5).resume().run(2)
     assert [c.outcome for c in scene.closings] == ["the ranks went on by themselves"]
