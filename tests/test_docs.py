@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rankwatch.contract.policy import Policy
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("telemetry", "monitor", "launcher")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -71,3 +73,11 @@ def test_a_first_install_is_from_git_or_a_wheel() -> None:
     ]
     assert len(commands) >= len(pages) - 1
     assert [line for line in commands if "git+https://" not in line and ".whl" not in line] == []
+
+
+def test_the_shortest_learned_limit_is_stated_as_it_is() -> None:
+    stated = re.compile(
+        r"never below ([\d.]+) s nor 5 steps|`--learned-minimum` \(([\d.]+) s\)|times the longest, ([\d.]+) s"
+    )
+    found = {number for page in DOCUMENTS for groups in stated.findall(page.read_text()) for number in groups if number}
+    assert found == {f"{Policy().learned_minimum:g}"}

@@ -38,8 +38,9 @@ def line_with(text: str) -> int:
         (
             "order",
             r"it has not entered 'all_reduce' number \d+ of group '\w+', in which 1 rank waits; it waits in "
-            rf"'all_reduce' number \d+ of group 'default_pg' called at mismatched\.py:{line_with('# too early')} instead, so the "
-            "ranks wait for each other in a circle, and it alone entered the groups in another order than before",
+            rf"'all_reduce' number \d+ of group 'default_pg' called at mismatched\.py:{line_with('# too early')} "
+            "instead, so the ranks wait for each other in a circle, and it alone entered the groups in another order "
+            "than before",
         ),
     ],
 )

@@ -46,12 +46,17 @@ class DirectiveInbox:
         self._queue: collections.deque[Directive] = collections.deque()
         self._suspected: str | None = None
         """The incident that was logged."""
+        self._told: tuple[str | None, bool] | None = None
+        """What was logged of an incident that nothing is done about: the suspicion, or the hang."""
         self.wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def receive(self, directive: Directive) -> None:
         """Carry out a directive, or queue it for the loop."""
         if directive.kind is DirectiveKind.SETTINGS:
             self._target.apply_settings(directive.settings)
+            self.ack(directive, AckState.DONE)
+        elif directive.kind is DirectiveKind.TELL:
+            self._tell(directive)
             self.ack(directive, AckState.DONE)
         elif 0 < directive.attempt < self._target.attempt:
             self.ack(directive, AckState.SUPERSEDED, f"attempt {self._target.attempt} runs here")
@@ -70,6 +75,14 @@ class DirectiveInbox:
                 "a hang is suspected and looked at, nothing is stopped yet: %s ('rankwatch status' shows what follows)",
                 directive.reason.rstrip(". "),
             )
+
+    def _tell(self, directive: Directive) -> None:
+        """Log a suspicion and a hang once each: the policy only records, so a terminal shows nothing else of them."""
+        told = directive.incident_id, directive.suspected
+        if told != self._told:
+            self._told = told
+            what = "a hang is suspected" if directive.suspected else "the ranks hang"
+            logger.warning("%s, and the policy only records it: %s", what, directive.reason.rstrip(". "))
 
     def wake_up(self) -> None:
         """Wake the agent's loop."""

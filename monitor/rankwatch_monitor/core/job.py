@@ -437,6 +437,7 @@ class Job:
         place: str = "",
         proven: bool = False,
         no_restart: str = "",
+        suspected: bool = False,
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -454,6 +455,7 @@ class Job:
             place=place,
             proven=proven,
             no_restart=no_restart,
+            suspected=suspected,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -150,8 +150,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
         for rank in node.ranks:
             if rank < job.world_size:
                 job.columns.launchers[rank] = registration.node
-                if job.ended is not None:  # no rank will report where it runs
-                    job.columns.hosts[rank] = registration.host
+                job.columns.hosts[rank] = registration.host  # a rank that hangs or has ended reports it no more
     return job
 
 

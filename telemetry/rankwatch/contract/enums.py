@@ -247,6 +247,8 @@ class DirectiveKind(StrEnum):
     STOP = "stop"
     SETTINGS = "settings"
     """New settings for the slots of the ranks: limits in force, intervals."""
+    TELL = "tell"
+    """Log a suspicion or a hang that nothing is done about."""
 
 
 class AckState(StrEnum):

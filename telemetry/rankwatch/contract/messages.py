@@ -72,6 +72,8 @@ class Directive:
     """Of a restart for a limit that nobody configured: where the ranks stand, in the same text for the same place."""
     proven: bool = False
     """Of such a restart: looks at the ranks prove the hang."""
+    suspected: bool = False
+    """Of ``tell``: the hang is not confirmed."""
     no_restart: str = ""
     """Of a stop that follows since no restart is left, a :class:`~rankwatch.contract.enums.NoRestart`: the job fails;
     empty: the stop is wanted, by an operator or by the policy."""

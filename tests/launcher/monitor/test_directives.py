@@ -86,6 +86,18 @@ def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, cap
     assert [record.levelname for record in logged] == ["WARNING"]
 
 
+def test_a_suspicion_and_a_hang_that_are_only_recorded_are_logged_once_each(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    for suspected in (True, True, False, False):
+        scene.receive(DirectiveKind.TELL, incident_id="i1", suspected=suspected)
+    assert len(scene.acks) == 4
+    logged = [record.message for record in caplog.records if "only records" in record.message]
+    assert ["suspected" in message for message in logged] == [True, False]
+    scene.receive(DirectiveKind.TELL, incident_id="i2")
+    assert sum("only records" in record.message for record in caplog.records) == 3
+
+
 @pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.CAPTURE])
 def test_a_directive_for_an_earlier_attempt_is_superseded(scene: Scene, kind: DirectiveKind) -> None:
     scene.receive(kind, attempt=2)

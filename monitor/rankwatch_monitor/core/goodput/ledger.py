@@ -208,12 +208,14 @@ class Ledger:
     def save(self, step: int, now: float, latest: int = -1) -> None:
         """Note that a rank has saved a checkpoint, after ``step`` at the earliest and ``latest`` at the latest.
 
-        -1: the script counts no steps. Of the ranks' reports of one checkpoint, the first has its time and step.
+        -1: the script counts no steps. Of the ranks' reports of one checkpoint, the first has its time. Of two saves
+        that follow each other closely, the newer one counts, since it is at the least as late as any rank states.
         """
-        if self.checkpoint is None or now - self.checkpoint.at > SAME_CHECKPOINT:
+        last = self.checkpoint
+        if last is None or now - last.at > SAME_CHECKPOINT or step > last.latest >= 0:
             self.checkpoint = Checkpoint(now, step, latest=max(step, latest))
         else:
-            self.checkpoint = self.checkpoint._replace(latest=max(self.checkpoint.latest, latest))
+            self.checkpoint = last._replace(iteration=max(last.iteration, step), latest=max(last.latest, latest))
 
     def count(self, now: float) -> None:
         """Move time that was settled some time ago into the counters."""

@@ -148,13 +148,15 @@ def _send(job: Job, incident: Incident, event: machine.Event, now: float, effect
     """Pass an event to the state machine; make directives of its commands."""
     for effect in machine.transition(incident, event, now):
         if isinstance(effect, Command):
-            effects.append(_directive(job, incident, effect, now))
+            if effect is not Command.TELL or _captures(job):
+                effects.append(_directive(job, incident, effect, now))
         else:
             effects.append(effect)
 
 
 def _directive(job: Job, incident: Incident, command: Command, now: float) -> Issue:
-    kind, deadline, stop_step = DirectiveKind.CAPTURE, job.policy.capture_deadline, None
+    kind = DirectiveKind.TELL if command is Command.TELL else DirectiveKind.CAPTURE
+    deadline, stop_step = job.policy.capture_deadline, None
     if command is Command.ACT:
         restarts = incident.action in RESTARTS
         kind = DirectiveKind.RESTART if restarts else DirectiveKind(incident.action)
@@ -181,6 +183,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         watch=watch,
         place=place,
         proven=is_proven,
+        suspected=command is Command.TELL and not incident.confirmed,
         no_restart=_instead_of_restart(job, incident) if kind is DirectiveKind.STOP else "",
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)

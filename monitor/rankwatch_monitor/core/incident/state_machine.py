@@ -4,8 +4,8 @@ How this works
 --------------
 :mod:`.lifecycle` looks at the job and decides which event happened to the open incident. :func:`transition` looks at
 the incident and the event alone: it finds the row of :data:`TABLE` for the phase and the event, writes the incident and
-returns effects. An event without a row for the phase is a bug of the caller. *capture* and *act* are commands: the
-caller makes the directive, since numbers and deadlines belong to the job.
+returns effects. An event without a row for the phase is a bug of the caller. *capture*, *act* and *tell* are commands:
+the caller makes the directive, since numbers and deadlines belong to the job.
 
 ====================  ===================================  ================  ============  =========
 event                 in phase                             if                next phase    command
@@ -17,10 +17,10 @@ Decided               confirming                                             con
 LeftToLaunchers       detected capturing confirming                          acting
 Ordered               any open                                               capturing     capture
 StacksTaken           capturing                            elective capture  closed
-StacksTaken           capturing                            only captures     detected
+StacksTaken           capturing                            only captures     detected      tell
 StacksTaken           capturing                            confirmed         acting        act
 StacksTaken           capturing                            suspected         confirming
-Confirmed             detected                                               (same)
+Confirmed             detected                                               (same)        tell
 Confirmed             confirming                                             capturing     capture
 Proved                confirming                                             (same)
 DeadlineSet           confirming                                             (same)
@@ -277,6 +277,8 @@ class Command(StrEnum):
 
     CAPTURE = "capture"
     ACT = "act"
+    TELL = "tell"
+    """The people at the launchers' consoles, since no action follows that would show there."""
 
 
 ANY: Final = tuple(Phase)
@@ -310,10 +312,10 @@ TABLE: Final = (
     Row(LeftToLaunchers, (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING), "", Phase.ACTING),
     Row(Ordered, OPEN, "", Phase.CAPTURING, Command.CAPTURE),
     Row(StacksTaken, _CAPTURING, "elective capture", Phase.CLOSED),
-    Row(StacksTaken, _CAPTURING, "only captures", Phase.DETECTED),
+    Row(StacksTaken, _CAPTURING, "only captures", Phase.DETECTED, Command.TELL),
     Row(StacksTaken, _CAPTURING, "confirmed", Phase.ACTING, Command.ACT),
     Row(StacksTaken, _CAPTURING, "suspected", Phase.CONFIRMING),
-    Row(Confirmed, (Phase.DETECTED,), "", None),
+    Row(Confirmed, (Phase.DETECTED,), "", None, Command.TELL),
     Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
     Row(Proved, (Phase.CONFIRMING,), "", None),
     Row(DeadlineSet, (Phase.CONFIRMING,), "", None),

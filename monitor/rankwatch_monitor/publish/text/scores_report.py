@@ -104,9 +104,9 @@ def _nvrx_scores(job: Job, scores: Scores, shown: int) -> list[list[str]]:
 def _ranking(job: Job, title: str, score_R: Floats, shown: int) -> list[str]:
     known = int(np.sum(~np.isnan(score_R)))
     lines = [title]
+    if not known:  # kernel timings come later than windows
+        return [title, " no scores yet"]
     for what, order in (("Worst", rankings.lowest), ("Best", rankings.highest)):
-        if not known:
-            break
         lines.append(f" {what} performing {min(shown, known)}/{known} ranks:")
         lines += _rows(job, order(score_R, shown), lambda rank: f"Score={score_R[rank]:.2f}")
     unknown = len(score_R) - known

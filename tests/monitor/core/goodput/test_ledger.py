@@ -10,7 +10,7 @@ from monitor.core.accounted import Accounted, checkpoints
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket
-from rankwatch_monitor.core.goodput.ledger import MARKS, WINDOW_MINUTES, Ledger
+from rankwatch_monitor.core.goodput.ledger import MARKS, WINDOW_MINUTES, Checkpoint, Ledger
 
 
 def test_the_window_forgets_what_was_long_ago() -> None:
@@ -147,3 +147,23 @@ def test_a_look_without_news_changes_nothing() -> None:
     goodput_accounting.account(scene.job, scene.now + 0.3)
     goodput_accounting.account(scene.job, scene.now)
     assert scene.job.ledger.to_json() == before
+
+
+def test_of_two_saves_that_follow_each_other_closely_the_newer_counts() -> None:
+    ledger = Ledger(0.0)
+    ledger.mark(104)
+    ledger.save(58, 100.0, 60)
+    ledger.save(59, 100.5, 61)  # another rank, of the same checkpoint
+    assert (ledger.checkpoint, ledger.at_risk) == (Checkpoint(100.0, 59, latest=61), 45)
+    ledger.save(103, 103.0, 104)
+    assert (ledger.checkpoint, ledger.at_risk) == (Checkpoint(103.0, 103, latest=104), 1)
+
+
+def test_a_save_after_many_fast_steps_is_at_least_as_late_as_any_rank_states() -> None:
+    ledger = Ledger(0.0)
+    ledger.mark(104)
+    ledger.save(16, 100.0, 60)
+    ledger.save(60, 101.0, 104)
+    assert ledger.at_risk == 44
+    ledger.save(100, 101.5, 104)
+    assert ledger.at_risk == 4

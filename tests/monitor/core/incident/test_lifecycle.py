@@ -19,6 +19,7 @@ CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
     DirectiveKind.STOP,
     DirectiveKind.SAVE_AND_STOP,
 )
+TELL = DirectiveKind.TELL
 
 
 # From hang to restart -------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_ranks_that_go_on_while_their_stacks_are_taken_are_left_alone() -> None:
 @pytest.mark.parametrize("limits", [{}, {"section_timeouts": {}, "reports_durations": True}], ids=["hang", "suspicion"])
 def test_policy_log_takes_stacks_and_only_records(limits: dict[str, Any]) -> None:
     scene = Scene(on_hang="log", **limits).run(60).hang(2).until_found().run(90)
-    assert [(d.kind, d.watch) for d in scene.issued] == [(CAPTURE, 0.0)]
+    assert [(d.kind, d.watch) for d in scene.issued] == [(CAPTURE, 0.0)] + [(TELL, 0.0)] * (2 if limits else 1)
     assert len(scene.incident.stacks) == 4
     assert scene.incident.action is Action.LOG
     assert "only records" in scene.incident.action_reason
@@ -214,19 +215,19 @@ def test_policy_log_goes_on_when_no_launcher_sends_stacks() -> None:
     scene.ignored.add(CAPTURE)
     scene.hang(2).until_found().run(30)
     assert (scene.incident.phase, scene.incident.timeline.captured) == (Phase.DETECTED, None)
-    assert [d.kind for d in scene.issued] == [CAPTURE]
+    assert [d.kind for d in scene.issued] == [CAPTURE, TELL]
 
 
 def test_a_policy_that_becomes_restart_is_carried_out_after_stacks_were_taken() -> None:
     scene = Scene(on_hang="log").run(10).hang(2).until_found().run(5)
     scene.submit(PolicyChanged(scene.job.policy.changed({"on_hang": "restart"})))
     scene.run(5)
-    assert [d.kind for d in scene.issued] == [CAPTURE, CAPTURE, RESTART]
+    assert [d.kind for d in scene.issued] == [CAPTURE, TELL, CAPTURE, RESTART]
 
 
 def test_policy_capture_takes_stacks_and_leaves_the_ranks_alone() -> None:
     scene = Scene(on_hang="capture").run(10).hang(2).until_found().run(60)
-    assert [d.kind for d in scene.issued] == [CAPTURE]
+    assert [d.kind for d in scene.issued] == [CAPTURE, TELL]
     assert len(scene.incident.stacks) == 4
     assert scene.incident.open
     scene.resume().run(2)
@@ -305,6 +306,29 @@ def test_a_restart_of_several_nodes_counts_once(reason: str) -> None:
 
 
 # How an incident ends -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["log", "capture"])
+def test_what_is_only_recorded_is_told_with_its_culprit_at_the_consoles(policy: str) -> None:
+    scene = Scene(on_hang=policy).run(10).hang(2).until_found().run(30)
+    (told,) = scene.directives(TELL)
+    assert (told.suspected, told.incident_id) == (False, scene.incident.id)
+    assert told.reason == scene.incident.reason
+    assert [d.kind for d in scene.issued] == [CAPTURE, TELL]
+
+
+def test_a_suspicion_that_is_only_recorded_is_told_and_told_again_when_it_is_confirmed() -> None:
+    limits = {"section_timeouts": {}, "confirmation_window": 60.0}
+    scene = Scene(on_hang="log", reports_durations=True, **limits).run(60).hang(2).until_found(200)
+    scene.until(lambda: scene.job.incidents[-1].confirmed, 300)
+    assert [told.suspected for told in scene.directives(TELL)] == [True, False]
+
+
+def test_a_monitor_that_comes_back_knows_the_hosts_of_ranks_that_report_no_more() -> None:
+    scene = Scene(4, hosts=2).run(10).stop(3).reload(20)
+    assert scene.job.columns.hosts == ["host-0", "host-0", "host-1", "host-1"]
+    scene.until_found()
+    assert {culprit.host for culprit in scene.incident.culprits} == {"host-1"}
 
 
 def test_an_incident_goes_on_by_itself() -> None:

@@ -88,11 +88,11 @@ def test_ranks_without_a_score_are_left_out_and_counted() -> None:
     ]
 
 
-def test_a_job_without_kernel_timings_states_how_many_ranks_have_no_score() -> None:
+def test_before_the_first_kernel_timings_no_rank_is_said_to_lack_a_score() -> None:
     job = scored(4)
     assert job.performance.scores is not None
     job.performance.scores.gpu_relative_R[:] = np.nan
-    assert scores_text(job, NOW).startswith("GPU relative performance:\n 4 ranks without a score\n\nGPU individual")
+    assert scores_text(job, NOW).startswith("GPU relative performance:\n no scores yet\n\nGPU individual")
 
 
 def test_sections_have_the_same_form() -> None:
