@@ -10,6 +10,7 @@ import collections
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ class DirectiveInbox:
         self._queue: collections.deque[Directive] = collections.deque()
         self._suspected: str | None = None
         """The incident that was logged."""
-        self._told: tuple[str | None, bool] | None = None
+        self._told: tuple[str | None, bool, str] | None = None
         """What was logged of an incident that nothing is done about: the suspicion, or the hang."""
         self.wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -77,12 +78,17 @@ class DirectiveInbox:
             )
 
     def _tell(self, directive: Directive) -> None:
-        """Log a suspicion and a hang once each: the policy only records, so a terminal shows nothing else of them."""
-        told = directive.incident_id, directive.suspected
-        if told != self._told:
-            self._told = told
-            what = "a hang is suspected" if directive.suspected else "the ranks hang"
-            logger.warning("%s, and the policy only records it: %s", what, directive.reason.rstrip(". "))
+        """Log what is known of a suspicion or a hang that is not acted on now, each once."""
+        told = directive.incident_id, directive.suspected, directive.proof
+        if told == self._told:
+            return
+        self._told = told
+        what = "a hang is suspected" if directive.suspected else "the ranks hang"
+        then = directive.follows or "nothing is stopped"
+        if directive.acts_in is not None:
+            at = time.strftime("%H:%M:%S", time.localtime(time.time() + directive.acts_in))
+            then = f"{then}; the ranks are restarted at {at} unless they make progress"
+        logger.warning("%s: %s (%s)", what, directive.reason.rstrip(". "), then)
 
     def wake_up(self) -> None:
         """Wake the agent's loop."""

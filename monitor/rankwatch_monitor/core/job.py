@@ -423,40 +423,10 @@ class Job:
         for name in departed[:-KEPT_DEPARTED_NODES]:
             del self.nodes[name]
 
-    def new_directive(
-        self,
-        kind: DirectiveKind,
-        reason: str,
-        *,
-        incident_id: str | None = None,
-        deadline: float = 5.0,
-        stop_step: int | None = None,
-        settings: Mapping[str, object] | None = None,
-        exclude: tuple[str, ...] = (),
-        watch: float = 0.0,
-        place: str = "",
-        proven: bool = False,
-        no_restart: str = "",
-        suspected: bool = False,
-    ) -> Directive:
-        """Make the next directive of this job and remember it."""
+    def new_directive(self, kind: DirectiveKind, reason: str, **more: Any) -> Directive:
+        """Make the next directive of this job and remember it; ``more`` are fields of :class:`Directive`."""
         self.last_directive += 1
-        directive = Directive(
-            id=self.last_directive,
-            kind=kind,
-            attempt=self.attempt,
-            reason=reason,
-            incident_id=incident_id,
-            deadline=deadline,
-            stop_step=stop_step,
-            settings=dict(settings or {}),
-            exclude=exclude,
-            watch=watch,
-            place=place,
-            proven=proven,
-            no_restart=no_restart,
-            suspected=suspected,
-        )
+        directive = Directive(id=self.last_directive, kind=kind, attempt=self.attempt, reason=reason, **more)
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]
         return directive

@@ -74,6 +74,12 @@ class Directive:
     """Of such a restart: looks at the ranks prove the hang."""
     suspected: bool = False
     """Of ``tell``: the hang is not confirmed."""
+    proof: str = ""
+    """Of ``tell``: what looks at the ranks show, a :class:`~rankwatch.contract.enums.Proof`; empty: nothing."""
+    follows: str = ""
+    """Of ``tell``: why nothing is done; empty: something will be, or it is not known yet."""
+    acts_in: float | None = None
+    """Of ``tell``: seconds until the ranks are restarted unless they make progress; None: not by time."""
     no_restart: str = ""
     """Of a stop that follows since no restart is left, a :class:`~rankwatch.contract.enums.NoRestart`: the job fails;
     empty: the stop is wanted, by an operator or by the policy."""

@@ -86,16 +86,25 @@ def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, cap
     assert [record.levelname for record in logged] == ["WARNING"]
 
 
-def test_a_suspicion_and_a_hang_that_are_only_recorded_are_logged_once_each(
+def test_what_is_told_of_a_suspicion_and_a_hang_is_logged_once_each(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for suspected in (True, True, False, False):
-        scene.receive(DirectiveKind.TELL, incident_id="i1", suspected=suspected)
-    assert len(scene.acks) == 4
-    logged = [record.message for record in caplog.records if "only records" in record.message]
-    assert ["suspected" in message for message in logged] == [True, False]
+    told: list[dict[str, object]] = [
+        {"suspected": True},
+        {"suspected": True},
+        {"suspected": True, "proof": "may_end", "acts_in": 300.0},
+        {"follows": "the policy only records"},
+        {"follows": "the policy only records"},
+    ]
+    for each in told:
+        scene.receive(DirectiveKind.TELL, incident_id="i1", **each)
+    assert len(scene.acks) == 5
+    logged = [
+        record.message for record in caplog.records if record.message.startswith(("a hang is sus", "the ranks h"))
+    ]
+    assert ["restarted at" in message for message in logged] == [False, True, False]
     scene.receive(DirectiveKind.TELL, incident_id="i2")
-    assert sum("only records" in record.message for record in caplog.records) == 3
+    assert sum(record.message.startswith("the ranks hang") for record in caplog.records) == 2
 
 
 @pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.CAPTURE])

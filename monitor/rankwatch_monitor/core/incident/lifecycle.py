@@ -8,7 +8,7 @@ comparison. What happened to an incident is passed to :func:`.state_machine.tran
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -173,6 +173,14 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         place, is_proven = here.text, incident.proof in proof.PROVEN
     watches = command is Command.CAPTURE and not incident.confirmed and incident.action is not Action.LOG
     watch = WATCH_SECONDS if watches else 0.0
+    told: dict[str, Any] = {}
+    if command is Command.TELL:
+        told = {
+            "suspected": not incident.confirmed,
+            "proof": incident.proof,
+            "follows": incident.action_reason if incident.action is Action.LOG else incident.held_because,
+            "acts_in": None if incident.acts_at is None else round(max(0.0, incident.acts_at - now), 1),
+        }
     directive = job.new_directive(
         kind,
         incident.reason,
@@ -183,7 +191,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         watch=watch,
         place=place,
         proven=is_proven,
-        suspected=command is Command.TELL and not incident.confirmed,
+        **told,
         no_restart=_instead_of_restart(job, incident) if kind is DirectiveKind.STOP else "",
     )
     machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
@@ -689,7 +697,7 @@ def _waited_since(job: Job, incident: Incident) -> float:
 
 def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
-    decision = proof.NOTHING
+    decision, shown = proof.NOTHING, incident.proof
     if not verdicts.act_at_once:
         decision = proof.decide(job.columns, job.limits.rank, incident.stacks, now)
     _state(job, incident, verdicts, decision, now, effects)
@@ -707,6 +715,8 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         _set_deadline(job, incident, decision, now)
         if incident.attempts_here != before:
             _state(job, incident, verdicts, decision, now, effects, renew=True)
+        if incident.proof != shown and _captures(job):
+            effects.append(_directive(job, incident, Command.TELL, now))
         if now - incident.watched_at >= WATCH_SECONDS:
             effects.append(_directive(job, incident, Command.CAPTURE, now))
 
@@ -870,12 +880,12 @@ def _recovering(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
             outcome = f"attempt {job.attempt} goes on, and counts its steps from 0: " + (
                 "how many were lost is not known"
                 if steps_lost is None
-                else f"{_count(steps_lost, 'step')} since the last save {'was' if steps_lost == 1 else 'were'} lost"
+                else f"{count(steps_lost, 'step')} since the last save {'was' if steps_lost == 1 else 'were'} lost"
             )
         elif incident.furthest_iteration is not None:
             steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
             outcome += "" if resumed else ", so no checkpoint was loaded"
-            outcome += f"; {_count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
+            outcome += f"; {count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
         first_step = float(columns.first_step_R[stepped_R].min())
         _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)
     elif verdicts:
@@ -936,7 +946,3 @@ def _ending(job: Job, incident: Incident) -> str:
 
 def _words(action: Action) -> str:
     return action.replace("_", " ")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
