@@ -1,7 +1,7 @@
 """Ranks that end in every way, each a process whose interpreter really finalises, forked with torch imported.
 
-``python endings.py FOLDER plain|watched NAME...`` starts the named ones at once, prints ``began NAME PID`` for each, and
-at its end ``ended NAME STATUS``. Each is a rank of its own, with a process group and its slots in ``FOLDER/NAME``;
+``python endings.py FOLDER plain|watched NAME...`` starts the named ones at once, prints ``began NAME PID`` for each,
+and at its end ``ended NAME STATUS``. Each is a rank of its own, with a process group and its slots in ``FOLDER/NAME``;
 ``plain`` ones are without Rankwatch. ``support.forked`` would not do: its processes skip what this is about.
 """
 
@@ -85,10 +85,9 @@ if __name__ == "__main__":
             say(f"ended {children.pop(pid)} {os.waitstatus_to_exitcode(status)}")
         os._exit(0)
 
-    def busy() -> None:
-        one = torch.ones(1000)
+    def busy() -> None:  # without torch, whose operations in daemon threads abort now and then as the interpreter ends
         while True:
-            one.sum()
+            sum(range(1000))
             sleep(0)
 
     os.environ["RANKWATCH_SLOTS_DIR"] = str(folder / name)

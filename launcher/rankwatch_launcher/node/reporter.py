@@ -35,6 +35,8 @@ from rankwatch_launcher.node.attempt import Attempt
 
 LIVENESS_LIMIT: Final = 2.0
 """Seconds, twice the default export interval: a liveness thread that has not run for this long cannot get the GIL."""
+ENDS_AT_ONCE: Final = 2.0
+"""Seconds in which most processes end: those of a large job, which end together, are not reported before."""
 MARGIN_SECONDS: Final = 0.01
 """How long after the next limit expires the ranks are observed again."""
 
@@ -108,6 +110,8 @@ def proxy_reason(
     if state in _FROZEN:
         return ProxyReason(Cause.FROZEN, f"its process is {state}", exceeded)
     if reading is not None and reading.leaving is not None:
+        if reading.leaving < ENDS_AT_ONCE and omits_redundant_reports(launchers):
+            return None
         return ProxyReason(Cause.LEAVING, f"its process began to end {reading.leaving:.1f} s ago")
     if reading is None or not running:
         return None

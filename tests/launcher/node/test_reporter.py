@@ -60,6 +60,8 @@ def test_a_rank_that_is_about_to_end_is_reported_whatever_it_did(phase: int) -> 
     assert found is not None
     assert (found.cause, found.exceeded) == (Cause.LEAVING, ())
     assert observation(1, 10, ProcessState.ALIVE, ends).leaving == 1.5
+    assert proxy_reason(ProcessState.ALIVE, ends, LIMITS, 10_000) is None, "all ranks of a job end at the same time"
+    assert proxy_reason(ProcessState.ALIVE, replace(ends, leaving=2.5), LIMITS, 10_000) is not None
 
 
 def test_a_stopped_rank_is_spoken_for_even_without_slots() -> None:
