@@ -17,7 +17,6 @@ import random
 import secrets
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from rankwatch.contract import access, records
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
 from rankwatch.contract.files import private_folder, temporary_folder
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
@@ -150,7 +150,7 @@ class LocalMonitor:
             self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
             self._ready_file = self._folder / self._ready_file.name
         command = [
-            *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
+            *own_python("-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
             *("--listen-fd", str(self._listener.fileno())),
             *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
             *(("--database", str(self.record)) if self.record else ()),

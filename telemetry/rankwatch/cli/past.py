@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from rankwatch.cli import monitors, readers
 from rankwatch.contract import access, env, records
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import DEFAULT_MONITOR, EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 START_SECONDS: Final = 60.0
@@ -116,7 +117,7 @@ def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
     token, written = secrets.token_urlsafe(24), readers.written(record)
     with tempfile.TemporaryDirectory(prefix="rankwatch-reader-", ignore_cleanup_errors=True) as name:
         ready, log = Path(name) / "ready.json", Path(name) / "log"
-        command = [sys.executable, "-m", "rankwatch_monitor", "--host", "127.0.0.1", "--port", "0"]
+        command = own_python("-m", "rankwatch_monitor", "--host", "127.0.0.1", "--port", "0")
         command += ["--read-only", str(record), "--ready-file", str(ready), "--log-level", "warning"]
         command += ["--idle-exit", str(LEFT_SECONDS)] if stays else ["--parent-pid", str(os.getpid())]
         with log.open("wb") as output:
