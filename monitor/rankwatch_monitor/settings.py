@@ -13,7 +13,7 @@ from typing import Any
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract import records
-from rankwatch.contract.files import private_folder
+from rankwatch.contract.files import check_own, private_folder
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
@@ -38,6 +38,11 @@ def _default_database() -> str:
             private_folder(place.folder)
         except OSError as error:
             raise ValueError(f"{place.moved}, and {place.folder} cannot be used: {error}; give --database") from error
+    else:
+        try:
+            check_own(place.folder)
+        except OSError as error:
+            raise ValueError(f"the usual place of the database cannot be used: {error}; give --database") from error
     return str(place.folder / "rankwatch.db")
 
 

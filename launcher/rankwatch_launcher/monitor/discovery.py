@@ -197,8 +197,6 @@ class MonitorDiscovery:
             self._monitor = None
             logger.warning("no monitor could be started on %s: %s; training continues", host, error)
             return
-        for name in (process.CONTROL_TOKEN, process.READ_TOKEN, process.INGEST_TOKEN):
-            os.environ.pop(name, None)
         _leave_collector()
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
@@ -208,7 +206,9 @@ class MonitorDiscovery:
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name
         os.environ.pop(env.TOKEN, None)
-        if ranks_token := monitor.ingest_token if monitor is not None else token:
+        # Of a monitor that was named the launcher may have a token that allows more than ranks need.
+        given = os.environ.get(env.INGEST_TOKEN) if url == self._options.monitor_url else ""
+        if ranks_token := monitor.ingest_token if monitor is not None else given or token:
             os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)

@@ -40,7 +40,7 @@ NOT_INSTALLED: Final = (
 )
 CONTROL_TOKEN: Final = "RANKWATCH_MONITOR_TOKEN"
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
-INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
+INGEST_TOKEN: Final = environment.INGEST_TOKEN
 DATABASE: Final = "RANKWATCH_MONITOR_DATABASE"
 """Variables of the monitor's settings."""
 _READY_SECONDS: Final = 30.0
@@ -156,7 +156,8 @@ class LocalMonitor:
             *(("--database", str(self.record)) if self.record else ()),
         ]
         self._ready_file.unlink(missing_ok=True)
-        with open(os.open(self._log.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with open(os.open(self._log.path, flags, 0o600), "ab") as log:
             # In its own session, so that Ctrl-C at the terminal does not end it before the launcher's last reports.
             self._process = subprocess.Popen(
                 command,
@@ -262,7 +263,8 @@ def records_folder(env: Mapping[str, str]) -> Path:
     place = records.state_place(env)
     try:
         folder = records.create(place)
-    except OSError:
+    except OSError as error:
+        logger.warning("the job's record is not kept in %s: %s", place.folder, error)
         return _fallback_folder()
     if place.moved:
         logger.warning("the job's record is kept in %s: %s", folder, place.moved)

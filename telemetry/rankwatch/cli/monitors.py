@@ -16,7 +16,8 @@ SHOWN: Final = 8
 def client(arguments: argparse.Namespace, timeout: float | None = None) -> MonitorClient:
     """A client of the monitor that the command line, or else the environment names, or else of the user's own.
 
-    An own monitor is taken by its job if JOB is given. Its token is that of its file.
+    An own monitor is taken by its job if JOB is given. Its token is that of its file. The default address gets none:
+    whoever listens there would receive it.
 
     Raises:
         MonitorError: several monitors could be meant, or the address is invalid.
@@ -39,7 +40,7 @@ def locate(url: str | None, token: str | None, job: str | None) -> tuple[str, st
         own = [each for each in own if each.job_id == job] or own
     if len(own) > 1:
         raise MonitorError(_choose(own), EXIT_WRONG)
-    return (own[0].url, own[0].token) if own else (DEFAULT_MONITOR, token)
+    return (own[0].url, own[0].token) if own else (DEFAULT_MONITOR, None)
 
 
 def _choose(own: list[MonitorAccess]) -> str:

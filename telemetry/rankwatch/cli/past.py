@@ -31,8 +31,6 @@ START_SECONDS: Final = 60.0
 LEFT_SECONDS: Final = 600
 """The monitor of an opened page ends this long after the page was closed."""
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
-_MONITOR: Final = "RANKWATCH_MONITOR_"
-"""Settings of monitors: those of the environment are not meant for this one."""
 _CONNECT_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 
@@ -163,7 +161,7 @@ def _read(ready: Path) -> dict[str, Any] | None:
 
 
 def _environment(variables: Mapping[str, str], token: str) -> dict[str, str]:
-    ours = {name: value for name, value in variables.items() if not name.startswith(_MONITOR)}
+    ours = env.of_ranks(variables)  # settings of the environment are not meant for this monitor
     for name in (env.TOKEN, env.MONITOR_URL):
         ours.pop(name, None)
     return ours | {READ_TOKEN: token}

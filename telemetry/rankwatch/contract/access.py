@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rankwatch.contract.files import private_folder, replace_file, state_folder, temporary_folder
+from rankwatch.contract.files import check_own, private_folder, replace_file, state_folder, temporary_folder
 from rankwatch.contract.messages import read
 
 
@@ -66,13 +66,9 @@ def _folder_to_write() -> Path:
 
 
 def _state_folder(*, create: bool) -> Path:
-    own = state_folder(os.environ) / "rankwatch"
-    if create:
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # sudo and su may keep the variables of another user, which could replace what is below.
-    if own.lstat().st_uid != os.geteuid():
-        raise PermissionError(f"{own} belongs to another user")
-    return private_folder(own / "monitors", create=create)
+    folder = state_folder(os.environ) / "rankwatch" / "monitors"
+    check_own(folder)
+    return private_folder(folder, create=create)
 
 
 def _temporary_folder(*, create: bool) -> Path:
