@@ -16,6 +16,8 @@ COLLECTOR_URL: Final = "RANKWATCH_COLLECTOR"
 TOKEN: Final = "RANKWATCH_TOKEN"
 MONITOR_SETTINGS: Final = "RANKWATCH_MONITOR_"
 """Prefix of the variables with a monitor's own settings, tokens and secrets among them: no rank gets one."""
+RENDEZVOUS_SECRET: Final = "RANKWATCH_RENDEZVOUS_SECRET"
+"""Secret of a job's launchers, by which they know each other's records in the rendezvous store; no rank gets it."""
 INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
 CA_FILE: Final = "RANKWATCH_CA_FILE"
 """File of the certificates that the monitor's must be signed by, instead of those that the system trusts."""
@@ -42,7 +44,11 @@ LEARNED_FILE: Final = "learned.json"
 
 def of_ranks(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment that a launcher gives its ranks, of its own."""
-    return {name: value for name, value in variables.items() if not name.startswith(MONITOR_SETTINGS)}
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(MONITOR_SETTINGS) and name != RENDEZVOUS_SECRET
+    }
 
 
 def slots_file(local_rank: int) -> str:

@@ -1,8 +1,10 @@
-"""What of the launcher's environment a rank gets: nothing with which it could order, read or forge."""
+"""What a launcher keeps from others: its environment from ranks, its stores from other hosts."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from launcher.conftest import FakeMonitor, Launcher
+from launcher.conftest import FakeMonitor, Launcher, wait_for
 
 SECRETS: Final = {
     "RANKWATCH_MONITOR_TOKEN": "secret-control",
@@ -18,9 +20,35 @@ SECRETS: Final = {
     "RANKWATCH_MONITOR_WEBHOOKS": "json=https://hooks/secret-path",
     "RANKWATCH_MONITOR_WEBHOOK_SECRET": "whsec_secret",
     "RANKWATCH_MONITOR_FORWARD_HEADER": "Authorization=secret-header",
+    "RANKWATCH_RENDEZVOUS_SECRET": "secret-of-launchers",
     "RANKWATCH_MONITOR_DATABASE": "postgresql://user:secret-password@127.0.0.1/none",
 }
 PRINTS: Final = "import json, os; print('ENV', json.dumps(dict(os.environ)), flush=True)"
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses on which a process listens, as /proc/net/tcp has them."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(descriptor))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for row in (line.split() for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]):
+            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets:
+                found.add(row[1].partition(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("flags", [(), ("--standalone",), ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")])
+def test_stores_of_a_job_on_one_node_listen_on_loopback_alone(
+    start: Callable[..., Launcher], monitor: FakeMonitor, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time; print('up', flush=True); time.sleep(600)")
+    launcher = start("--monitor", monitor.url, *flags, "--nproc-per-node", "1", "--no-standby", str(script))
+    wait_for(lambda: "up" in launcher.output.split())
+    assert listening(launcher.process.pid) == {"0100007F"}, "127.0.0.1: the launchers' store and the ranks'"
 
 
 @pytest.mark.parametrize("prewarmed", [False, True])
