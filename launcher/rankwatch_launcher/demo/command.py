@@ -197,7 +197,7 @@ def start_monitor(processes: Processes, folder: Path, clock: Clock) -> str:
     """Start a monitor on a free port and return its address."""
     ready = folder / "monitor.json"
     command = own_python("-m", "rankwatch", "monitor", "--port", "0", "--ready-file", str(ready))
-    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
+    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid()), "--no-token"]
     process = processes.start(command, folder / "monitor.log")
 
     def address() -> str | None:

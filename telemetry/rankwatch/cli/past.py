@@ -85,9 +85,9 @@ def record_to_ask(arguments: argparse.Namespace, variables: Mapping[str, str]) -
     if own and (job is None or any(each.job_id == job for each in own)):
         return None
     record = records.of_job(job, variables) if job is not None else None
-    if own:
+    if any(each.job_id for each in own):
         return record.path if record is not None else None
-    if _listens(DEFAULT_MONITOR):
+    if own or _listens(DEFAULT_MONITOR):
         return record.path if record is not None and not _knows(arguments, job) else None
     if job is None:
         record = next(iter(records.found(variables)), None)

@@ -1,4 +1,4 @@
-"""Where a user's commands find the monitors that the user's launchers started, with their tokens.
+"""Where a user's commands find the monitors that the user's launchers started, or the user, with their tokens.
 
 Each such monitor has one file in a folder that only its user may enter: ``rankwatch/monitors`` in the folder for state,
 which is the same in every session of the user, else a private folder below the one for temporary files.
@@ -25,8 +25,9 @@ class MonitorAccess:
 
     url: str
     job_id: str
+    """Empty: it was started by itself, for any job."""
     pid: int
-    """Process id of its launcher."""
+    """Process id of its launcher, or its own."""
     token: str
     """Allows everything."""
     ingest_token: str
@@ -56,6 +57,11 @@ def running() -> list[MonitorAccess]:
         with contextlib.suppress(OSError):
             found += [access for file in sorted(place(create=False).glob("*.json")) for access in _read(file)]
     return found
+
+
+def of(url: str) -> MonitorAccess | None:
+    """The monitor of this user at an address; None if none is known there."""
+    return next((each for each in running() if each.url == url.rstrip("/")), None)
 
 
 def _folder_to_write() -> Path:
