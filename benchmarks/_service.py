@@ -76,7 +76,7 @@ def monitor(folder: Path, holds: Path | None = None) -> Iterator[str]:
     ready = folder / "ready.json"
     measured = [str(Path(__file__).with_name("_holds.py")), str(holds)]
     command = [sys.executable, *(["-m", "rankwatch_monitor"] if holds is None else measured)]
-    command += ["--port", "0", "--ready-file", str(ready)]
+    command += ["--no-token", "--port", "0", "--ready-file", str(ready)]
     command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
     with process(command, folder / "monitor.log"):
         wait_for("the monitor", lambda: ready.exists() or None)

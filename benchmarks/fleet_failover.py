@@ -91,7 +91,16 @@ def site(folder: Path, name: str, postgres: PostgreSQL, database: str) -> Iterat
         _service.wait_for("the cable", lambda: ports.exists() or None)
         outside, inside = json.loads(ports.read_text())
         url = f"http://127.0.0.1:{outside}"
-        command = [sys.executable, "-m", "rankwatch_monitor", "--port", str(port), "--parent-pid", str(os.getpid())]
+        command = [
+            sys.executable,
+            "-m",
+            "rankwatch_monitor",
+            "--no-token",
+            "--port",
+            str(port),
+            "--parent-pid",
+            str(os.getpid()),
+        ]
         command += ["--shared-as", name, "--external-url", url, "--ready-file", str(folder / "ready.json")]
         command += ["--database", database.replace(f":{postgres.port}/", f":{inside}/")]
         monitor = stack.enter_context(_service.process(command, folder / "monitor.log"))

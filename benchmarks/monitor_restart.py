@@ -54,7 +54,16 @@ def main() -> None:
     taken = []
     with tempfile.TemporaryDirectory() as folder:
         place, port = Path(folder), 20_000 + os.getpid() % 20_000
-        command = [sys.executable, "-m", "rankwatch_monitor", "--port", str(port), "--database", str(place / "m.db")]
+        command = [
+            sys.executable,
+            "-m",
+            "rankwatch_monitor",
+            "--no-token",
+            "--port",
+            str(port),
+            "--database",
+            str(place / "m.db"),
+        ]
         url = f"http://127.0.0.1:{port}"
         killed = 0.0
         for round_ in range(given.rounds + 1):

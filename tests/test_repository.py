@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -60,6 +61,30 @@ def test_every_part_states_what_it_is(folder: str) -> None:
 def test_no_file_names_a_path_of_one_machine() -> None:
     found = [f"{where(path, hit.start())}: {hit[0]}" for path in files() for hit in MACHINE_PATH.finditer(text(path))]
     assert not found
+
+
+NO_OWN_INTERPRETER = {
+    "telemetry/rankwatch/contract/interpreter.py": "the one place that starts one",
+    "telemetry/rankwatch/contract/files.py": "looks for programs beside it",
+    "launcher/rankwatch_launcher/agent/orphan_reaper.py": "-I, and it cannot import the helper",
+    "launcher/rankwatch_launcher/agent/agent.py": "compares the user's command with it",
+    "launcher/rankwatch_launcher/job/launcher.py": "compares the user's command with it",
+    "launcher/rankwatch_launcher/prewarm/pool.py": "compares the user's command with it",
+    "launcher/rankwatch_launcher/prewarm/hook/sitecustomize.py": "names it",
+}
+
+
+def test_every_interpreter_is_started_without_the_current_folder() -> None:
+    """``rankwatch.contract.interpreter.own_python`` gives -P: whoever may write to that folder runs nothing."""
+    packages = ("telemetry/", "monitor/", "launcher/", "examples/", "dashboards/", "docker/")
+    found = {
+        name
+        for path in named(".py")
+        if (name := str(path.relative_to(ROOT))).startswith(packages)
+        for node in ast.walk(ast.parse(text(path)))
+        if isinstance(node, ast.Attribute) and node.attr == "executable"
+    }
+    assert found == set(NO_OWN_INTERPRETER)
 
 
 def test_the_lock_file_leaves_the_registry_to_the_machine() -> None:

@@ -180,7 +180,7 @@ def test_the_wheel_has_page_and_manual_and_not_their_sources(built: dict[str, Pa
 def test_the_wheel_serves_page_and_manual_without_torch(installed: Path, tmp_path: Path) -> None:
     assert run(installed / "python", "-c", "import torch").returncode != 0
     ready = tmp_path / "ready.json"
-    command = [installed / "rankwatch", "monitor", "--port", "0", "--database", "none"]
+    command = [installed / "rankwatch", "monitor", "--no-token", "--port", "0", "--database", "none"]
     command += ["--ready-file", ready, "--parent-pid", str(os.getpid())]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd="/") as monitor:
         try:

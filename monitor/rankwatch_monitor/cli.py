@@ -20,7 +20,8 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from rankwatch.contract import records, text
+from rankwatch.contract import access, records, text
+from rankwatch.contract.access import MonitorAccess
 from rankwatch.contract.files import replace_file
 from rankwatch_monitor import web
 from rankwatch_monitor.app import create_app
@@ -78,7 +79,8 @@ def _start(argv: Sequence[str]) -> int:
             log.warning("the database is %s: %s", settings.database, place.moved)
         with _database(settings) as database:
             repository = _repository(settings, database)
-            code = _serve(argv, settings, repository)
+            made = settings.with_tokens()
+            code = _serve(argv, made, repository, own_tokens=made is not settings)
             if code and repository is not None:
                 repository.close()
             return code
@@ -103,7 +105,7 @@ def _database(settings: Settings) -> Iterator[str]:
         yield str(copied)
 
 
-def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None) -> int:
+def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None, *, own_tokens: bool) -> int:
     if _wants_wandb(settings) and not wandb.installed() and settings.read_only is None:
         if any(word.startswith("--wandb") for word in argv):
             _print_error(wandb.HOW_TO_GET_IT)
@@ -174,10 +176,33 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         # uvicorn shuts down and then raises the signal again for the previous handler, which is this one.
         signal.signal(number, server.asked_to_end)
     # asyncio's own loop: with uvloop a report costs the same (8,100 and 8,200 a second), and accept() fails in silence.
-    asyncio.run(_run(server, listener, settings))
+    if settings.no_token:
+        log.warning("every user of this machine may read and stop all jobs of this monitor (--no-token)")
+    with _access(settings, address(settings, listener)) if own_tokens else contextlib.nullcontext():
+        asyncio.run(_run(server, listener, settings))
     if server.asked_by is not None:
         log.info("the monitor has shut down (%s)", server.asked_by.name)
     return 0
+
+
+@contextlib.contextmanager
+def _access(settings: Settings, url: str) -> Iterator[None]:
+    """Let this user's commands, launchers and ranks find the monitor's own tokens.
+
+    Raises:
+        ValueError: they cannot be written, so nobody could use them.
+    """
+    token, ingest = settings.token or "", settings.ingest_token or ""
+    found = MonitorAccess(url, "", os.getpid(), token, ingest, host=socket.gethostname())
+    try:
+        file = access.publish(found)
+    except OSError as error:
+        raise ValueError(f"its tokens cannot be written for this user: {error}; give --token or --no-token") from None
+    log.info("its tokens are in %s: commands, launchers and ranks of this user on this machine find them", file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):

@@ -6,14 +6,16 @@ import argparse
 import ipaddress
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract import records
-from rankwatch.contract.files import private_folder
+from rankwatch.contract.env import parse_bool
+from rankwatch.contract.files import check_own, private_folder
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
@@ -38,6 +40,11 @@ def _default_database() -> str:
             private_folder(place.folder)
         except OSError as error:
             raise ValueError(f"{place.moved}, and {place.folder} cannot be used: {error}; give --database") from error
+    else:
+        try:
+            check_own(place.folder)
+        except OSError as error:
+            raise ValueError(f"the usual place of the database cannot be used: {error}; give --database") from error
     return str(place.folder / "rankwatch.db")
 
 
@@ -53,6 +60,12 @@ class Settings:
     token: str | None = _setting(None, "TOKEN", "token with full access (also RANKWATCH_TOKEN)")
     read_token: str | None = _setting(None, "TOKEN", "token with read access only")
     ingest_token: str | None = _setting(None, "TOKEN", "token for sending telemetry only")
+    no_token: bool = _setting(
+        False,
+        "",
+        "allow everything to every user of this machine; without it, and without tokens, a monitor makes its own, "
+        "which this user's commands, launchers and ranks find by its address",
+    )
     database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' stores nothing")
     shared_as: str | None = _setting(
         None,
@@ -142,6 +155,17 @@ class Settings:
         except ValueError:
             return False
 
+    @property
+    def any_token(self) -> bool:
+        """Whether one is configured."""
+        return bool(self.token or self.read_token or self.ingest_token)
+
+    def with_tokens(self) -> Settings:
+        """These settings, with new tokens where none is configured and not all is to be allowed."""
+        if self.any_token or self.no_token or self.read_only is not None:
+            return self
+        return replace(self, token=secrets.token_urlsafe(24), ingest_token=secrets.token_urlsafe(24))
+
     def job_policy(self) -> Policy:
         """The policy of jobs that are new and have set nothing.
 
@@ -168,6 +192,13 @@ class Settings:
             raise ValueError(
                 f"listening on {self.host} needs a token, or anyone could stop jobs: set RANKWATCH_TOKEN or --token "
                 "(for a new one: python -c 'import secrets; print(secrets.token_urlsafe())'), or listen on 127.0.0.1"
+            )
+        if self.no_token and self.any_token:
+            raise ValueError("--no-token goes with no token: leave it out, or the tokens")
+        if self.shared_as is not None and not (self.token or self.no_token):
+            raise ValueError(
+                "monitors that share a database need the same token, which none can make: set RANKWATCH_TOKEN or "
+                "--token, or allow everything to every user of this machine with --no-token"
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("--tls-cert and --tls-key go together: set both or none")
@@ -250,8 +281,13 @@ def parser() -> argparse.ArgumentParser:
     )
     for setting in fields(Settings):
         default = "" if setting.default in (None, "", ()) else f" (default {setting.default})"
+        flag = "--" + setting.name.replace("_", "-")
+        if setting.default is False:
+            words = f"{setting.metadata['meaning']}; also {variable(setting.name)}"
+            made.add_argument(flag, action="store_true", default=None, help=words)
+            continue
         made.add_argument(
-            "--" + setting.name.replace("_", "-"),
+            flag,
             metavar=setting.metadata["metavar"],
             type=_type(setting),
             action="append" if _repeated(setting) else "store",
@@ -276,6 +312,11 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         elif raw and _repeated(setting):
             several = raw.split(setting.metadata.get("separator"))
             values[setting.name] = tuple(filter(None, (each.strip() for each in several)))
+        elif raw and setting.default is False:
+            try:
+                values[setting.name] = parse_bool(raw)
+            except ValueError as error:
+                raise ValueError(f"{variable(setting.name)} {error}") from None
         elif raw:
             try:
                 values[setting.name] = _type(setting)(raw)

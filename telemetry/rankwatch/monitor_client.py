@@ -19,6 +19,8 @@ from rankwatch.contract.semconv import API_PREFIX
 from rankwatch.contract.tls import TlsFiles
 
 DEFAULT_MONITOR: Final = "http://127.0.0.1:9560"
+LARGEST_ANSWER: Final = 256 << 20
+"""Bytes of one answer: the view of a job of 100,000 ranks has tens of millions."""
 TIMEOUT: Final = 15.0
 """Seconds until a request times out, by default."""
 EXIT_AWAY: Final = 1
@@ -33,6 +35,7 @@ PLAIN_HTTP: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 SAME_CLOCK: Final = 2.0
 """Seconds by which the header ``Date`` of a response may differ from this machine's clock and count as the same: it has
 whole seconds, and was sent a moment ago."""
+_LARGEST_PROBLEM: Final = 1 << 20
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """Host names of this machine."""
 
@@ -91,26 +94,18 @@ class MonitorClient:
 
     def read(self, path: str) -> Any:
         """GET a path below the API's prefix; return its JSON."""
-        body = self.get(path)
-        try:
-            return json.loads(body)
-        except ValueError:
-            raise self.not_a_monitor() from None
+        return self._json(self.get(path))
 
     def get(self, path: str) -> bytes:
         """GET a path below the API's prefix; return the body."""
         with self._open(path) as response:
-            body: bytes = response.read()
-        return body
+            return self._body(response)
 
     def send(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
         """Send JSON with another method; return the JSON of the response."""
         with self._open(path, method, json.dumps(content).encode()) as response:
-            body = response.read()
-        try:
-            return json.loads(body)
-        except ValueError:
-            raise self.not_a_monitor() from None
+            body = self._body(response)
+        return self._json(body)
 
     def first_events(self, path: str, wanted: frozenset[str]) -> dict[str, Any]:
         """Read a live stream up to the first event of each kind in ``wanted``; return these events by kind.
@@ -120,16 +115,25 @@ class MonitorClient:
         found: dict[str, Any] = {}
         kind = ""
         with self._open(path) as stream:
-            while wanted - found.keys() and (line := stream.readline()):
+            while wanted - found.keys() and (line := stream.readline(LARGEST_ANSWER)):
                 name, _, value = line.decode(errors="replace").strip().partition(": ")
                 if name == "event":
                     kind = value
                 elif name == "data" and kind in wanted:
-                    try:
-                        found.setdefault(kind, json.loads(value))
-                    except ValueError:
-                        raise self.not_a_monitor() from None
+                    found.setdefault(kind, self._json(value))
         return found
+
+    def _body(self, response: Any) -> bytes:
+        body: bytes = response.read(LARGEST_ANSWER + 1)
+        if len(body) > LARGEST_ANSWER:
+            raise self.not_a_monitor()
+        return body
+
+    def _json(self, body: bytes | str) -> Any:
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise self.not_a_monitor() from None
 
     @contextmanager
     def _open(self, path: str, method: str = "GET", content: bytes | None = None) -> Iterator[Any]:
@@ -172,7 +176,8 @@ class MonitorClient:
             reason = detail.partition("; use one")[0] or "the monitor wants another token"
             if status == 401 and not self._token:
                 reason = f"the monitor at {self._url} needs a token"
-            return MonitorError(f"{reason}: pass one that may {may} with --token or {env.TOKEN}", EXIT_WRONG)
+            named = "" if self._token else f", and its address with --monitor or {env.MONITOR_URL}"
+            return MonitorError(f"{reason}: pass one that may {may} with --token or {env.TOKEN}{named}", EXIT_WRONG)
         if status == 404 and not detail:
             return self.not_a_monitor()
         if status == 404:
@@ -228,6 +233,6 @@ def _is_address(url: str) -> bool:
 def _detail(error: urllib.error.HTTPError) -> str:
     """Return the detail of a problem document; empty if the response is not one."""
     try:
-        return str(json.loads(error.read())["detail"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(error.read(_LARGEST_PROBLEM))["detail"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""

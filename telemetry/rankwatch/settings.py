@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from rankwatch.contract import access, intervals, semconv
 from rankwatch.contract import env as environment
-from rankwatch.contract import intervals, semconv
 from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.policy import parse_ranks
 
 MAX_RANKS: Final = 2**31
 MAX_PROFILING_INTERVAL: Final = 1_000_000
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
@@ -331,6 +333,9 @@ def load(
     values.setdefault("job_id", _shared_by_all_ranks(env))
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(semconv.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
+    if settings.monitor and not settings.token and urlsplit(settings.monitor).hostname in _LOOPBACK:
+        own = access.of(settings.monitor)  # one that this user started, with tokens of its own
+        settings = replace(settings, token=own.ingest_token) if own is not None else settings
     if "export_interval" not in values:
         collected = bool(settings.collector) or not settings.monitor
         seconds = intervals.export_seconds(settings.world_size, collected=collected)

@@ -9,16 +9,18 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from rankwatch.contract import access
+from rankwatch.contract import access, records
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node.slots import SlotsFolder
 from rankwatch_monitor.replay.recording import Writer
+from rankwatch_monitor.settings import read as read_settings
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as the user nobody")
@@ -102,6 +104,58 @@ def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: Loca
     assert seen["livez"] == 200, "it reaches the port"
     assert set(seen["refused"].values()) == {401}, seen["refused"]
     assert {file: tried for file, tried in seen["files"].items() if tried != ["PermissionError"] * 2} == {}
+
+
+# A state folder of another user, as ``sudo -E`` and ``su -p`` leave it ------------------------------------------------
+
+
+@pytest.mark.parametrize("planted", ["link to a folder", "links in the folder", "folder above"])
+def test_a_state_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    tmp_path.chmod(0o755)
+    precious, file = tmp_path / "precious", tmp_path / "file"
+    precious.mkdir(mode=0o755)
+    file.write_text("keep")
+    state = tmp_path / "state"
+    jobs = state / "rankwatch" / "jobs"
+    jobs.parent.mkdir(parents=True)
+    if planted == "link to a folder":
+        jobs.symlink_to(precious)
+    elif planted == "links in the folder":
+        jobs.mkdir()
+        (jobs / "j.log").symlink_to(file)
+        (jobs / "j.db").symlink_to(tmp_path / "made")
+    for place in (state, *(state.rglob("*") if planted != "folder above" else ())):
+        os.chown(place, pwd.getpwnam("nobody").pw_uid, -1, follow_symlinks=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(PermissionError, match="another user"):
+        records.create(records.state_place(os.environ))
+    with pytest.raises(ValueError, match=r"another user.*give --database"):
+        read_settings([], {})
+    before = sorted(state.rglob("*"))
+    made = LocalMonitor("j")
+    try:
+        made.start()
+        wait_for(access.running, "the monitor has its file", 100.0)
+        assert made.record is not None
+        assert made.record.is_relative_to(tmp_path / f"rankwatch.{os.geteuid()}")
+    finally:
+        made.close()
+    assert sorted(state.rglob("*")) == before
+    assert (file.read_text(), stat.S_IMODE(precious.stat().st_mode)) == ("keep", 0o755)
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_log_of_a_monitor_follows_no_link(own: LocalMonitor, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep")
+    own._log.path.unlink()
+    own._log.path.symlink_to(precious)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        own._spawn()
+    assert precious.read_text() == "keep"
 
 
 # Folders that a cleaner of temporary files has removed while the job runs ---------------------------------------------

@@ -69,7 +69,19 @@ def image(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.
 def own_monitor(image: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a monitor that runs in the image's environment."""
     ready, log = tmp_path / "ready.json", tmp_path / "monitor.log"
-    command = [image, "-W", "error::ImportWarning", "-m", "rankwatch", "monitor", "--port", "0", "--ready-file", ready]
+    command = [
+        image,
+        "-W",
+        "error::ImportWarning",
+        "-m",
+        "rankwatch",
+        "monitor",
+        "--no-token",
+        "--port",
+        "0",
+        "--ready-file",
+        ready,
+    ]
     command += ["--database", tmp_path / "rankwatch.db", "--parent-pid", str(os.getpid())]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, cwd="/") as process:
         try:

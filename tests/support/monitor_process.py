@@ -147,6 +147,8 @@ def running_monitor(
     code = f"{before}\nimport runpy; runpy.run_module('rankwatch_monitor', run_name='__main__', alter_sys=True)"
     program = ["-c", code] if before else ["-m", "rankwatch_monitor"]
     command = [sys.executable, *program, "--port", "0", "--ready-file", str(ready)]
+    if not any("token" in word for word in arguments) and not any("TOKEN" in name for name in settings or {}):
+        command.append("--no-token")
     with log.open("wb") as output:
         process = ForkedPopen(
             [*command, "--database", str(database), *arguments],

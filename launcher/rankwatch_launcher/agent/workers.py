@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+from rankwatch.contract.env import of_ranks
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.open_files import restore_limit
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
@@ -34,7 +35,7 @@ class RankHandler(SubprocessHandler):
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
         if self._signals is not None:
             env[torch_compat.SIGNALS] = self._signals
-        env = self._bootstrap.environment(env)
+        env = self._bootstrap.environment(of_ranks(env))
         taken = self._take(args, env)
         process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
         if taken is None:

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from rankwatch.cli.parser import Parser, shorten_errors
+from rankwatch.contract import access, job_id
 from rankwatch.contract import env as environment
-from rankwatch.contract import job_id
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.cli import flags, nvrx
 from rankwatch_launcher.cli.nvrx import Translated
@@ -262,10 +262,12 @@ def read_options(
     given["finished_flag"] = finished_flag_path(given.get("finished_flag", ""), env)
     name = args.job_name or env.get(environment.JOB_NAME, "") or Path(args.training_script).stem or "train"
     generated_id = job_id.usable(f"{name}-{supervision.job_suffix}") if supervision is not None else ""
+    monitor_url, token = args.monitor or env.get(environment.MONITOR_URL, ""), args.token or env.get(environment.TOKEN)
+    own = access.of(monitor_url) if monitor_url and not token else None
     return (
         Options(
-            monitor_url=args.monitor or env.get(environment.MONITOR_URL, ""),
-            token=args.token or env.get(environment.TOKEN, ""),
+            monitor_url=monitor_url,
+            token=token or (own.token if own is not None else ""),
             job_id=_job_id(args, env, rendezvous_id) or generated_id,
             job_name=name,
             policy=policy,

@@ -9,10 +9,12 @@ launcher of group rank 0: with keys of an earlier attempt about half of gloo's r
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +46,7 @@ BACKENDS: Final = ("c10d", "static")
 """Backends that stand for a torch store at an address, which is all that the launchers need."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost", "")
 
+_BACKLOG: Final = 4096
 _POLL_SECONDS: Final = 0.02
 _LOG_AFTER: Final = 5.0
 """Seconds of waiting after which the reason is logged."""
@@ -235,7 +238,7 @@ class Rendezvous(RendezvousHandler):
             address = self._own_address()
             allow_connections(_CONNECTIONS * (place.world_size + self._parameters.max_nodes))
             try:
-                self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+                self._ranks_store = hosted_store(address, 0)
             except DistError as error:
                 where, detail = f"{address}, this node's own name", str(error).splitlines()[0]
                 raise RendezvousError(
@@ -279,11 +282,24 @@ class Rendezvous(RendezvousHandler):
                 allow_connections(_CONNECTIONS * self._parameters.max_nodes)
             if may_host or self._is_listening() or left <= 0:
                 try:
-                    return create_backend(self._backend_parameters())[1]
+                    return self._host_here() if may_host and only_on(self._host) else self._torchs_store()
                 except RendezvousConnectionError:
                     if left <= 0:
                         raise
             self._pause(1.0)
+
+    def _host_here(self) -> Store:
+        """Host the store on its own address alone, or connect to the launcher that does; torch's listens on all."""
+        timeout = timedelta(seconds=self._backend_parameters().get_as_int("read_timeout", 60) or 60)
+        try:
+            port = _DEFAULT_PORT if self._port == 0 and not self.alone else self._port
+            return hosted_store(self._host, port, timeout=timeout)
+        except OSError:  # another launcher of this machine has the port
+            return self._torchs_store(is_host=False)
+
+    def _torchs_store(self, **config: Any) -> Store:
+        store: Store = create_backend(self._backend_parameters(**config))[1]
+        return store
 
     def _may_host(self) -> bool:
         """Whether the store's address may be this machine's."""
@@ -321,12 +337,42 @@ class Rendezvous(RendezvousHandler):
                     return True
         return False
 
-    def _backend_parameters(self) -> RendezvousParameters:
+    def _backend_parameters(self, **more: Any) -> RendezvousParameters:
         given = self._parameters
-        config: dict[str, Any] = dict(given.config)
-        if given.backend == "static":
+        config: dict[str, Any] = {**given.config, **more}
+        if given.backend == "static" and "is_host" not in more:
             config["is_host"] = int(config.get("rank", 0)) == 0
         return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
+
+
+def only_on(host: str) -> str:
+    """The address on which a store for clients of ``host`` listens; empty: on all, since a name may have several."""
+    if host in LOOPBACK:
+        return "::1" if host == "::1" else "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""
+
+
+def hosted_store(host: str, port: int, **options: Any) -> TCPStore:
+    """A store in this process; whoever reaches its port can disturb the job, so it listens where it must.
+
+    Raises:
+        OSError: the port is taken.
+        DistError: torch cannot make it.
+    """
+    if not (address := only_on(host)):
+        return TCPStore(host, port, is_master=True, wait_for_workers=False, **options)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(_BACKLOG)
+        port = listener.getsockname()[1]
+        return TCPStore(
+            address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), **options
+        )
 
 
 def _outcome(members: MembershipService) -> Outcome | None:

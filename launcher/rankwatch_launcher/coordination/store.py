@@ -16,16 +16,23 @@
 =====================  ==============================================================================================
 
 What several launchers may write at once is written by compare-and-set: the first write holds.
+
+The store has no authentication. Where the launchers have a secret in common (``RANKWATCH_RENDEZVOUS_SECRET``), each
+record carries an HMAC over its key and content: one that none of them wrote is as if it were not there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import os
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from rankwatch.contract import env
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import read
 from rankwatch_launcher.coordination.decisions import (
@@ -40,18 +47,25 @@ from rankwatch_launcher.coordination.decisions import (
 )
 from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, Roster, StopAnswer
 from rankwatch_launcher.outcome import Outcome
-from rankwatch_launcher.torch_compat import PrefixStore, Store
+from rankwatch_launcher.torch_compat import DistError, PrefixStore, Store
 
 BATCH: Final = 200
 """Records in one call. torch's store parses an incomplete message again from its beginning whenever more of it arrives,
 and serves no other call meanwhile: 12,500 records in one call cost it 0.7 s, in batches 0.02 s."""
 
 
+_TRIES: Final = 100
+"""How often a record that no launcher of the job wrote is replaced."""
+
+
 class JobStore:
     """One connection's view of the shared state. A connection serves one call at a time: each thread has its own."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str, secret: str | None = None) -> None:
+        """``secret``: of all launchers of the job, by default that of the environment; empty: there is none."""
         self._store = PrefixStore(f"rankwatch/{run_id}", store)
+        self._secret = (os.environ.get(env.RENDEZVOUS_SECRET, "") if secret is None else secret).encode()
+        self._run_id = run_id
         self._obsolete: list[str] = []
         """Keys of the previous roster, deleted when the next one is published."""
 
@@ -73,8 +87,9 @@ class JobStore:
     def members(self, names: Iterable[str]) -> list[Member]:
         """The launchers' records."""
         keys = [f"member/{name}" for name in names]
-        batches = (self._store.multi_get(keys[i : i + BATCH]) for i in range(0, len(keys), BATCH))
-        return [_member(json.loads(text)) for batch in batches for text in batch]
+        batches = [self._store.multi_get(keys[i : i + BATCH]) for i in range(0, len(keys), BATCH)]
+        found = zip(keys, (text for batch in batches for text in batch), strict=True)
+        return [_member(json.loads(own)) for key, text in found if (own := self._opened(key, text)) is not None]
 
     def claim_coordinator(self, me: str, before: str) -> str:
         """Become the coordinator if it still is ``before`` (empty: none); return the coordinator."""
@@ -88,7 +103,10 @@ class JobStore:
 
     def roster(self, attempt: int) -> Roster:
         """The roster of an attempt."""
-        return _roster(self._store.get(f"roster/{attempt}"))
+        own = self._opened(f"roster/{attempt}", self._store.get(f"roster/{attempt}"))
+        if own is None:
+            raise DistError(f"the roster of attempt {attempt} was not written by a launcher of this job")
+        return _roster(own)
 
     def place(self, attempt: int, node: str) -> Place | None:
         """A launcher's part in an attempt; None when it has none."""
@@ -100,7 +118,7 @@ class JobStore:
 
         Two launchers may take each other for lost and both coordinate for a moment.
         """
-        return _roster(self._store.compare_set(f"roster/{made.attempt}", "", json.dumps(asdict(made))))
+        return _roster(self._settle(f"roster/{made.attempt}", json.dumps(asdict(made))))
 
     def publish_roster(self, roster: Roster, places: Mapping[str, Place], last: Roster | None) -> None:
         """Publish a settled roster. Idempotent: the coordinator that settled it may have died before publishing."""
@@ -118,7 +136,8 @@ class JobStore:
     def publish_places(self, places: Mapping[str, Place]) -> None:
         """Write launchers' parts in an attempt."""
         keys = [f"place/{place.attempt}/{node}" for node, place in places.items()]
-        values = [json.dumps(asdict(place)) for place in places.values()]
+        bodies = [json.dumps(asdict(place)) for place in places.values()]
+        values = [self._sealed(key, body) for key, body in zip(keys, bodies, strict=True)]
         for i in range(0, len(keys), BATCH):
             self._store.multi_set(keys[i : i + BATCH], values[i : i + BATCH])  # type: ignore[attr-defined]  # torch's stubs lack it
 
@@ -142,11 +161,12 @@ class JobStore:
 
     def outcome(self) -> Outcome | None:
         """How the job ended; None while it runs."""
-        return Outcome.from_json(self._store.get("closed")) if self._store.check(["closed"]) else None
+        own = self._opened("closed", self._store.get("closed")) if self._store.check(["closed"]) else None
+        return Outcome.from_json(own) if own is not None else None
 
     def close(self, outcome: Outcome) -> None:
         """End the job for launchers that wait or come later. The first outcome holds."""
-        self._store.compare_set("closed", "", outcome.to_json())
+        self._settle("closed", outcome.to_json())
 
     # The end of an attempt --------------------------------------------------------------------------------------------
 
@@ -169,8 +189,7 @@ class JobStore:
         back = len(progress.to_give_back) - len(kept.to_give_back)
         own = within_limits(proposed, budget, self.restarts() - back, kept)
         own = replace(own, by=by, token=secrets.token_hex(8))
-        stored = self._store.compare_set(f"end/{attempt}", "", json.dumps(asdict(own)))
-        decision = read(AttemptDecision, json.loads(stored))
+        decision = read(AttemptDecision, json.loads(self._settle(f"end/{attempt}", json.dumps(asdict(own)))))
         if decision.token == own.token:
             self._set("progress", asdict(kept))
             self._store.add("restarts", int(decision.verdict == RESTART and decision.counted) - back)
@@ -202,7 +221,7 @@ class JobStore:
 
     def request_stop(self, attempt: int, request: StopRequest) -> None:
         """Request that all ranks of an attempt save and stop. The first request holds."""
-        self._store.compare_set(f"stop/{attempt}", "", json.dumps(asdict(request)))
+        self._settle(f"stop/{attempt}", json.dumps(asdict(request)))
 
     def stop_request(self, attempt: int) -> StopRequest | None:
         """The request to save and stop an attempt."""
@@ -235,11 +254,39 @@ class JobStore:
     def _get(self, key: str) -> dict[str, Any] | None:
         if not self._store.check([key]):
             return None
-        body: dict[str, Any] = json.loads(self._store.get(key))
+        if (own := self._opened(key, self._store.get(key))) is None:
+            return None
+        body: dict[str, Any] = json.loads(own)
         return body
 
     def _set(self, key: str, body: Mapping[str, Any]) -> None:
-        self._store.set(key, json.dumps(body))
+        self._store.set(key, self._sealed(key, json.dumps(body)))
+
+    def _settle(self, key: str, text: str) -> bytes:
+        """Write a record unless a launcher of the job has; return the one that holds."""
+        sealed, before = self._sealed(key, text), ""
+        for _ in range(_TRIES):
+            stored = self._store.compare_set(key, before, sealed)
+            if (own := self._opened(key, stored)) is not None:
+                return own
+            try:
+                before = "" if stored == before.encode() else stored.decode()  # the same again: it was deleted
+            except UnicodeDecodeError:
+                self._store.delete_key(key)
+        raise DistError(f"another program writes {key} in the rendezvous store again and again")
+
+    def _sealed(self, key: str, text: str) -> str:
+        return f"{self._mac(key, text.encode())} {text}" if self._secret else text
+
+    def _opened(self, key: str, sealed: bytes) -> bytes | None:
+        """The content of a record; None if no launcher of the job wrote it."""
+        if not self._secret:
+            return sealed
+        mac, _, text = sealed.partition(b" ")
+        return text if hmac.compare_digest(mac, self._mac(key, text).encode()) else None
+
+    def _mac(self, key: str, text: bytes) -> str:
+        return hmac.new(self._secret, f"{self._run_id}\0{key}\0".encode() + text, hashlib.sha256).hexdigest()
 
 
 def _member(body: dict[str, Any]) -> Member:

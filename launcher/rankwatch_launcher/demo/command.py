@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import opener
 from rankwatch_launcher import procfs
 
@@ -195,8 +196,8 @@ class Teller:
 def start_monitor(processes: Processes, folder: Path, clock: Clock) -> str:
     """Start a monitor on a free port and return its address."""
     ready = folder / "monitor.json"
-    command = [sys.executable, "-m", "rankwatch", "monitor", "--port", "0", "--ready-file", str(ready)]
-    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
+    command = own_python("-m", "rankwatch", "monitor", "--port", "0", "--ready-file", str(ready))
+    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid()), "--no-token"]
     process = processes.start(command, folder / "monitor.log")
 
     def address() -> str | None:
@@ -371,7 +372,7 @@ def tell_demo(folder: Path, story_file: Path) -> None:
         print(f"$ rankwatch {' '.join(command)}\n", flush=True)
         report(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
         report(f"watch it live: {monitor}/")
-        launcher = processes.start([sys.executable, "-m", "rankwatch", *command], folder / "launcher.log")
+        launcher = processes.start(own_python("-m", "rankwatch", *command), folder / "launcher.log")
         metrics = folder / "metrics.jsonl"
         exit_code = follow(job, launcher, metrics, report, clock)
         losses = read_losses(metrics)

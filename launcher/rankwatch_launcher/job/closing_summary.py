@@ -23,7 +23,13 @@ def summary(outcome: Outcome, discovery: MonitorDiscovery) -> list[str]:
     """The last lines, made while the monitor is still there; without an answer of it they are fewer."""
     try:
         shown = lines(outcome, *_ask(discovery, outcome.job_id))
-    except (TypeError, ValueError, KeyError):  # what answers is no monitor, or one of another version
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+    ):  # what answers is no monitor, or one of another version
         shown = lines(outcome, {}, ())
     where = [_where(discovery, outcome.job_id)] if discovery.monitor_url else []
     return shown + where

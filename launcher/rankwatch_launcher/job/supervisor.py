@@ -27,7 +27,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -39,6 +38,7 @@ from typing import Final
 from uuid import uuid4
 
 from rankwatch.contract import env as environment
+from rankwatch.contract.interpreter import own_python
 from rankwatch_launcher import retry_policy
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.outcome import OUTCOME_VARIABLE, PREEMPTED, Outcome, training_complete
@@ -50,7 +50,7 @@ END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQU
 STOP_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """These may request a graceful stop, or have a meaning of the user's own."""
 PR_SET_PDEATHSIG: Final = 1
-COMMAND: Final = (sys.executable, "-P", "-m", "rankwatch", "run")
+COMMAND: Final = (*own_python("-m", "rankwatch"), "run")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from rankwatch.contract import env, job_id, records
+from rankwatch.contract import access, env, job_id, records
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor import process
@@ -197,8 +197,6 @@ class MonitorDiscovery:
             self._monitor = None
             logger.warning("no monitor could be started on %s: %s; training continues", host, error)
             return
-        for name in (process.CONTROL_TOKEN, process.READ_TOKEN, process.INGEST_TOKEN):
-            os.environ.pop(name, None)
         _leave_collector()
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
@@ -208,10 +206,18 @@ class MonitorDiscovery:
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name
         os.environ.pop(env.TOKEN, None)
-        if ranks_token := monitor.ingest_token if monitor is not None else token:
+        # Of a monitor that was named the launcher may have a token that allows more than ranks need.
+        given = "" if url != self._options.monitor_url else os.environ.get(env.INGEST_TOKEN) or _own_ingest(url, token)
+        if ranks_token := monitor.ingest_token if monitor is not None else given or token:
             os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)
+
+
+def _own_ingest(url: str, token: str) -> str:
+    """The ingest token of a monitor that this user started, if ``token`` is its other one."""
+    own = access.of(url)
+    return own.ingest_token if own is not None and own.token == token else ""
 
 
 def _leave_collector() -> None:

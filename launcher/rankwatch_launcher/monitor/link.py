@@ -21,15 +21,16 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from rankwatch.contract import env
-from rankwatch.contract.enums import AckState, DirectiveKind
+from rankwatch.contract.enums import AckState
 from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.intervals import POLL_SECONDS
-from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim, read
+from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
 from rankwatch.monitor_client import is_loopback
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.monitor import answers
 
 QUEUE_LIMIT: Final = 1000
 """Posts kept while the monitor is unreachable: hours of events, minutes of evidence."""
@@ -40,6 +41,8 @@ MAX_BATCH: Final = 100
 _CONNECT_SECONDS: Final = 3.05
 _READ_SECONDS: Final = 10.0
 _BACKOFF: Final = (0.2, 5.0)
+_LONGEST_WARNING: Final = 2_000
+"""Characters of one warning of the monitor."""
 
 Body = Callable[[], Mapping[str, Any]]
 """Builds the JSON when it is sent, so that ages are right however long it was queued."""
@@ -190,15 +193,18 @@ class MonitorLink:
                 self._on_error(error)
                 self._closing.wait(delay)
                 delay = min(delay * 2, _BACKOFF[1])
+            except Exception as error:  # noqa: BLE001 - the thread's boundary: without it nothing of the monitor arrives
+                self._warn_once(f"an answer of the monitor could not be used: {error!r}")
+                self._closing.wait(delay)
+                delay = min(delay * 2, _BACKOFF[1])
 
     def _register(self, connection: HttpConnection) -> None:
         answer = self._call(connection, "POST", "nodes", asdict(self._registration()))
-        settings, last = answer.get("settings"), answer.get("last_directive")
-        self._after = last if isinstance(last, int) else 0
+        self._after = answers.whole(answer, "last_directive")
         self._log_reachable()
         if not self._was_registered:
             logger.info("connected to the monitor at %s as job %s", self.url, self.job_id)
-        self.on_registered(settings if isinstance(settings, Mapping) else {}, self._was_registered)
+        self.on_registered(answers.settings_of(answer), self._was_registered)
         self._was_registered = True
         self._registered.set()
         with self._changed:
@@ -211,12 +217,15 @@ class MonitorLink:
         query = urlencode({"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"})
         answer = self._call(connection, "GET", f"directives?{query}", read_timeout=POLL_SECONDS + _READ_SECONDS)
         self._log_reachable()
-        for item in answer.get("directives", ()):
-            self._after = max(self._after, int(item["id"]))
+        if not isinstance(answer.get("directives"), list):
+            raise ValueError("its answer has no list of directives")
+        for item in answer["directives"]:
+            self._after = max(self._after, answers.whole(item, "id") if isinstance(item, dict) else 0)
             try:
-                directive = read_directive(item)
+                directive = answers.read_directive(item)
             except ValueError as error:
                 self._warn_once(f"invalid directive ignored: {error}")
+                self._closing.wait(_BACKOFF[0])  # one without a number would come again at once
             else:
                 self.on_directive(directive)
 
@@ -244,7 +253,7 @@ class MonitorLink:
                 self._closing.wait(delay)
                 delay = min(delay * 2, _BACKOFF[1])
                 continue
-            except (RefusedError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - the thread's boundary, and what the monitor rejects
                 if len(items) > 1:
                     unbatched = len(items)  # send each by itself: only the rejected one is lost
                     continue
@@ -288,7 +297,9 @@ class MonitorLink:
             # What a process said may name a file whose name is no text (a lone surrogate), which a monitor refuses.
             content = json.dumps(body, allow_nan=False, ensure_ascii=False).encode(errors="replace")
         target = f"{self._prefix}{API_PREFIX}/jobs/{quote(self.job_id, safe='')}/{path}"
-        answer = connection.request(method, target, content, headers, timeout=read_timeout)
+        answer = connection.request(
+            method, target, content, headers, timeout=read_timeout, limit=answers.LARGEST_ANSWER
+        )
         status = f"{answer.status} {answer.reason}".rstrip()
         if 300 <= answer.status < 400:  # the token is for this address alone
             raise UnavailableError(f"{answer.status} redirects; give the address it redirects to")
@@ -297,19 +308,17 @@ class MonitorLink:
         if answer.status in (408, 429) or answer.status >= 500:
             raise UnavailableError(status)
         if answer.status == 409 and path == "runs":
-            raise ConflictError(_detail(answer.body))
+            raise ConflictError(answers.detail(answer.body) or answer.body[:300].decode(errors="replace"))
         if answer.status >= 400:
             raise RefusedError(_refusal(answer, bool(self._token)))
         if answer.status == 204 or not answer.body:
             return {}
         try:
-            found = json.loads(answer.body)
+            found = answers.read_object(answer.body)
         except ValueError:
             raise UnavailableError(f"{status} without JSON: it is not a Rankwatch monitor") from None
-        if not isinstance(found, dict):
-            raise ValueError(f"{self.url} did not answer with a JSON object")
-        for warning in found.get("warnings", ()):
-            self._warn_once(str(warning))
+        for warning in answers.items(found, "warnings"):
+            self._warn_once(str(warning)[:_LONGEST_WARNING])
         return found
 
     def _on_error(self, error: Exception) -> None:
@@ -343,14 +352,6 @@ class MonitorLink:
             logger.warning("%s", text)
 
 
-def _detail(body: bytes) -> str:
-    """The detail of a problem document, else its text."""
-    try:
-        return str(json.loads(body)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return body[:300].decode(errors="replace")
-
-
 def _batch(queue: Iterable[tuple[str, Body]], limit: int) -> list[tuple[str, Body]]:
     """The first post of a queue, with those right behind it that fit into the same request."""
     first = next(iter(queue))
@@ -363,16 +364,6 @@ def _joined_body(items: Sequence[tuple[str, Body]]) -> Mapping[str, Any]:
     return bodies[0] if len(bodies) == 1 else {"events": [event for body in bodies for event in body["events"]]}
 
 
-def read_directive(item: Mapping[str, Any]) -> Directive:
-    """Decode a directive.
-
-    Raises:
-        ValueError: it lacks a field, or its kind is unknown.
-    """
-    plain = read(Directive, item)
-    return read(Directive, {**item, "kind": DirectiveKind(plain.kind)})
-
-
 def _refusal(answer: Response, token_given: bool) -> str:
     """Why the monitor refused a request, and what to do: not its problem document."""
     if answer.status in (401, 403):
@@ -380,11 +371,7 @@ def _refusal(answer: Response, token_given: bool) -> str:
         if answer.status == 403:
             what = "the token may not control this job"
         return f"{what}; give one in {env.TOKEN} (or --token) on every node"
-    try:
-        detail = str(json.loads(answer.body)["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = ""
-    return f"{answer.status} {detail or answer.reason}"
+    return f"{answer.status} {answers.detail(answer.body) or answer.reason}"
 
 
 def _short(error: Exception) -> str:

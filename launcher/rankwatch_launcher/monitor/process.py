@@ -17,7 +17,6 @@ import random
 import secrets
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from rankwatch.contract import access, records
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
 from rankwatch.contract.files import private_folder, temporary_folder
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
@@ -40,7 +40,7 @@ NOT_INSTALLED: Final = (
 )
 CONTROL_TOKEN: Final = "RANKWATCH_MONITOR_TOKEN"
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
-INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
+INGEST_TOKEN: Final = environment.INGEST_TOKEN
 DATABASE: Final = "RANKWATCH_MONITOR_DATABASE"
 """Variables of the monitor's settings."""
 _READY_SECONDS: Final = 30.0
@@ -150,13 +150,14 @@ class LocalMonitor:
             self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
             self._ready_file = self._folder / self._ready_file.name
         command = [
-            *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
+            *own_python("-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
             *("--listen-fd", str(self._listener.fileno())),
             *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
             *(("--database", str(self.record)) if self.record else ()),
         ]
         self._ready_file.unlink(missing_ok=True)
-        with open(os.open(self._log.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with open(os.open(self._log.path, flags, 0o600), "ab") as log:
             # In its own session, so that Ctrl-C at the terminal does not end it before the launcher's last reports.
             self._process = subprocess.Popen(
                 command,
@@ -262,7 +263,8 @@ def records_folder(env: Mapping[str, str]) -> Path:
     place = records.state_place(env)
     try:
         folder = records.create(place)
-    except OSError:
+    except OSError as error:
+        logger.warning("the job's record is not kept in %s: %s", place.folder, error)
         return _fallback_folder()
     if place.moved:
         logger.warning("the job's record is kept in %s: %s", folder, place.moved)

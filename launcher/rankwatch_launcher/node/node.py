@@ -32,6 +32,7 @@ from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
 from rankwatch_launcher.coordination.membership import NodeProgress
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.monitor.answers import LauncherSettings
 from rankwatch_launcher.monitor.directives import DirectiveInbox
 from rankwatch_launcher.monitor.link import EVENTS, MonitorLink
 from rankwatch_launcher.node.attempt import Attempt, RankProcess
@@ -74,7 +75,7 @@ class Node:
         self._attempt: Attempt | None = None
         self._settings: dict[str, Any] = {}
         self._settings_lock = threading.Lock()
-        self._launcher_settings: dict[str, Any] = {}
+        self._launcher_settings = LauncherSettings()
         self._started: list[tuple[ProcessEvent, float]] = []
         self._capturing = threading.Lock()
         self._watch = RankWatch(self.name, self.stacks)
@@ -141,8 +142,7 @@ class Node:
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Write the monitor's settings to all ranks, now and in later attempts; some stay with the launcher."""
         self._learned_limits.take(settings)
-        launcher = settings.get(LAUNCHER_SETTINGS)
-        self._launcher_settings = dict(launcher) if isinstance(launcher, Mapping) else {}
+        self._launcher_settings = LauncherSettings.of(settings.get(LAUNCHER_SETTINGS))
         kept_here = (NOW, AT_END, LAUNCHER_SETTINGS)
         with self._settings_lock:
             self._settings = {name: value for name, value in settings.items() if name not in kept_here}
@@ -246,9 +246,10 @@ class Node:
 
     def budget(self, configured: RestartBudget) -> RestartBudget:
         """The restart budget in force: the monitor's current policy, else what the launcher was configured with."""
+        restarts, no_progress, _ = self._launcher_settings
         return RestartBudget(
-            int(self._launcher_settings.get("max_restarts", configured.max_restarts)),
-            int(self._launcher_settings.get("max_no_progress", configured.max_no_progress)),
+            configured.max_restarts if restarts is None else restarts,
+            configured.max_no_progress if no_progress is None else no_progress,
         )
 
     # Requests of the ranks --------------------------------------------------------------------------------------------
@@ -345,11 +346,10 @@ class Node:
     # On the link's threads --------------------------------------------------------------------------------------------
 
     def _view(self) -> NodeView:
-        silence = self._launcher_settings.get("silence_timeout")
         return NodeView(
             self.name,
             self.launchers,
-            float(silence) if isinstance(silence, int | float) else None,
+            self._launcher_settings.silence_timeout,
             self.role,
             self._settings,
             self._attempt,

@@ -64,7 +64,7 @@ def probe(python: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes
     """
     quiet = subprocess.DEVNULL
     environment = worker_environment(environment, child.PROBE)
-    command = [python, "-u", "-c", ""]
+    command = [python, "-P", "-u", "-c", ""]
     return subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 

@@ -19,11 +19,12 @@ It imports the state types of the rooms below it, which never import it; everyth
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -79,6 +80,16 @@ class NodeLoss:
     reason: str
 
 
+LAUNCHER_BYTES: Final = 1024
+"""What a launcher takes beside its registration."""
+_REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
+
+
+def registration_bytes(registration: NodeRegistration) -> int:
+    """The length of a registration as JSON."""
+    return len(json.dumps({name: getattr(registration, name) for name in _REGISTRATION}))
+
+
 @dataclass(slots=True)
 class Node:
     """A launcher and its last known state."""
@@ -94,6 +105,12 @@ class Node:
     lost: NodeLoss | None = None
     former: array[int] = field(default_factory=lambda: array("i"))
     """Ranks of the last earlier attempt in which it took part."""
+    size: int = field(init=False, compare=False)
+    """Bytes that the monitor holds for it, about: its registration as JSON, and :data:`LAUNCHER_BYTES`."""
+
+    def __post_init__(self) -> None:
+        """Measure it once."""
+        self.size = LAUNCHER_BYTES + registration_bytes(self.registration)
 
     def departed(self, attempt: int) -> bool:
         """Whether it was lost, or ended in an attempt before this one."""

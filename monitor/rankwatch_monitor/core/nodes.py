@@ -15,7 +15,7 @@ was lost, or has ended in an earlier attempt   no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -41,7 +41,7 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     policy = job.policy if same_policy else job.policy.changed(changes)
     if job.ended is not None and known is None:
         job.begin_run(now)
-    kept = replace(registration, ft_state={}) if registration.ft_state else registration
+    kept = replace(registration, ft_state={}, facts=_shared_facts(job, registration))
     fresh = Node(kept, now, registration.attempt, known.ranks if known else set())
     if known is not None and known.registration.launcher_pid == registration.launcher_pid:
         fresh.role, fresh.role_reason = known.role, known.role_reason
@@ -52,6 +52,12 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     if registration.ft_state:
         job.durations.load(ft_state.read(registration.ft_state))
     job.policy = policy
+
+
+def _shared_facts(job: Job, registration: NodeRegistration) -> Mapping[str, str]:
+    """The facts of a registration, or the equal ones of the launcher that came last: those of a job differ little."""
+    last = next(reversed(job.nodes.values()), None)
+    return last.registration.facts if last and last.registration.facts == registration.facts else registration.facts
 
 
 def forget_idle(job: Job) -> bool:

@@ -68,6 +68,11 @@ class Grant:
         return not self.jobs or matches(self.jobs, job_id)
 
     @property
+    def bound(self) -> Callable[[str], bool] | None:
+        """Whether a job is one of those it is bound to; None: it is bound to none."""
+        return self.covers if self.jobs else None
+
+    @property
     def widest(self) -> Scope:
         """The scope that allows most of those it has."""
         return next(scope for scope in (Scope.CONTROL, Scope.READ, Scope.INGEST) if scope in self.scopes)

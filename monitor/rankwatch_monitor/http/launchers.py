@@ -6,9 +6,8 @@ launchers report; the routes here and the fast lane (:mod:`rankwatch_monitor.htt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -29,7 +28,8 @@ from rankwatch.contract.messages import (
 from rankwatch_monitor.core import apply, liveness, nodes
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
-from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.core.job import Job, Node, registration_bytes
+from rankwatch_monitor.http.auth import grant_of
 from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.http.validation import check, check_evidence, clean
 from rankwatch_monitor.service.audit import AuditLog
@@ -116,15 +116,17 @@ class LauncherMessages:
         check_evidence(captured, self._longest)
         self.monitor.submit(job_id, replace(captured, logs=tuple(log.bounded() for log in captured.logs)))
 
-    def registration(self, job_id: str, registration: NodeRegistration) -> NodeRegistration:
-        """Check a registration; return it with its facts cut."""
+    def registration(
+        self, job_id: str, registration: NodeRegistration, covers: Callable[[str], bool] | None = None
+    ) -> NodeRegistration:
+        """Check a registration and return it with its facts cut; ``covers``: jobs of the sender's token, None: all."""
         limits = self.monitor.limits
         check_id(job_id)
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
         registration = clean(registration, self._longest)
         check(registration, "the registration", self._longest)
-        size = len(json.dumps({each.name: getattr(registration, each.name) for each in fields(registration)}))
+        size = registration_bytes(registration)
         if size > limits.registration_bytes:
             raise HTTPException(422, f"the registration has {size} bytes, the limit is {limits.registration_bytes}")
         if registration.min_nodes > limits.ranks_per_job:
@@ -143,6 +145,8 @@ class LauncherMessages:
         full = known is not None and len(known.nodes) >= limits.launchers_per_job
         if known is not None and full and registration.node not in known.nodes and not nodes.forget_idle(known):
             raise HTTPException(422, f"job {job_id!r} has {len(known.nodes)} launchers, which is the limit")
+        if reason := self.monitor.refuses_launcher(job_id, registration, covers):
+            raise HTTPException(422, reason)
         return registration
 
     def register(self, job_id: str, registration: NodeRegistration) -> Job:
@@ -221,7 +225,7 @@ def launcher_routes(
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
     async def register(job_id: str, registration: NodeRegistration, request: Request) -> dict[str, Any]:
-        registration = messages.registration(job_id, registration)
+        registration = messages.registration(job_id, registration, grant_of(request).bound)
         warnings: list[str] = []
         if not may_control(request.headers):
             registration, warnings = without_control(monitor.jobs.get(job_id), registration, monitor.clock.now())

@@ -45,6 +45,13 @@ class Limits:
     spans_per_request: int = _limit(50_000, "{span}", "spans in one request; a scope counts as one")
     launchers_per_job: int = _limit(20_000, "{launcher}", "launchers of one job, with those that departed lately")
     registration_bytes: int = _limit(128 * KIB, "By", "bytes of one launcher's registration as JSON")
+    launcher_bytes_per_job: int = _limit(
+        64 * MIB, "By", "registrations of one job's launchers as JSON, and 1 KiB for each launcher"
+    )
+    launcher_bytes_per_token: int = _limit(
+        64 * MIB, "By", "the same of all jobs that one token which is bound to jobs may report on"
+    )
+    launcher_bytes: int = _limit(256 * MIB, "By", "the same of all jobs together; ended jobs make room")
     facts_per_launcher: int = _limit(64, "{fact}", "facts in one launcher's registration")
     events_per_request: int = _limit(2_000, "{event}", "process events in one request")
     notices_per_request: int = _limit(256, "{notice}", "notices among them")

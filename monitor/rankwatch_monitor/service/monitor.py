@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from rankwatch.contract.enums import JobState, ProcessEventKind
-from rankwatch.contract.messages import Directive, Evidence, ProcessEvent
+from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import attempts, goodput_accounting, straggler_detector
 from rankwatch_monitor.core.apply import apply
@@ -43,7 +43,7 @@ from rankwatch_monitor.service import trend
 from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
-from rankwatch_monitor.service.quotas import claimed_ranks, limit_sections, over_rank_limit
+from rankwatch_monitor.service.quotas import LauncherBytes, claimed_ranks, limit_sections, over_rank_limit
 from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
 from rankwatch_monitor.service.span_store import SpanStore
@@ -128,6 +128,7 @@ class Monitor:
         self._scheduler = Scheduler()
         self._scores_logged_at: dict[str, float] = {}
         self._unattributed_shed = False
+        self._launcher_bytes = LauncherBytes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -279,6 +280,18 @@ class Monitor:
             if not self._evict_terminal_job(but=job_id):
                 raise TooManyRanksError(reason)
 
+    def refuses_launcher(
+        self, job_id: str, registration: NodeRegistration, covers: Callable[[str], bool] | None
+    ) -> str:
+        """Why there is no room for a registration, once ended jobs have made room; empty when there is.
+
+        ``covers``: the jobs that the sender's token is bound to; None: all.
+        """
+        while True:
+            reason, by_others = self._launcher_bytes.over_limit(self.jobs, job_id, registration, self.limits, covers)
+            if not by_others or not self._evict_terminal_job(but=job_id):
+                return reason
+
     def _evict_terminal_job(self, but: str = "") -> bool:
         """Evict the least recently active job in a terminal state, if there is one; its rows stay."""
         ended = [job for job in self.jobs.values() if self._states[job.id] in TERMINAL_STATES and job.id != but]
@@ -296,6 +309,7 @@ class Monitor:
     def adopt(self, job: Job) -> None:
         """Take over a job that was loaded from the database, or merged with its stored past."""
         self.jobs[job.id] = job
+        self.persistence.on_loaded(job)
         self._states[job.id] = job_view.job_state(job, self.clock.now())[0]
         self.broker.publish(job.id, job.last_directive)
         if self.publishing is not None:
@@ -318,6 +332,7 @@ class Monitor:
         self.failing.discard(job_id)
         self.persistence.forget(job_id)
         self._scheduler.forget(job_id)
+        self._launcher_bytes.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
         self.broker.forget(job_id)
         self.runs.forget(job_id)

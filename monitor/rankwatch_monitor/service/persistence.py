@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from rankwatch.contract.enums import JobState
@@ -48,6 +49,8 @@ class _Saved:
     """The job has changed since then."""
     nodes_version: int = 0
     nodes_at: float = 0.0
+    launchers: dict[str, codec.StoredLauncher | None] = field(default_factory=dict)
+    """Those that have a row, by name; None: not known with which content."""
     judged: float | None = None
     """When the last stored window was evaluated."""
     performance_at: float = 0.0
@@ -84,6 +87,12 @@ class Persistence:
             self._recalling.add(job.id)
         if self.repository.load_pending or job.id in self._recalling:
             job.last_directive = int(now)  # launchers skip lower numbers
+
+    def on_loaded(self, job: Job) -> None:
+        """Note which launchers of a job have rows, before any of them is forgotten."""
+        stored = self._of(job).launchers
+        for name in job.nodes:
+            stored.setdefault(name, None)
 
     def on_evicted(self, job: Job, now: float, *, save: bool) -> None:
         """Note that a job leaves memory, and save it; if it reports again it is merged with what is stored."""
@@ -140,6 +149,7 @@ class Persistence:
             before(job, past)
             for closed in merge_stored.join(job, past, default_policy):
                 self.save_incident(closed)
+            self._of(job).launchers.update(dict.fromkeys(past.nodes))
             self.save_all(job, now)
         except Exception:
             log.exception("job %s could not be merged with its stored past; it continues without it", past.id)
@@ -262,9 +272,16 @@ class Persistence:
         saved = self._of(job)
         if self.repository is None or job.id in self._recalling:
             return
-        if saved.nodes_version != job.nodes_version:
-            saved.nodes_version, saved.nodes_at, body = job.nodes_version, now, codec.nodes_of(job)
-            self.repository.save(schema.nodes, {"job_id": job.id}, deferred=lambda: {"body": body()})
+        if saved.nodes_version == job.nodes_version:
+            return
+        stored, saved.nodes_version, saved.nodes_at = saved.launchers, job.nodes_version, now
+        saved.launchers = {name: codec.copy_of_launcher(node) for name, node in job.nodes.items()}
+        for name, copied in saved.launchers.items():
+            if copied is not None and stored.get(name) != copied:
+                body = partial(_launcher_body, copied)
+                self.repository.save(schema.launchers, {"job_id": job.id, "node": name}, deferred=body)
+        for name in stored.keys() - saved.launchers.keys():
+            self.repository.remove(schema.launchers, {"job_id": job.id, "node": name})
 
     def _save_performance(self, job: Job, now: float) -> None:
         if job.id in self._recalling:
@@ -290,3 +307,7 @@ class Persistence:
 
     def _of(self, job: Job) -> _Saved:
         return self._saved.setdefault(job.id, _Saved())
+
+
+def _launcher_body(copied: codec.StoredLauncher) -> dict[str, object]:
+    return {"body": codec.launcher_body(copied)}

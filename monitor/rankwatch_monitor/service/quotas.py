@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from rankwatch.contract.messages import NodeObservation, ProcessEvent
+from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import JobEvent, RankReport
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import LAUNCHER_BYTES, Job, registration_bytes
 from rankwatch_monitor.ingest.limits import Limits
 
 
@@ -35,6 +35,53 @@ def over_rank_limit(jobs: Mapping[str, Job], job_id: str, ranks: int, limits: Li
         f"job {job_id!r} is rejected with {ranks} ranks: together with the {others} ranks of other jobs that exceeds "
         f"the limit of {limits.ranks}"
     )
+
+
+class LauncherBytes:
+    """What the launchers of each job take, added up anew only when they have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int], int]] = {}
+
+    def of(self, job: Job) -> int:
+        """Bytes of one job."""
+        version = job.nodes_version, len(job.nodes)
+        if (known := self._known.get(job.id)) is None or known[0] != version:
+            known = self._known[job.id] = version, sum(node.size for node in job.nodes.values())
+        return known[1]
+
+    def forget(self, job_id: str) -> None:
+        """Remove a dropped job."""
+        self._known.pop(job_id, None)
+
+    def over_limit(
+        self,
+        jobs: Mapping[str, Job],
+        job_id: str,
+        registration: NodeRegistration,
+        limits: Limits,
+        covers: Callable[[str], bool] | None,
+    ) -> tuple[str, bool]:
+        """Why a registration cannot be taken, empty if it can; and whether the end of other jobs would make room.
+
+        ``covers``: the jobs of the sender's token; None: all.
+        """
+        job = jobs.get(job_id)
+        known = job.nodes.get(registration.node) if job is not None else None
+        added = LAUNCHER_BYTES + registration_bytes(registration) - (known.size if known is not None else 0)
+        if added <= 0:
+            return "", False
+        held = self.of(job) if job is not None else 0
+        if held + added > limits.launcher_bytes_per_job:
+            return f"the launchers of job {job_id!r} take {held} bytes: {added} more exceed the limit of a job", False
+        if covers is not None:
+            mine = sum(self.of(each) for each in jobs.values() if covers(each.id))
+            if mine + added > limits.launcher_bytes_per_token:
+                return f"the launchers of this token's jobs take {mine} bytes: {added} more exceed its limit", False
+        total = sum(self.of(each) for each in jobs.values())
+        if total + added > limits.launcher_bytes:
+            return f"the launchers of all jobs take {total} bytes: {added} more exceed the limit", True
+        return "", False
 
 
 def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:

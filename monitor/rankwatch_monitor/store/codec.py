@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import (
     Action,
@@ -69,38 +69,42 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
         },
     }
     if nodes:
-        row["body"]["nodes"] = nodes_of(job)()
+        row["body"]["nodes"] = [launcher_body(copy_of_launcher(node)) for node in job.nodes.values()]
     return row
 
 
-def nodes_of(job: Job) -> Callable[[], list[dict[str, Any]]]:
-    """Copy the launchers as of now; the returned function encodes a body of the table ``nodes``, on any thread."""
-    copied = [
-        (n.registration, n.attempt, tuple(n.ranks), n.ended, n.role, n.role_reason, n.lost, tuple(n.former))
-        for n in job.nodes.values()
-    ]
-    return lambda: [_node(*each) for each in copied]
+class StoredLauncher(NamedTuple):
+    """What is stored of a launcher, as of one moment."""
+
+    registration: NodeRegistration
+    attempt: int
+    ranks: tuple[int, ...]
+    ended: ProcessEvent | None
+    role: NodeRole
+    role_reason: str
+    lost: NodeLoss | None
+    former: tuple[int, ...]
 
 
-def _node(
-    registration: NodeRegistration,
-    attempt: int,
-    ranks: Sequence[int],
-    ended: ProcessEvent | None,
-    role: NodeRole,
-    role_reason: str,
-    lost: NodeLoss | None,
-    former: Sequence[int],
-) -> dict[str, Any]:
+def copy_of_launcher(node: Node) -> StoredLauncher:
+    """Copy a launcher as of now, to be compared and encoded later."""
+    return StoredLauncher(
+        *(node.registration, node.attempt, tuple(node.ranks), node.ended),
+        *(node.role, node.role_reason, node.lost, tuple(node.former)),
+    )
+
+
+def launcher_body(node: StoredLauncher) -> dict[str, Any]:
+    """A body of the table ``launchers``, encoded on any thread."""
     return {
-        "registration": _shallow(registration),
-        "attempt": attempt,
-        "ranks": sorted(ranks),
-        "ended": asdict(ended) if ended else None,
-        "role": str(role),
-        "role_reason": role_reason,
-        "lost": asdict(lost) if lost else None,
-        "former": sorted(former),
+        "registration": _shallow(node.registration),
+        "attempt": node.attempt,
+        "ranks": sorted(node.ranks),
+        "ended": asdict(node.ended) if node.ended else None,
+        "role": str(node.role),
+        "role_reason": node.role_reason,
+        "lost": asdict(node.lost) if node.lost else None,
+        "former": sorted(node.former),
     }
 
 
@@ -112,7 +116,7 @@ def _shallow(registration: NodeRegistration) -> dict[str, Any]:
 def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
     """The job of a row, loaded by a monitor that starts at ``now``, from which silence is measured.
 
-    ``nodes`` is the body of its row of the table ``nodes``; None when there is none, as before version 0003.
+    ``nodes`` are the bodies of its rows of the table ``launchers``; None when there are none, as before version 0003.
     """
     body = row["body"]
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))

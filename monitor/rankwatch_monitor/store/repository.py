@@ -408,7 +408,7 @@ def _jobs(connection: Connection, rows: Sequence[RowMapping], now: float) -> lis
         found = connection.execute(select(table).where(table.c.job_id.in_(job_ids))).mappings()
         return [dict(row) for row in found]
 
-    nodes = {row["job_id"]: row["body"] for row in stored(schema.nodes)}
+    launchers = _by_job(stored(schema.launchers))
     performances = {row["job_id"]: row["body"] for row in stored(schema.performances)}
     trends = _by_job(stored(schema.trends))
     incidents = _by_job(_newest(connection, schema.incidents, job_ids))
@@ -416,7 +416,8 @@ def _jobs(connection: Connection, rows: Sequence[RowMapping], now: float) -> lis
     jobs = []
     for row in rows:
         try:
-            job = codec.job_of(dict(row), now, nodes.get(row["id"]))
+            nodes = [each["body"] for each in launchers[row["id"]]]
+            job = codec.job_of(dict(row), now, nodes or None)
             job.incidents = [codec.incident_of(each) for each in incidents[job.id]]
             job.directives = [codec.directive_of(each) for each in directives[job.id]]
             # The job's own row may be older than its newest directive; a number must never be reused.

@@ -22,7 +22,7 @@ _PARTS: Final = (
     (schema.messages, schema.messages.c.job_id),
     (schema.performances, schema.performances.c.job_id),
     (schema.trends, schema.trends.c.job_id),
-    (schema.nodes, schema.nodes.c.job_id),
+    (schema.launchers, schema.launchers.c.job_id),
     (schema.leases, schema.leases.c.job_id),
 )
 

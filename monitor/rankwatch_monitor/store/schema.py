@@ -66,13 +66,14 @@ trends: Final = Table(
 )
 """Goodput, speed, scores and logged values over time: a row for each hour, which a later hour overwrites."""
 
-nodes: Final = Table(
-    "nodes",
+launchers: Final = Table(
+    "launchers",
     metadata,
     Column("job_id", String, primary_key=True),
+    Column("node", String, primary_key=True),
     Column("body", JSON, nullable=False),
 )
-"""All launchers of a job in one row: apart from the job's row, since they rarely change and there may be 12,500."""
+"""A row for each launcher, written when it changes: a job may have 20,000 with large registrations."""
 
 messages: Final = Table(
     "messages",

@@ -17,7 +17,7 @@ from rankwatch_monitor.store.locks import acquire_upgrade_lock
 log = logging.getLogger("rankwatch.store")
 
 VERSION_TABLE: Final = "rankwatch_version"
-VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """The schema versions known to this version of Rankwatch, newest last; each has a file in ``migrations/versions``."""
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 _JOBS: Final = {"id", "created_at", "last_heard", "policy", "learned", "body"}

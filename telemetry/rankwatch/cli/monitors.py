@@ -16,7 +16,8 @@ SHOWN: Final = 8
 def client(arguments: argparse.Namespace, timeout: float | None = None) -> MonitorClient:
     """A client of the monitor that the command line, or else the environment names, or else of the user's own.
 
-    An own monitor is taken by its job if JOB is given. Its token is that of its file.
+    An own monitor is taken by its job if JOB is given. Its token is that of its file. The default address gets none:
+    whoever listens there would receive it.
 
     Raises:
         MonitorError: several monitors could be meant, or the address is invalid.
@@ -31,15 +32,17 @@ def locate(url: str | None, token: str | None, job: str | None) -> tuple[str, st
     Raises:
         MonitorError: several monitors could be meant.
     """
-    own = access.running()
     if url:
         # Also an own monitor may be named, by the address in the launcher's log or by the environment of a rank.
-        return url, next((each.token for each in own if each.url == url.rstrip("/")), token)
-    if len(own) > 1 and job is not None:
-        own = [each for each in own if each.job_id == job] or own
+        return url, found.token if (found := access.of(url)) is not None else token
+    running = access.running()
+    launched, standing = [each for each in running if each.job_id], [each for each in running if not each.job_id]
+    own = launched or standing
+    if job is not None:
+        own = [each for each in launched if each.job_id == job] or standing or launched
     if len(own) > 1:
         raise MonitorError(_choose(own), EXIT_WRONG)
-    return (own[0].url, own[0].token) if own else (DEFAULT_MONITOR, token)
+    return (own[0].url, own[0].token) if own else (DEFAULT_MONITOR, None)
 
 
 def _choose(own: list[MonitorAccess]) -> str:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from rankwatch.cli import monitors, readers
 from rankwatch.contract import access, env, records
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import DEFAULT_MONITOR, EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 START_SECONDS: Final = 60.0
@@ -30,8 +31,6 @@ START_SECONDS: Final = 60.0
 LEFT_SECONDS: Final = 600
 """The monitor of an opened page ends this long after the page was closed."""
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
-_MONITOR: Final = "RANKWATCH_MONITOR_"
-"""Settings of monitors: those of the environment are not meant for this one."""
 _CONNECT_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 
@@ -86,9 +85,9 @@ def record_to_ask(arguments: argparse.Namespace, variables: Mapping[str, str]) -
     if own and (job is None or any(each.job_id == job for each in own)):
         return None
     record = records.of_job(job, variables) if job is not None else None
-    if own:
+    if any(each.job_id for each in own):
         return record.path if record is not None else None
-    if _listens(DEFAULT_MONITOR):
+    if own or _listens(DEFAULT_MONITOR):
         return record.path if record is not None and not _knows(arguments, job) else None
     if job is None:
         record = next(iter(records.found(variables)), None)
@@ -116,7 +115,7 @@ def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
     token, written = secrets.token_urlsafe(24), readers.written(record)
     with tempfile.TemporaryDirectory(prefix="rankwatch-reader-", ignore_cleanup_errors=True) as name:
         ready, log = Path(name) / "ready.json", Path(name) / "log"
-        command = [sys.executable, "-m", "rankwatch_monitor", "--host", "127.0.0.1", "--port", "0"]
+        command = own_python("-m", "rankwatch_monitor", "--host", "127.0.0.1", "--port", "0")
         command += ["--read-only", str(record), "--ready-file", str(ready), "--log-level", "warning"]
         command += ["--idle-exit", str(LEFT_SECONDS)] if stays else ["--parent-pid", str(os.getpid())]
         with log.open("wb") as output:
@@ -162,7 +161,7 @@ def _read(ready: Path) -> dict[str, Any] | None:
 
 
 def _environment(variables: Mapping[str, str], token: str) -> dict[str, str]:
-    ours = {name: value for name, value in variables.items() if not name.startswith(_MONITOR)}
+    ours = env.of_ranks(variables)  # settings of the environment are not meant for this monitor
     for name in (env.TOKEN, env.MONITOR_URL):
         ours.pop(name, None)
     return ours | {READ_TOKEN: token}

@@ -1,4 +1,4 @@
-"""Where a user's commands find the monitors that the user's launchers started, with their tokens.
+"""Where a user's commands find the monitors that the user's launchers started, or the user, with their tokens.
 
 Each such monitor has one file in a folder that only its user may enter: ``rankwatch/monitors`` in the folder for state,
 which is the same in every session of the user, else a private folder below the one for temporary files.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rankwatch.contract.files import private_folder, replace_file, state_folder, temporary_folder
+from rankwatch.contract.files import check_own, private_folder, replace_file, state_folder, temporary_folder
 from rankwatch.contract.messages import read
 
 
@@ -25,8 +25,9 @@ class MonitorAccess:
 
     url: str
     job_id: str
+    """Empty: it was started by itself, for any job."""
     pid: int
-    """Process id of its launcher."""
+    """Process id of its launcher, or its own."""
     token: str
     """Allows everything."""
     ingest_token: str
@@ -58,6 +59,11 @@ def running() -> list[MonitorAccess]:
     return found
 
 
+def of(url: str) -> MonitorAccess | None:
+    """The monitor of this user at an address; None if none is known there."""
+    return next((each for each in running() if each.url == url.rstrip("/")), None)
+
+
 def _folder_to_write() -> Path:
     try:
         return _state_folder(create=True)
@@ -66,13 +72,9 @@ def _folder_to_write() -> Path:
 
 
 def _state_folder(*, create: bool) -> Path:
-    own = state_folder(os.environ) / "rankwatch"
-    if create:
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # sudo and su may keep the variables of another user, which could replace what is below.
-    if own.lstat().st_uid != os.geteuid():
-        raise PermissionError(f"{own} belongs to another user")
-    return private_folder(own / "monitors", create=create)
+    folder = state_folder(os.environ) / "rankwatch" / "monitors"
+    check_own(folder)
+    return private_folder(folder, create=create)
 
 
 def _temporary_folder(*, create: bool) -> Path:

@@ -5,6 +5,7 @@ The launcher sets the variables for its ranks; they may also be set by hand, wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 # Environment variables ------------------------------------------------------------------------------------------------
@@ -13,6 +14,11 @@ MONITOR_URL: Final = "RANKWATCH_MONITOR"
 COLLECTOR_URL: Final = "RANKWATCH_COLLECTOR"
 """Base URL of an OpenTelemetry Collector, to which ranks send their telemetry instead of to the monitor."""
 TOKEN: Final = "RANKWATCH_TOKEN"
+MONITOR_SETTINGS: Final = "RANKWATCH_MONITOR_"
+"""Prefix of the variables with a monitor's own settings, tokens and secrets among them: no rank gets one."""
+RENDEZVOUS_SECRET: Final = "RANKWATCH_RENDEZVOUS_SECRET"
+"""Secret of a job's launchers, by which they know each other's records in the rendezvous store; no rank gets it."""
+INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
 CA_FILE: Final = "RANKWATCH_CA_FILE"
 """File of the certificates that the monitor's must be signed by, instead of those that the system trusts."""
 CLIENT_CERTIFICATE: Final = "RANKWATCH_CLIENT_CERT"
@@ -34,6 +40,15 @@ FINISHED_FLAG: Final = "FAULT_TOL_FINISHED_FLAG_FILE"
 # Files in the slots folder --------------------------------------------------------------------------------------------
 LEARNED_FILE: Final = "learned.json"
 """Timeouts learned by the monitor, written by the launcher (:mod:`rankwatch.contract.ft_state`)."""
+
+
+def of_ranks(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment that a launcher gives its ranks, of its own."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(MONITOR_SETTINGS) and name != RENDEZVOUS_SECRET
+    }
 
 
 def slots_file(local_rank: int) -> str:

@@ -46,6 +46,18 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
         raise
 
 
+def make_folders(path: Path) -> None:
+    """Create ``path`` and its missing parents as mode 0700, whatever the umask.
+
+    Raises:
+        OSError: one cannot be created.
+    """
+    for each in (*reversed(path.parents), path):
+        if not each.is_dir():
+            with contextlib.suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+
+
 def private_folder(path: Path, *, create: bool = True) -> Path:
     """Create ``path`` and its parents if missing, as mode 0700, and return it once it is private to this user.
 
@@ -54,9 +66,7 @@ def private_folder(path: Path, *, create: bool = True) -> Path:
             another user, or others may enter it.
     """
     if create:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
+        make_folders(path)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is not a folder")
@@ -65,6 +75,27 @@ def private_folder(path: Path, *, create: bool = True) -> Path:
     if found.st_mode & 0o077:
         raise PermissionError(f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}, not 0700)")
     return path
+
+
+def check_own(path: Path) -> None:
+    """Check that no other user can replace ``path``, which need not exist, or has planted it.
+
+    ``sudo -E`` and ``su -p`` keep variables that name folders of another user, whose links would be followed.
+
+    Raises:
+        PermissionError: a folder or link on the way to it belongs to another user than this one and root, or everybody
+            may write to it.
+    """
+    absolute, real = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    for each in dict.fromkeys((absolute, *absolute.parents, real, *real.parents)):
+        try:
+            found = each.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if found.st_uid not in (0, os.geteuid()):
+            raise PermissionError(f"{each} belongs to another user (uid {found.st_uid})")
+        if stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise PermissionError(f"{each} can be written to by all users")
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

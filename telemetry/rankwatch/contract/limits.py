@@ -22,6 +22,7 @@ to it, for the step and for the sections inside it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -168,6 +169,6 @@ def _named_seconds(value: object) -> dict[str, float]:
 
 
 def _seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         return None
     return float(value)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from rankwatch.contract.files import private_folder, state_folder, temporary_folder
+from rankwatch.contract.files import check_own, make_folders, private_folder, state_folder, temporary_folder
 
 SUFFIX: Final = ".db"
 MIB: Final = 1 << 20
@@ -102,17 +102,17 @@ def create(place: Place) -> Path:
     """Create the folder of records in a place, private to this user, and return it.
 
     Raises:
-        OSError: it cannot be created or written to.
+        OSError: it cannot be created, or another user may have prepared it.
     """
     folder = place.folder / "jobs"
     if place.moved:  # a folder that every user may write to: no other user may have prepared ours
         private_folder(place.folder)
         return private_folder(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # of another user, who shares it
-        folder.chmod(0o700)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"{folder} cannot be written to")
+    check_own(folder)
+    make_folders(folder)
+    if folder.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to root")
+    folder.chmod(0o700)
     return folder
 
 

@@ -10,11 +10,11 @@ import importlib
 import os
 import socket
 import subprocess
-import sys
 import threading
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from rankwatch.contract.interpreter import own_python
 from rankwatch.inprocess import store_server
 from rankwatch.inprocess.state import InProcessError
 
@@ -37,13 +37,8 @@ class StoreProcess:
             InProcessError: it does not listen within ``timeout``; the port may be in use.
         """
         self.port = port
-        command = [
-            sys.executable,
-            "-c",
-            f"from {store_server.__name__} import main; main()",
-            str(port),
-            str(idle_timeout),
-        ]
+        program = f"from {store_server.__name__} import main; main()"
+        command = own_python("-c", program, str(port), str(idle_timeout))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         first_line: list[bytes] = []

@@ -6,10 +6,10 @@ import contextlib
 import mmap
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from rankwatch.contract.interpreter import own_python
 from rankwatch.inprocess import watchdog_process
 
 CLOSE_TIMEOUT = 5.0
@@ -33,7 +33,7 @@ class Watchdog:
             script = str(Path(watchdog_process.__file__))
             arguments = [str(fd), str(os.getpid()), str(interval), str(grace)]
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", script, *arguments], stdin=subprocess.PIPE, pass_fds=(fd,)
+                own_python("-I", "-S", script, *arguments), stdin=subprocess.PIPE, pass_fds=(fd,)
             )
         finally:
             os.close(fd)

@@ -187,3 +187,38 @@ def test_many_records_are_moved_in_batches(monkeypatch: pytest.MonkeyPatch) -> N
     store.publish_places(places)
     assert {name: store.place(1, name) for name in names} == places
     assert sizes == 2 * [module.BATCH, module.BATCH, 1]
+
+
+# Who wrote a record ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forged", ["", "another secret"])
+def test_what_no_launcher_of_the_job_wrote_ends_nothing(forged: str) -> None:
+    shared = HashStore()
+    own, attacker = JobStore(shared, "run", "secret"), JobStore(shared, "run", forged)
+    if not forged:
+        attacker.end_attempt(1, AttemptDecision(STOP, "forged"), by="x", budget=RestartBudget(3))
+        attacker.close(Outcome(FINISHED, 0))
+        attacker.request_stop(1, StopRequest("forged", "x", "stopped"))
+        attacker.publish("monitor", {"url": "http://attacker"})
+        attacker.register(Member("false", "h", 1))
+    else:
+        for key in ("end/1", "closed", "stop/1", "fact/monitor", "member/false"):
+            shared.set(f"rankwatch/run/{key}", attacker._sealed(key, "{}"))
+    assert (own.decision(1), own.outcome(), own.stop_request(1), own.find("monitor")) == (None,) * 4
+    assert own.members(["false"]) == []
+    end(own, 1, "a crash", "a", max_restarts=3)
+    own.close(Outcome(FAILED, 1, "a crash"))
+    other = JobStore(shared, "run", "secret")
+    assert other.decision(1).reason == "a crash"  # type: ignore[union-attr]
+    assert other.outcome().state == FAILED  # type: ignore[union-attr]
+
+
+def test_a_record_counts_under_its_own_key_only_and_text_that_is_none_is_replaced() -> None:
+    shared = HashStore()
+    own = JobStore(shared, "run", "secret")
+    end(own, 1, "a crash", "a", max_restarts=3)
+    shared.set("rankwatch/run/end/2", shared.get("rankwatch/run/end/1").decode())
+    assert own.decision(2) is None
+    shared.set("rankwatch/run/end/3", "junk \N{SNOWMAN}")
+    assert end(own, 3, "another", "a", max_restarts=3).reason == "another"

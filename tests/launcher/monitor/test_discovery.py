@@ -82,7 +82,19 @@ def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_
     assert scene.store.find(FACT) == {"url": URL, "token": "ingest", "job_id": "j"}
     assert scene.connected == [("j", URL, "control")]
     assert os.environ[env.TOKEN] == "ingest"
-    assert "control" not in os.environ.values()
+    assert "control" not in env.of_ranks(os.environ).values()
+
+
+@pytest.mark.parametrize("given", ["", "ingest"])
+def test_ranks_of_a_named_monitor_get_the_ingest_token_if_there_is_one(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(env.TOKEN, "control")
+    monkeypatch.setenv(env.INGEST_TOKEN, given)
+    scene = Scene(0, monitor_url=URL, token="control", job_id="j")
+    scene.discovery.on_rendezvous(scene.rendezvous)
+    assert scene.connected == [("j", URL, "control")]
+    assert os.environ[env.TOKEN] == (given or "control")
 
 
 @pytest.mark.parametrize(

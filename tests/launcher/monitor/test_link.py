@@ -15,7 +15,8 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.http_connection import NO_HEADERS, HttpConnection, Response
 from rankwatch.contract.messages import Directive, NodeRegistration
 from rankwatch_launcher.monitor import link as module
-from rankwatch_launcher.monitor.link import MonitorLink, read_directive
+from rankwatch_launcher.monitor.answers import read_directive
+from rankwatch_launcher.monitor.link import MonitorLink
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -86,3 +87,60 @@ def test_how_many_ranks_an_event_reports() -> None:
     assert claimed_ranks(ProcessEvent("n", ProcessEventKind.FINISHED, 1)) == 0
     assert claimed_ranks(NodeObservation("n", 1, ranks=(RankObservation(5, 7, ProcessState.ALIVE),))) == 6
     assert claimed_ranks(NodeRegistration("node", "host", 1, 1, "gpt")) == 0
+
+
+# Launchers ------------------------------------------------------------------------------------------------------------
+
+
+def launcher(node: str, size: int = 10_000, **more: object) -> NodeRegistration:
+    return NodeRegistration(node, node, 7, 1, facts={"f": "x" * size}, **more)  # type: ignore[arg-type]
+
+
+def try_to_register(
+    monitor: Monitor, job: str, registration: NodeRegistration, covers: Callable[[str], bool] | None = None
+) -> str:
+    if not (refused := monitor.refuses_launcher(job, registration, covers)):
+        monitor.register(job, "")
+        monitor.submit(job, registration)
+    return refused
+
+
+def fill(monitor: Monitor, job: str, **more: Callable[[str], bool]) -> int:
+    """Launchers that were taken before one was refused."""
+    return next(n for n in range(1000) if try_to_register(monitor, job, launcher(f"{job}-{n}"), **more))
+
+
+def test_registrations_are_bounded_by_job_token_and_monitor() -> None:
+    sizes = {"launcher_bytes_per_job": 100_000, "launcher_bytes_per_token": 150_000, "launcher_bytes": 240_000}
+    monitor = Monitor(clock=Moved(), limits=Limits(**sizes))
+
+    def team(job: str) -> bool:
+        return job.startswith("a")
+
+    assert fill(monitor, "a1", covers=team) == 8, "the limit of a job"
+    assert fill(monitor, "a2", covers=team) == 5, "the limit of the token"
+    assert fill(monitor, "b") == 8, "another token's are not counted"
+    assert fill(monitor, "c") == 0, "the limit of all jobs"
+    assert try_to_register(monitor, "a1", launcher("a1-3"), team) == "", "a known launcher registers again"
+    assert try_to_register(monitor, "a1", launcher("a1-3", 20_000), team) != "", "but not with more"
+
+
+def test_ended_jobs_make_room_for_launchers() -> None:
+    clock = Moved()
+    monitor = Monitor(clock=clock, limits=Limits(launcher_bytes=100_000))
+    assert fill(monitor, "old") == 8
+    monitor.submit("old", ProcessEvent("old-0", ProcessEventKind.FINISHED, 0))
+    for n in range(1, 8):
+        monitor.submit("old", ProcessEvent(f"old-{n}", ProcessEventKind.FINISHED, 0))
+    monitor.tick()
+    assert monitor._states["old"] in TERMINAL_STATES
+    assert fill(monitor, "new") == 8
+    assert "old" not in monitor.jobs
+
+
+def test_equal_facts_of_launchers_are_held_once() -> None:
+    monitor = Monitor(clock=Moved())
+    for n in range(3):
+        assert try_to_register(monitor, "j", launcher(f"n{n}")) == ""
+    first, *others = (node.registration.facts for node in monitor.jobs["j"].nodes.values())
+    assert all(facts is first for facts in others)

@@ -156,7 +156,7 @@ def test_a_file_that_is_damaged_while_it_is_used(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("to be kept\n" * 500)
-    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--database", str(notes)]
+    command = [sys.executable, "-m", "rankwatch_monitor", "--no-token", "--port", "0", "--database", str(notes)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 2
     assert f"{notes}: file is not a database; name another file with --database" in done.stderr
@@ -167,7 +167,16 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
 @pytest.mark.long
 def test_a_second_monitor_on_one_file_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with running_monitor(tmp_path) as monitor, Api(monitor.url) as api:
-        command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--database", str(monitor.database)]
+        command = [
+            sys.executable,
+            "-m",
+            "rankwatch_monitor",
+            "--no-token",
+            "--port",
+            "0",
+            "--database",
+            str(monitor.database),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
         assert done.returncode == 2
         assert f"is held by another monitor (process {monitor.pid})" in done.stderr

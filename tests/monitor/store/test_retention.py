@@ -14,14 +14,14 @@ from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
 from support.waiting import wait_for
 
-TABLES = ("jobs", "incidents", "transitions", "directives", "performances", "trends", "nodes", "messages")
+TABLES = ("jobs", "incidents", "transitions", "directives", "performances", "trends", "launchers", "messages")
 
 
 def keep(store: Repository, name: str, last_heard: float, several: int = 3) -> None:
     rows: list[tuple[Any, dict[str, Any]]] = [
         (schema.jobs, {**job_row(Job(name, 1.0)), "last_heard": last_heard}),
         (schema.performances, {"job_id": name, "body": {}}),
-        (schema.nodes, {"job_id": name, "body": []}),
+        (schema.launchers, {"job_id": name, "node": "n", "body": {}}),
         (schema.trends, {"job_id": name, "slot": 3, "body": {}}),
         (schema.messages, {"queue": "q", "key": name, "number": 1, "job_id": name, "at": 1.0, "body": {}}),
     ]

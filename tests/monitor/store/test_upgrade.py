@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import JSON, Connection, column, select, table
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
@@ -83,6 +83,21 @@ def test_each_version_is_brought_to_the_newest_with_its_rows(
     assert place.count("leases") == 0
 
 
+def test_launchers_that_shared_a_row_get_one_each(place: Place, opened: Open) -> None:
+    dump(place, "0005")
+    engine = open_engine(place.url)
+    with engine.begin() as connection:
+        (body,) = connection.execute(select(schema.jobs.c.body)).one()
+        nodes = table("nodes", column("job_id"), column("body", JSON))
+        stored = [{**body["nodes"][0], "registration": {**body["nodes"][0]["registration"], "node": n}} for n in "ab"]
+        connection.execute(nodes.insert().values(job_id="gpt", body=stored))
+        connection.execute(schema.jobs.update().values(body={**body, "nodes": []}, id="gpt"))
+    engine.dispose()
+    (job,) = opened(place).load(5.0)
+    assert sorted(job.nodes) == ["a", "b"]
+    assert place.count("launchers") == 2
+
+
 @pytest.mark.parametrize("old", OLD)
 def test_a_file_from_before_versions_is_taken_over_as_it_is(old: str, sqlite_place: Place, opened: Open) -> None:
     path = Path(sqlite_place.url)
@@ -107,7 +122,7 @@ def test_a_file_from_before_versions_is_taken_over_as_it_is(old: str, sqlite_pla
 def test_a_newer_database_is_refused_and_left_alone(place: Place, opened: Open) -> None:
     opened(place).close()
     place.ask("update rankwatch_version set version_num = '9999'")
-    with pytest.raises(ValueError, match=r"is of version 9999.*knows 0005.*upgrade Rankwatch, or name another"):
+    with pytest.raises(ValueError, match=r"is of version 9999.*knows 0006.*upgrade Rankwatch, or name another"):
         opened(place)
     assert place.ask("select version_num from rankwatch_version") == [("9999",)]
 
@@ -159,7 +174,7 @@ def test_several_that_start_at_once_upgrade_it_once(place: Place, opened: Open) 
     for thread in threads:
         thread.join(30)
     assert failures == []
-    assert place.ask("select version_num from rankwatch_version") == [("0005",)]
+    assert place.ask("select version_num from rankwatch_version") == [("0006",)]
 
 
 def test_alembic_is_not_imported_for_a_database_that_is_up_to_date(sqlite_place: Place, opened: Open) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from rankwatch.cli import monitors
+from rankwatch.cli import monitors, past
+from rankwatch.cli.access import token
+from rankwatch.cli.doctor import doctor
 from rankwatch.cli.status.command import status
 from rankwatch.contract import access, env
 from rankwatch.contract.access import MonitorAccess
@@ -38,8 +43,35 @@ def publish(url: str, job: str, token: str = "secret", pid: int | None = None) -
     access.publish(MonitorAccess(url, job, pid or os.getpid(), token, "ingest", socket.gethostname()))
 
 
-def test_without_an_own_monitor_it_is_the_default_one() -> None:
-    assert monitors.locate(None, "t", None) == (DEFAULT_MONITOR, "t")
+def test_without_an_own_monitor_it_is_the_default_one_which_gets_no_token() -> None:
+    assert monitors.locate(None, "whoever listens there would have it", None) == (DEFAULT_MONITOR, None)
+
+
+def test_no_command_sends_a_token_to_an_address_that_was_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(f"{self.path} {self.headers}")
+            self.send_error(401)
+
+        do_POST = do_PATCH = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        for module in (monitors, past, importlib.import_module("rankwatch.cli.doctor")):
+            monkeypatch.setattr(module, "DEFAULT_MONITOR", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(env.TOKEN, "secret")
+        for command in (status, doctor, token):
+            command(["list"] if command is token else [])
+        server.shutdown()
+        thread.join()
+    assert {line.split()[0] for line in seen} >= {"/api/v1/jobs", "/livez", "/api/v1/tokens"}
+    assert "secret" not in str(seen)
 
 
 def test_the_only_own_monitor_is_taken_with_its_token_and_one_that_is_named_is_not() -> None:

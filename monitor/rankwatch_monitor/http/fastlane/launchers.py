@@ -19,7 +19,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.messages import Directive, Evidence, NodeObservation, NodeRegistration
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import Scope, TokenSource, refusal
+from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, refusal
 from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
@@ -59,6 +59,8 @@ class LauncherPost(CountedPost):
     job_id: str = ""
     kind: str = ""
     """The last part of its path."""
+    bound: Callable[[str], bool] | None = None
+    """The jobs that its token is bound to; None: all."""
 
 
 @dataclass(slots=True)
@@ -92,13 +94,17 @@ class LauncherFastLane:
         self._monitor, self._tokens, self._origins = messages.monitor, tokens, origins
         self._admission, self.queue = admission, WorkQueue(LINE_BYTES, SHARES)
         self._messages = messages
-        self._take: dict[str, Callable[[str, bytes], bytes | None]] = {}
+        self._take: dict[str, Callable[[LauncherPost], bytes | None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
-        self._take["observations"] = lambda job, body: messages.observation(job, observations.validate_json(body))
-        self._take["evidence"] = lambda job, body: messages.evidence(job, evidence.validate_json(body))
-        self._take["process-events"] = lambda job, body: messages.events(job, ProcessEvents.model_validate_json(body))
+        self._take["observations"] = lambda post: messages.observation(
+            post.job_id, observations.validate_json(post.body)
+        )
+        self._take["evidence"] = lambda post: messages.evidence(post.job_id, evidence.validate_json(post.body))
+        self._take["process-events"] = lambda post: messages.events(
+            post.job_id, ProcessEvents.model_validate_json(post.body)
+        )
         registrations = TypeAdapter(NodeRegistration)
-        self._take["nodes"] = lambda job, body: self._register(job, registrations.validate_json(body))
+        self._take["nodes"] = lambda post: self._register(post, registrations.validate_json(post.body))
         self._largest = LARGEST_BODY
         self._last_response: tuple[list[Directive], bytes] = ([], encoded([]))
         """Kept since thousands of launchers get the same directives."""
@@ -134,6 +140,8 @@ class LauncherFastLane:
         if ownership is not None and not ownership.owns(begun.job_id):
             return None
         if isinstance(begun, LauncherPost):
+            grant = Bearer(self._tokens, headers).grant()
+            begun.bound = grant.bound if grant is not None else None
             begun.admitted = self._admission.body(sender(client, headers))
             begun.counted = begun.admitted.__enter__()
         return begun, data[end + 4 :]
@@ -159,24 +167,23 @@ class LauncherFastLane:
         """
         if isinstance(request, LongPoll):
             return self._poll(request, later)
-        body = request.body
         try:
-            response = self._take[request.kind](request.job_id, body)
+            response = self._take[request.kind](request)
         except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
-            raise FallBackError(request.head + body) from None
+            raise FallBackError(request.head + request.body) from None
         return response or _NO_CONTENT
 
-    def _register(self, job_id: str, registration: NodeRegistration) -> bytes:
+    def _register(self, post: LauncherPost, registration: NodeRegistration) -> bytes:
         """Register one more launcher of a job, which changes nothing that the sender's token would have to allow.
 
         Raises:
             LookupError: it is the first of the job, or brings another policy or learned limits.
         """
-        job = self._monitor.jobs[job_id]
+        job_id, job = post.job_id, self._monitor.jobs[post.job_id]
         first = next(iter(job.nodes.values()), None)
         if first is None or registration.ft_state or registration.policy != first.registration.policy:
             raise LookupError(job_id)
-        registration = self._messages.registration(job_id, registration)
+        registration = self._messages.registration(job_id, registration, post.bound)
         return _json(registered(self._messages.register(job_id, registration)))
 
     def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.common import print_text
 from rankwatch.cli.parser import Parser
+from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG
 from rankwatch_monitor.publish.wandb.rows import INCIDENTS, ITERATION, PREFIX, STRAGGLERS, WORST_RANKS
 
@@ -80,7 +81,8 @@ def _saved(entity: str, project: str, seconds: float) -> tuple[str, str]:
     W&B's library starts a process, ``wandb-core``, and may wait for it for ever as it exits: so it runs in a session of
     its own, which is killed in the end.
     """
-    command = [sys.executable, "-c", f"import {__name__} as own, sys; own.save_here(*sys.argv[1:])", entity, project]
+    program = f"import {__name__} as own, sys; own.save_here(*sys.argv[1:])"
+    command = own_python("-c", program, entity, project)
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as child:

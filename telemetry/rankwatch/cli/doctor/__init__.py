@@ -36,7 +36,7 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def _examine(arguments: argparse.Namespace) -> int:
-    url, token = arguments.monitor or DEFAULT_MONITOR, arguments.token
+    url, token = DEFAULT_MONITOR, None
     with contextlib.suppress(MonitorError):  # several could be meant
         url, token = monitors.locate(arguments.monitor, arguments.token, None)
     terminal = terminal_of(sys.stdout)

@@ -142,7 +142,7 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
         return
     if token is None:
         yield fault(
-            "token", f"the monitor requires one: {read.detail or read.status}", f"set {variable}, or give --token"
+            "token", f"the monitor requires one: {read.detail or read.status}", f"set {variable} and {env.MONITOR_URL}"
         )
         return
     if _request(url, f"{semconv.API_PREFIX}/jobs").status == 200:

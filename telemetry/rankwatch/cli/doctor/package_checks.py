@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 import rankwatch
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
+from rankwatch.contract.interpreter import own_python
 
 PROBE_SECONDS: Final = 60.0
 """Timeout for importing torch and initialising the driver; both normally take seconds."""
@@ -40,7 +40,7 @@ def checks(answers: Answers | None = None) -> Iterator[Finding]:
 
 def probe() -> dict[str, Any]:
     """Results of the probe process by name; ``died`` has the reason if it did not complete."""
-    command = [sys.executable, "-m", "rankwatch.cli.doctor.probe"]
+    command = own_python("-m", "rankwatch.cli.doctor.probe")
     answers: dict[str, Any] = {}
     try:
         done = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=False, env=_bare(os.environ))

@@ -20,13 +20,13 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.contract.interpreter import own_python
 from rankwatch.integrations.nemo_run import commands
 from rankwatch.integrations.nemo_run.commands import HEAD_NODE, batch_lines, run_arguments, signal_option, whole_number
 
@@ -261,7 +261,7 @@ def _launcher(executor: run.Executor, program: Sequence[str] | None, *, required
     port = getattr(before, "rdzv_port", 29500)
     number = getattr(before, "rdzv_id", None)
     launcher = RankwatchLauncher(
-        program=list(program) if program else [sys.executable, "-m", "rankwatch"] if here else ["rankwatch"],
+        program=list(program) if program else own_python("-m", "rankwatch") if here else ["rankwatch"],
         nodes=executor.nnodes(),
         ranks_per_node=executor.nproc_per_node(),
         rdzv_backend=getattr(before, "rdzv_backend", "c10d"),
