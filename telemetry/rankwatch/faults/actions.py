@@ -86,10 +86,10 @@ def carry_out(fault: Fault) -> None:
 
 
 def rankwatch_injected_hang(seconds: float) -> None:
-    """Sleep on this thread; signals do not end it."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(left)
+    """Wait for a lock that nothing releases, as in a deadlock, or for so long; signals do not end it."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=-1 if seconds >= FOREVER else seconds)
 
 
 def rankwatch_injected_held_gil(seconds: float) -> None:
