@@ -104,6 +104,7 @@ _BY_ITSELF = (
     "pipe_without_data",
     "poll_for_ever",
     "producer_waits_for_ever",
+    "recv_without_send",
     "remote_job_never_ends",
     "retry_on_one_rank",
     "reward_never_answers",
@@ -137,13 +138,12 @@ _DEADLOCK = (
     "barrier_on_three",
     "groups_in_another_order",
     "other_group",
-    "recv_without_send",
     "skip_then_barrier",
     "skips_once",
     "swallowed",
 )
 PROVABLE_AFTER: dict[str, float] = {
-    **dict.fromkeys(_DEADLOCK, 20.0),  # ranks that all wait for each other: a network may pause for so long
+    **dict.fromkeys(_DEADLOCK, 10.0),  # ranks that all wait for each other
     **dict.fromkeys(("first_step", "first_evaluation"), 60.0),  # ranks compile and load for so long
     **dict.fromkeys(("exit_hang", "export_hang"), 60.0),  # a job exports and ends for so long
     **dict.fromkeys(("failing_steps", "retry_loop"), 60.0),  # so long without a step

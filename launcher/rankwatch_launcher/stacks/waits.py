@@ -84,13 +84,14 @@ _X86: Final = {
     17: "read", 1: "write", 20: "write", 18: "write", 44: "send", 46: "send", 7: "poll", 271: "ppoll", 23: "select",
     270: "select", 232: "epoll", 281: "epoll", 441: "epoll2", 61: "wait4", 247: "waitid", 73: "flock", 72: "fcntl",
     257: "openat", 42: "connect", 43: "accept", 288: "accept", 74: "fsync", 75: "fsync", 16: "ioctl", 128: "sigwait",
-    220: "semop", 65: "semop",
+    220: "semop", 65: "semop", 34: "pause", 130: "pause",
 }  # fmt: skip
 _ARM: Final = {
     101: "nanosleep", 115: "clock_nanosleep", 98: "futex", 207: "recv", 212: "recv", 243: "recv", 63: "read",
     65: "read", 67: "read", 64: "write", 66: "write", 68: "write", 206: "send", 211: "send", 73: "ppoll", 72: "select",
     22: "epoll", 441: "epoll2", 260: "wait4", 95: "waitid", 32: "flock", 25: "fcntl", 56: "openat", 203: "connect",
     202: "accept", 242: "accept", 82: "fsync", 83: "fsync", 29: "ioctl", 137: "sigwait", 192: "semop", 193: "semop",
+    133: "pause",
 }  # fmt: skip
 SYSTEM_CALLS: Final[Mapping[str, Mapping[int, str]]] = {"x86_64": _X86, "aarch64": _ARM, "arm64": _ARM}
 """Numbers of the system calls in which a thread can wait, by machine; from the kernel's tables."""
@@ -177,6 +178,10 @@ class _Search:
     def _of_call(self, pid: int, tid: int, call: _Call, through: str) -> Wait | None:
         name, arguments = call
         match name:
+            case "pause":
+                return None  # for a signal, which nobody sends
+            case "sigwait" if not arguments[2]:
+                return None
             case "nanosleep" | "clock_nanosleep" | "sigwait":
                 return Wait(WaitKind.TIMED, "", self._sleeps(pid, call), through)
             case "futex":

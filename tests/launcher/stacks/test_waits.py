@@ -128,6 +128,7 @@ CASES = [
      "    except BlockingIOError: break\n"
      "fcntl.flock(f, fcntl.LOCK_EX)",
      WaitKind.FILE_LOCK, "/l, held by"),
+    ("pause", "import signal; signal.pause()", WaitKind.THREAD, ""),
     ("asyncio", "import asyncio; asyncio.run(asyncio.sleep(600))", WaitKind.TIMED, ""),
     ("worker_that_sleeps", QUEUE + "fetch('long')[0].get()", WaitKind.CHILD, ""),
     ("worker_that_is_stuck", QUEUE + "fetch('ever')[0].get()", WaitKind.THREAD, ""),
