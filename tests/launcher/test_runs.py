@@ -50,6 +50,21 @@ finish()
 """
 
 
+LEAVES_SLOWLY = """
+import atexit, rankwatch
+def waits():
+    while not Path({seen!r}).exists():
+        time.sleep(0.01)
+atexit.register(waits)
+rankwatch.init()
+meet()
+together()
+if RANK == 1:
+    sys.exit(17)
+together()
+"""
+
+
 def test_a_clean_run_ends_with_zero_and_is_reported(start: Start, script: Script, monitor: FakeMonitor) -> None:
     launcher = start("--monitor", monitor.url, "--job-id", "j1", "--nproc-per-node", "2", script(CLEAN))
     assert launcher.wait() == 0, launcher.output
@@ -76,6 +91,26 @@ def test_a_crash_is_restarted_and_named(start: Start, script: Script, monitor: F
     line = re.escape(f"restarting all ranks after attempt 1: {crash['reason']} (restart 1 of 3)")
     assert re.search(rf"^\[rankwatch\] \d\d:\d\d:\d\d {line}$", launcher.output, re.MULTILINE)
     assert {e["attempt"] for e in monitor.events("started")} == {1, 2}
+
+
+def test_a_rank_that_takes_its_time_to_end_is_reported_and_keeps_its_code(
+    start: Start, script: Script, monitor: FakeMonitor, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    body = LEAVES_SLOWLY.format(seen=str(seen))
+    launcher = start("--monitor", monitor.url, "--max-restarts", "0", "--nproc-per-node", "2", script(body))
+
+    def leaving() -> set[int]:
+        ranks = [rank for posted in monitor.of("observations") for rank in posted["ranks"]]
+        return {rank["rank"] for rank in ranks if rank["leaving"] is not None}
+
+    assert monitor.until(leaving) == {1}
+    monitor.order("capture", 1, incident_id="i", deadline=5.0)
+    monitor.until(lambda: monitor.of("evidence"))
+    seen.touch()
+    assert launcher.wait() == 17, launcher.output
+    (end,) = [e for e in monitor.events("exited") if e["rank"] == 1]
+    assert (end["exit_code"], end["signal"]) == (17, None)
 
 
 def test_a_signal_is_named(start: Start, script: Script, monitor: FakeMonitor) -> None:
