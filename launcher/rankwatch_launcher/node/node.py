@@ -281,13 +281,18 @@ class Node:
         return current.inbox.exit_reason(process.local_rank, process.code) if current is not None else ""
 
     def _change_policy(self, request: RankRequest) -> None:
+        limits, wanted = self._learned_limits.loaded, request.policy
         try:
-            changed = Policy().changed(self._policy).changed(request.policy).to_json()
+            Policy().changed(wanted)
+            if request.calculated:
+                wanted = self._learned_limits.adopt(wanted)
+            changed = Policy().changed(self._policy).changed(wanted).to_json()
         except (ValueError, TypeError) as error:
             logger.warning("invalid policy requested by rank %d on %s ignored: %s", request.rank, self.host, error)
             return
-        policy = {name: changed[name] for name in (*self._policy, *request.policy)}
-        if policy != self._policy and self.link is not None:
+        policy = {name: changed[name] for name in (*self._policy, *wanted)}
+        known = policy == self._policy and limits == self._learned_limits.loaded
+        if not known and self.link is not None:
             self._policy = policy
             self.link.post("nodes", lambda: asdict(self.registration()))
 
