@@ -96,11 +96,12 @@ def stop_job(reason: str) -> bool:
     return _request("stop_job", reason)
 
 
-def change_policy(changes: Mapping[str, Any]) -> bool:
+def change_policy(changes: Mapping[str, Any], *, calculated: bool = False) -> bool:
     """Request a change of the job's policy, for example ``{"on_straggler": "save_and_stop"}``.
 
     Returns at once, with whether a launcher will act on it. Names and values are those of ``rankwatch policy``; invalid
-    ones are logged. All ranks may request the same. Later changes by other means take precedence.
+    ones are logged. All ranks may request the same. Later changes by other means take precedence. ``calculated``: the
+    limits among them were calculated, so passing one raises a suspicion, as with limits that the monitor has learned.
     """
     from rankwatch.contract.policy import Policy
 
@@ -109,7 +110,7 @@ def change_policy(changes: Mapping[str, Any]) -> bool:
     except Exception as error:  # noqa: BLE001 - boundary to training code, which may pass any value
         _log.warning("change_policy(): %s; nothing is changed", error)
         return False
-    return _request("change_policy", "", policy=dict(changes))
+    return _request("change_policy", "", policy=dict(changes), calculated=calculated)
 
 
 def tell(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:

@@ -17,8 +17,11 @@ from typing import Any, Final, NoReturn
 
 from rankwatch.contract import env, ft_state
 from rankwatch.contract.files import replace_file
+from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch_launcher.log import logger
 
+CALCULATED: Final = ("section_timeouts", "out_of_section_timeout", "initial_heartbeat_timeout", "heartbeat_timeout")
+"""Settings that may be calculated."""
 NOW: Final = "ft_state"
 """Setting: the whole content of the file now."""
 AT_END: Final = "ft_state_at_end"
@@ -64,6 +67,19 @@ class LearnedLimitsFile:
             # Known fields only: the monitor might reject the registration for the others.
             self.loaded = ft_state.write(learned, {}, None)
             logger.info("learned timeouts of earlier runs loaded from %s", target)
+
+    def adopt(self, policy: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the limits that a rank has calculated, or loaded by itself; return the other changes of the policy."""
+        known = ft_state.read(self.loaded)
+        learned = LearnedTimeouts(
+            {**known.sections, **(policy.get("section_timeouts") or {})},
+            policy.get("out_of_section_timeout", known.out_of_section),
+            policy.get("initial_heartbeat_timeout", known.initial_heartbeat),
+            policy.get("heartbeat_timeout", known.heartbeat),
+        )
+        if learned != known:
+            self.loaded = ft_state.write(learned, {}, None)
+        return {name: value for name, value in policy.items() if name not in CALCULATED}
 
     def take(self, settings: Mapping[str, Any]) -> None:
         """Take the file's content from the monitor's settings."""

@@ -36,6 +36,7 @@ from rankwatch_launcher.monitor.answers import LauncherSettings
 from rankwatch_launcher.monitor.directives import DirectiveInbox
 from rankwatch_launcher.monitor.link import EVENTS, MonitorLink
 from rankwatch_launcher.node.attempt import Attempt, RankProcess
+from rankwatch_launcher.node.first_look import FirstLook
 from rankwatch_launcher.node.learned_limits import AT_END, NOW, LearnedLimitsFile
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.node.reporter import NodeView, ProxyReporter
@@ -79,6 +80,7 @@ class Node:
         self._started: list[tuple[ProcessEvent, float]] = []
         self._capturing = threading.Lock()
         self._watch = RankWatch(self.name, self.stacks)
+        self._first_look = FirstLook(self.stacks)
         self.role = (NodeRole.ACTIVE, "")
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
@@ -152,6 +154,7 @@ class Node:
     def close(self) -> None:
         """Send what is queued and remove the slots."""
         self._watch.close()
+        self._first_look.stop()
         if self._reporter is not None:
             self._reporter.stop()
         self._learned_limits.close()
@@ -173,6 +176,7 @@ class Node:
         """Create an attempt's slots; return their folder."""
         if self._attempt is not None:
             self._watch.stop()
+            self._first_look.stop()
             self._attempt.slots.close()
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
@@ -188,12 +192,14 @@ class Node:
         self.role = role, reason
         if (current := self._attempt) is not None:
             self._attempt = None
+            self._first_look.stop()
             current.slots.close()
 
     def started(self, ranks: Sequence[RankProcess], world_size: int) -> None:
         """The ranks of the attempt were started."""
         assert self._attempt is not None
         self._attempt = replace(self._attempt, ranks=tuple(ranks), world_size=world_size)
+        self._first_look.begin(self._attempt)
         self.launchers = max(1, world_size // max(1, self._local_world_size))
         self._started = [
             (self._event(ProcessEventKind.STARTED, rank=r.rank, local_rank=r.local_rank, pid=r.pid), time.monotonic())
@@ -282,13 +288,18 @@ class Node:
         return current.inbox.exit_reason(process.local_rank, process.code) if current is not None else ""
 
     def _change_policy(self, request: RankRequest) -> None:
+        limits, wanted = self._learned_limits.loaded, request.policy
         try:
-            changed = Policy().changed(self._policy).changed(request.policy).to_json()
+            Policy().changed(wanted)
+            if request.calculated:
+                wanted = self._learned_limits.adopt(wanted)
+            changed = Policy().changed(self._policy).changed(wanted).to_json()
         except (ValueError, TypeError) as error:
             logger.warning("invalid policy requested by rank %d on %s ignored: %s", request.rank, self.host, error)
             return
-        policy = {name: changed[name] for name in (*self._policy, *request.policy)}
-        if policy != self._policy and self.link is not None:
+        policy = {name: changed[name] for name in (*self._policy, *wanted)}
+        known = policy == self._policy and limits == self._learned_limits.loaded
+        if not known and self.link is not None:
             self._policy = policy
             self.link.post("nodes", lambda: asdict(self.registration()))
 

@@ -142,6 +142,8 @@ class RankRequest:
     rank: int
     policy: Mapping[str, Any] = field(default_factory=dict)
     """Of ``change_policy``: settings by name."""
+    calculated: bool = False
+    """Its limits were calculated, in this run or an earlier one: they are learned ones, not configured ones."""
     notice: str = ""
     """Of ``tell``: a :class:`~rankwatch.contract.enums.NoticeKind`."""
     seconds: float = 0.0

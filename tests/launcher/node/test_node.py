@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.contract import env
+from rankwatch.contract import env, ft_state
 from rankwatch.contract.enums import NodeRole, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import RankRequest
 from rankwatch.recording import shared_slots as layout
@@ -148,3 +148,27 @@ def test_settings_that_arrive_while_an_attempt_is_prepared_are_kept(
 )
 def test_the_address_of_the_monitor_is_a_fact_without_credentials(url: str, fact: dict[str, str]) -> None:
     assert monitor_fact(url) == fact
+
+
+def test_calculated_limits_are_registered_as_learned_ones_and_other_changes_as_policy(node: Node, link: Link) -> None:
+    slots = rank(node)
+    changes = {"calculate_timeouts": True, "section_timeouts": {"step": 2.5}, "heartbeat_timeout": 9.0}
+    request = RankRequest(RankRequestKind.CHANGE_POLICY, "", 0, policy=changes, calculated=True)
+    ask(node, slots, request)
+    node.read_requests()
+    ((path, registered),) = link.posts
+    assert (path, registered["policy"]) == ("nodes", {"max_restarts": 3, "calculate_timeouts": True})
+    learned = ft_state.read(registered["ft_state"])
+    assert (learned.sections, learned.heartbeat) == ({"step": 2.5}, 9.0)
+    ask(node, slots, request, request)
+    node.read_requests()
+    assert len(link.posts) == 1, "nothing new"
+
+
+def test_configured_limits_are_registered_as_policy(node: Node, link: Link) -> None:
+    slots = rank(node)
+    ask(node, slots, RankRequest(RankRequestKind.CHANGE_POLICY, "", 0, policy={"section_timeouts": {"step": 180.0}}))
+    node.read_requests()
+    ((_, registered),) = link.posts
+    assert registered["policy"]["section_timeouts"] == {"step": 180.0}
+    assert not registered["ft_state"]

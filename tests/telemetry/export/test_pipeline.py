@@ -56,15 +56,15 @@ def test_a_report_identifies_its_sender(receiver: Receiver, monkeypatch: pytest.
 
 def test_progress_arrives_by_the_names_and_units_of_the_contract(receiver: Receiver) -> None:
     start(receiver)
-    for _ in range(3):
-        with rankwatch.step(), rankwatch.section("forward"):
+    for step in range(40, 43):
+        with rankwatch.step(step), rankwatch.section("forward"):
             pass
         rankwatch.heartbeat()
     rankwatch.progress(10)
     report = receiver.wait_for_report(lambda r: r.value("rankwatch.progress") == 10)
     assert report.value("rankwatch.heartbeats") == 3
-    assert report.value("rankwatch.iteration") == 2
-    assert report.value("rankwatch.iteration.first") == 0
+    assert report.value("rankwatch.iteration") == 42
+    assert report.value("rankwatch.iteration.first") == 40
     assert 0 <= report.value("rankwatch.iteration.first.age") < 60
     assert report.value("rankwatch.session.ended") is None
     assert 0 <= report.value("rankwatch.heartbeat.age") < 60
@@ -72,6 +72,20 @@ def test_progress_arrives_by_the_names_and_units_of_the_contract(receiver: Recei
     units = {metric.name: metric.unit for metric in semconv.METRICS}
     seen = {name: unit for report in receiver.reports for name, unit in report.units.items()}
     assert seen.items() <= units.items()
+
+
+@pytest.mark.parametrize(("given", "resumed"), [(None, None), (0, 0), (40, 40)])
+def test_the_first_step_has_a_number_only_where_the_script_gave_it_one(
+    receiver: Receiver, given: int | None, resumed: int | None
+) -> None:
+    start(receiver)
+    with rankwatch.step(given):
+        pass
+    with rankwatch.step():
+        pass
+    report = receiver.wait_for_report(lambda r: r.value("rankwatch.iteration") == (given or 0) + 1)
+    assert report.value("rankwatch.iteration.first") == resumed
+    assert 0 <= report.value("rankwatch.iteration.first.age") < 60
 
 
 def test_what_has_not_happened_yet_is_left_out(receiver: Receiver) -> None:

@@ -129,7 +129,7 @@ class FaultToleranceCallback(MonitoredCallback):
         if self._earlier is not None:
             changes |= as_policy(self._earlier)
             self._log.info("Learned timeouts of earlier jobs are in force: %s", _format(changes))
-        rankwatch.change_policy(changes)
+        rankwatch.change_policy(changes, calculated=True)
 
     def _write_timeouts(self, trainer: Trainer, monitor: FitMonitor) -> None:
         if not (self.calculate_timeouts and monitor.loaded and monitor.saved and self._file is not None):

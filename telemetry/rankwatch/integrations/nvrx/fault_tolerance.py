@@ -244,7 +244,7 @@ class RankMonitorClient:
     def _apply(self, changes: Mapping[str, Any]) -> None:
         # All ranks call this with the same values; one request to the monitor is enough.
         if changes and self._is_rank_0():
-            rankwatch.change_policy(changes)
+            rankwatch.change_policy(changes, calculated=True)
 
     # Pending limits -------------------------------------------------------------------------------------------------
 

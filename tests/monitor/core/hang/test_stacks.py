@@ -84,8 +84,8 @@ def test_anything_else_does_not(frames: tuple[Frame, ...]) -> None:
 SITE = "/venv/lib/python3.11/site-packages/"
 
 
-@pytest.mark.parametrize("folder", [SITE, "/srv/source/telemetry/", "/home/me/rankwatch/telemetry/"])
-@pytest.mark.parametrize("script", ["/home/me/train.py", "/home/me/rankwatch/train.py"])
+@pytest.mark.parametrize("folder", [SITE, "/srv/source/telemetry/", "/srv/me/rankwatch/telemetry/"])
+@pytest.mark.parametrize("script", ["/srv/me/train.py", "/srv/me/rankwatch/train.py"])
 def test_the_place_of_a_call_is_that_of_the_script(folder: str, script: str) -> None:
     frames = (
         Frame("_engine_run_backward", SITE + "torch/autograd/graph.py", 979),
@@ -93,7 +93,7 @@ def test_the_place_of_a_call_is_that_of_the_script(folder: str, script: str) -> 
         Frame("backward", folder + "rankwatch/integrations/autorun/torch_hooks.py", 168),
         Frame("Tensor.backward", SITE + "torch/_tensor.py", 623),
         Frame("main", script, 9),
-        Frame("<module>", "/home/me/launch.py", 1),
+        Frame("<module>", "/srv/me/launch.py", 1),
     )
     assert call_site(frames) == frames[4]
     helper = Frame("barrier", folder + "rankwatch/rerun/collectives.py", 30)

@@ -102,7 +102,7 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
 
     file.write_text(json.dumps(ft_state.write(ft_state.LearnedTimeouts({"step": 77.0}), {}, None)))
     third = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=(*flags, "--section-timeout", "step=5"))
-    watched.until("they are in force again", lambda: configured(watched, "step") == 77.0)
+    watched.until("they are in force again", lambda: loaded(watched, "step") == 77.0)
     assert "Learned timeouts of earlier jobs are in force: step 77.0 s" in third.printed()
     watched.until_running(2)
     watched.order("save_and_stop", "a person wants it")
@@ -139,9 +139,9 @@ def learned(watched: Fit) -> dict[str, float]:
     return dict(ft_state.read(json.loads(file.read_text())).sections) if file.exists() else {}
 
 
-def configured(watched: Fit, section: str) -> Any:
+def loaded(watched: Fit, section: str) -> Any:
     rows = {row["section"]: row for row in watched.summary().get("timeouts", ())}
-    return rows.get(section, {}).get("configured")
+    return rows.get(section, {}).get("loaded")
 
 
 @pytest.mark.long
