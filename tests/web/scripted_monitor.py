@@ -124,7 +124,8 @@ class Script:
         incident = self.hang(job_id, rank, reason)
         incident["timeline"] |= {"decided": None, "captured": incident["timeline"]["detected"] + 1}
         incident |= {
-            "confirmed": False, "phase": "confirming", "action_reason": "the policy, once 60 s have shown no progress",
+            "confirmed": False, "phase": "confirming", "action_reason": "the policy, once looks prove it",
+            "acts_at": incident["opened_at"] + 60, "restart_cost": 42.0, "attempts_here": 0, "waits": [],
         }  # fmt: skip
         self.jobs[job_id] |= {"state": "running", "reason": f"Suspected: {reason}"}
         return incident
@@ -294,7 +295,7 @@ def _app(script: Script) -> FastAPI:
     async def job(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
-        return script.jobs[job_id] | {"policy": {"confirmation_window": 60.0}, "timeouts": TIMEOUTS}
+        return script.jobs[job_id] | {"timeouts": TIMEOUTS}
 
     @app.get("/api/v1/jobs/{job_id}/goodput")
     async def goodput(job_id: str) -> Any:

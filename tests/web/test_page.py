@@ -149,7 +149,7 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     expect(suspicion).to_contain_text("Suspected")
     expect(suspicion.get_by_role("heading", name=REASON)).to_be_visible()
     due = page.evaluate(
-        "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
+        "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["acts_at"]
     )
     follows = rf"t {due} \(in \d+.*s\) Rankwatch restarts the ranks unless they make progress; sooner if samples"
     expect(suspicion).to_contain_text(re.compile(follows))

@@ -91,7 +91,7 @@ class RankColumns:
     ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``process_R`` is EXITED
     ``proof_R``               index into ``PROOFS``, by the last look at it while it is suspected; -1: not looked at
     ``proof_at_R``            time of that look
-    ``busy_at_R``             time of the last look that found it busy
+    ``busy_at_R``             time of the last look that found it busy, or stopped by a person or a scheduler
     ``expected_exit_R``       it is EXITED, and the others continue without it
     ``counted_R``             its steps are counted from the start of its process, whatever checkpoint it loaded
     ``exit_messages``         the message that a rank left when it ended, by rank

@@ -42,6 +42,8 @@ RAISING = (Frame("training_step", TRAIN, 57), Frame("main", TRAIN, 91))
 REDUCING = (Frame("all_reduce", TORCH, 2800), Frame("train_step", TRAIN, 60), Frame("main", TRAIN, 91))
 LOGS = "/logs/gpt"
 """Folder of the ranks' logs."""
+WINDOW = 60.0
+"""The shortest patience, above what a restart costs a scene of some tens of steps."""
 OBSERVED = (FaultKind.STOP, FaultKind.GIL)
 """Faults whose ranks are reported by their launcher."""
 
@@ -101,8 +103,8 @@ class Scene:
         **policy: Any,
     ) -> None:
         self.now = 1_000_000.0
-        limits = {"section_timeouts": {} if reports_durations else {"step": 10.0}, **policy}
-        self.job = Job(job_id, self.now, policy=Policy().changed(limits))
+        limits = {"section_timeouts": {} if reports_durations else {"step": 10.0}, "confirmation_window": WINDOW}
+        self.job = Job(job_id, self.now, policy=Policy().changed({**limits, **policy}))
         self.size, self.hosts = ranks, hosts
         self.launchers, self.checkpoint = launchers, checkpoint
         self.hidden: dict[str, Any] = {

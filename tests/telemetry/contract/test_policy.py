@@ -29,7 +29,7 @@ COUNTED = {
     "straggler_alarms_per_day": "{a day}",
     "num_gpu_perf_scores_to_print": "{ranks}",
 }
-DEADLINES = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window")
+DEADLINES = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "longest_patience")
 
 
 def test_every_setting_has_a_meaning_and_a_unit() -> None:

@@ -246,8 +246,13 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
     return Decision(Proof.WAITING if stuck else Proof.TRANSPORT, waiting)
 
 
+def begin_anew(columns: RankColumns, now: float) -> None:
+    """Let patience begin now, while a suspicion is not to be acted on: what is found after that has only just begun."""
+    columns.busy_at_R[:] = now
+
+
 def last_busy(columns: RankColumns) -> float:
-    """When a look last found a rank busy; minus infinity: never."""
+    """When a look last found a rank busy, or kept a suspicion from being acted on; minus infinity: never."""
     return float(np.fmax.reduce(columns.busy_at_R, initial=-np.inf))
 
 
@@ -287,6 +292,8 @@ def sentence(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, colu
             )
         case Proof.SUSPENDED:
             return f"All {len(ranks)} ranks are stopped (state T), as by a scheduler that suspends a job."
+        case Proof.TRANSPORT if len(ranks) == 1:
+            return f"Rank {ranks[0]} waits for its device{place(ranks[0], groups)}, which may recover."
         case Proof.TRANSPORT:
             entered = max(waiting_ranks(stacks.group_progress()).everywhere, key=_size, default=None)
             where = f"have entered {collective(entered)}, and it" if entered else "wait in a collective that"

@@ -128,7 +128,8 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
 def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> tuple[Action, str]:
     """The action that may be taken when ``wanted`` is the policy's, and why.
 
-    Without a limit that somebody configured (``confirmed`` is false) the job is never ended.
+    Without a limit that somebody configured (``confirmed`` is false) the job is never ended, whatever patience or
+    looks at the ranks have confirmed meanwhile.
     """
     if not nodes.any_acting(job):
         return Action.LOG, NO_LAUNCHER
@@ -240,7 +241,7 @@ def _open(job: Job, verdicts: Verdicts, now: float, effects: list[Effect]) -> In
             diagnosis = diagnosis._replace(culprits=(), aborted=tuple(c.rank for c in diagnosis.culprits))
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
-        _send(job, incident, _decision(job, incident, diagnosis), now, effects)
+        _send(job, incident, _decision(job, incident, verdicts, diagnosis), now, effects)
     return incident
 
 
@@ -280,10 +281,10 @@ def _captures(job: Job) -> bool:
 
 
 def _decision(
-    job: Job, incident: Incident, diagnosis: Diagnosis | None
+    job: Job, incident: Incident, verdicts: Verdicts, diagnosis: Diagnosis | None
 ) -> machine.Recorded | machine.RecordedWithStacks | machine.Decided:
     """The policy's action on a hang."""
-    action, why = allowed_action(job, job.policy.on_hang, confirmed=incident.confirmed)
+    action, why = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
     if not incident.confirmed and action is not Action.LOG:
         window = "" if incident.kind is VerdictKind.STALLED else "waiting has cost what a restart costs, or "
         why += f", once {window}repeated samples of the ranks prove it"
@@ -559,8 +560,8 @@ def _reconsider(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     if suspected and verdicts.left_to_launchers:
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
-    elif allowed_action(job, job.policy.on_hang, confirmed=incident.confirmed)[0] is not incident.action:
-        _send(job, incident, _decision(job, incident, None), now, effects)
+    elif allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)[0] is not incident.action:
+        _send(job, incident, _decision(job, incident, verdicts, None), now, effects)
 
 
 # Requests of launchers, persons and ranks -----------------------------------------------------------------------------
@@ -691,7 +692,7 @@ def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> boo
 
 
 def _waited_since(job: Job, incident: Incident) -> float:
-    """When the patience with a suspicion began: no rank has been found busy since."""
+    """When the patience with a suspicion began: no look has shown since what keeps it from being acted on."""
     return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
 
 
@@ -702,6 +703,8 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         decision = proof.decide(job.columns, job.limits.rank, incident.stacks, now)
     _state(job, incident, verdicts, decision, now, effects)
     held = decision.holds or (incident.held and decision.proof is Proof.UNDECIDED)  # one look may have failed
+    if held:
+        proof.begin_anew(job.columns, now)
     if decision.proven or (not held and _proven(job, incident, verdicts, now)):
         if incident.proof == Proof.BUSY:
             _send(job, incident, machine.Proved("", "", None), now, effects)

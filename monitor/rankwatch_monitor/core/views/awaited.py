@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import RESTARTS, Action, Proof, VerdictKind
+from rankwatch.cli.formatting import duration
+from rankwatch.contract.enums import RESTARTS, Action, Proof
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import Incident, Phase
@@ -36,14 +37,17 @@ class Awaited(NamedTuple):
     """Unix seconds when it is due; None: not known, or past."""
     meanwhile: str = ""
     """What a person can look at until then, as a clause; empty: nothing."""
+    cost: float | None = None
+    """Seconds that the action loses, for which it is waited; None: not known, or it is not waited for."""
 
     @property
     def sentence(self) -> str:
         """``Wait until 14:02:32 UTC: the launchers restart the ranks; meanwhile check GPU 5 of host-0 for errors``."""
         until = "" if self.until is None else f" until {clock(self.until)} UTC"
+        text = self.text if self.cost is None else f"{self.text}; a restart loses {duration(self.cost)}"
         if not self.meanwhile:
-            return f"Nothing to do{until}: {self.text}"
-        return f"Wait{until}: {self.text}; meanwhile {self.meanwhile}"
+            return f"Nothing to do{until}: {text}"
+        return f"Wait{until}: {text}; meanwhile {self.meanwhile}"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -76,7 +80,7 @@ def awaited(job: Job, now: float) -> Awaited | None:
         found = none_reported(job, incident) or under_way(incident)
         return found._replace(until=_future(found.until, now))
     if not incident.confirmed:
-        return _suspected(job, incident, now)
+        return _suspected(incident, now)
     return Awaited("Rankwatch captures stacks and acts")
 
 
@@ -98,13 +102,11 @@ def first_report_due(job: Job, incident: Incident) -> float | None:
     return restarted + max(PATIENCE, START_UPS * job.ledger.totals[Bucket.STARTUP])
 
 
-def _suspected(job: Job, incident: Incident, now: float) -> Awaited | None:
+def _suspected(incident: Incident, now: float) -> Awaited | None:
     if incident.proof == Proof.BUSY or incident.action not in _ACTS:
         return None
-    text = _ACTS[incident.action]
-    if incident.kind is VerdictKind.STALLED:
-        return Awaited(text)
-    return Awaited(text, _future(incident.opened_at + job.policy.confirmation_window, now))
+    cost = incident.restart_cost if incident.action in RESTARTS else None
+    return Awaited(_ACTS[incident.action], _future(incident.acts_at, now), cost=cost)
 
 
 def _future(at: float | None, now: float) -> float | None:

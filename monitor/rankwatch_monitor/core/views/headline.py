@@ -54,6 +54,19 @@ _QUOTES: Final = re.compile(r" (?:exited with code \d+: |was killed by \w+ after
 _REST: Final = re.compile(r"(?:[:;]| \(| before | if |\. |\.$).*", re.DOTALL)
 """What follows the first clause of a proposal: how and why."""
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
+_HELD: Final = {
+    Proof.UNINTERRUPTIBLE: (
+        "Repair the storage that the ranks wait for; restart them",
+        "if they do not go on by themselves",
+    ),
+    Proof.SUSPENDED: ("Continue the ranks that were stopped; restart them", "if they do not go on then"),
+    Proof.DEBUGGED: ("Leave the debugger; restart the ranks", "if nobody uses it"),
+    Proof.STALLED: (
+        "Read the stacks: the ranks repeat something that fails. Restart them",
+        "once its cause is gone",
+    ),
+}
+"""What a person does about a suspicion on which no action follows, and under which condition: see HELD_BECAUSE."""
 _RUNBOOK: Final = {
     VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
     VerdictKind.NODE_LOST: "rankwatchnodelost",
@@ -126,15 +139,6 @@ def detail(incident: Incident) -> str:
     return " ".join(filter(None, parts))
 
 
-_HELD: Final = {
-    Proof.UNINTERRUPTIBLE: ("Repair the storage that the ranks wait for.", "if they do not go on by themselves"),
-    Proof.SUSPENDED: ("Ask the scheduler why it has stopped the ranks.", "if it does not continue them"),
-    Proof.DEBUGGED: ("Continue or leave the debugger.", "if nobody uses it"),
-    Proof.STALLED: ("Read the stacks: the ranks repeat something that fails.", "once its cause is gone"),
-}
-"""What a person should do about a suspicion that is held, and when a restart helps."""
-
-
 def of_job(incident: Incident | None, reason: str) -> str:
     """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs.
 
@@ -161,7 +165,7 @@ def next_action(incident: Incident, without: str = "", obstacle: str = "") -> Ne
         return _under_way(incident, runbook)
     if incident.held:
         first, condition = _HELD[Proof(incident.proof)]
-        text = f"{first} Restart them {condition}."
+        text = f"{first} {condition}."
         withheld = "runbook.html#rankwatchactionwithheld"
         return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
     if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
@@ -177,7 +181,7 @@ def _wait(what: str, runbook: str, **more: Any) -> NextAction:
 
 def _under_way(incident: Incident, runbook: str) -> NextAction:
     """What is waited for while the action of an incident is carried out, and what follows if it does not come."""
-    what, until, _ = under_way(incident)
+    what, until = under_way(incident)[:2]
     if until is None:
         return _wait(what, runbook, also=(Action.RESTART,) if incident.action in RESTARTS else ())
     repeats = "Rankwatch repeats the order if no launcher answers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rankwatch.contract.messages import Collective, RankStack
-from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, waiting_ranks
+from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, cannot_complete, mismatch, waiting_ranks
 from rankwatch_monitor.core.hang.stacks import Stacks
 
 WORLD = "default_pg"
@@ -193,3 +193,44 @@ def test_a_rank_that_waits_elsewhere_while_most_wait_for_it_is_late() -> None:
     assert found.late[1].instead is not None
     assert (found.late[1].instead.group, found.late[1].instead.enqueued) == ("pair (1)", 5)
     assert not found.cycle
+
+
+# Whether they can still complete --------------------------------------------------------------------------------------
+
+
+def stuck(waiting: tuple[int, ...] | None = None, **ranks: list[Collective]) -> bool:
+    """``r0=[...]``: what each rank reported; ``waiting``: all live ranks, where not all of them did."""
+    stacks = Stacks.of(RankStack(int(name[1:]), 1, "py-spy", collectives=tuple(of)) for name, of in ranks.items())
+    return cannot_complete(stacks.group_progress(), waiting or tuple(int(name[1:]) for name in ranks))
+
+
+def test_different_calls_under_one_number_cannot_complete() -> None:
+    assert stuck(r0=[called(58, REDUCE, done=57)], r1=[called(58, "barrier", done=57)])
+    assert not stuck(r0=[called(58, REDUCE, done=57)], r1=[called(58, REDUCE, done=57)])
+
+
+def test_ranks_that_wait_for_each_other_in_two_groups_cannot_complete() -> None:
+    # 0 waits for 1 in the first group, and 1 for 0 in the second one: each has not entered the other's collective.
+    first, second = "tp (1)", "tp (2)"
+    r0, r1 = [at(9, group=first), at(3, done=3, group=second)], [at(8, done=8, group=first), at(4, group=second)]
+    assert stuck(r0=r0, r1=r1)
+    assert not stuck(r0=r0, r1=[at(9, group=first), at(3, done=3, group=second)]), "both are in the same one"
+
+
+def test_a_rank_that_is_late_because_it_waits_for_a_message_may_come() -> None:
+    late = [at(57, done=57)]
+    assert not stuck(r0=[at(58)], r1=late, r2=[at(58)]), "what rank 1 waits for is not known: send or recv"
+    assert not stuck((0, 1), r0=[at(58)]), "nor anything of a rank that has reported nothing"
+    assert not stuck((0, 1)), "nothing is known at all"
+
+
+def test_a_collective_that_all_have_entered_may_complete_although_one_is_further() -> None:
+    assert not stuck(r0=[at(58, done=57)], r1=[at(58, done=57)])
+    assert not stuck(r0=[at(59, done=57)], r1=[at(58, done=57)]), "58 is in transport, 59 was enqueued behind it"
+    assert not stuck(r0=[at(59, done=58)], r1=[at(58, done=57)]), "rank 1 has yet to receive its part of 58"
+
+
+def test_one_group_in_transport_is_enough_to_wait() -> None:
+    both = [at(9, group="tp (1)")]
+    r2 = [at(3, done=3, group="dp (5)")]
+    assert not stuck(r0=[*both, at(4, group="dp (5)")], r1=both, r2=r2)

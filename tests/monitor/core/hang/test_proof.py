@@ -1,4 +1,7 @@
-"""Several looks at suspected ranks: what they prove of one rank, what follows for the job, and what is done."""
+"""Several looks at suspected ranks: what they prove of one rank, what follows for the job, and what is done.
+
+Each row of the two tables in :mod:`rankwatch_monitor.core.hang.proof` has a case here, and one that just misses it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.core.scene import LOADING, REDUCING, Scene
-from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankState
-from rankwatch.contract.messages import Collective, Frame, RankStack, Usage
+from monitor.core.scene import LOADING, REDUCING, WINDOW, Scene
+from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankState, WaitKind
+from rankwatch.contract.messages import Collective, Frame, RankStack, Usage, Wait
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
+from rankwatch_monitor.simulator.plan import FaultKind
 
-STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
+STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0, wait=Wait(WaitKind.THREAD))
+"""Nothing moves, and nothing in the process can wake it."""
+SLEEPS = replace(STILL, wait=Wait(WaitKind.TIMED))
+UNSEEN = replace(STILL, wait=None)
+DEBUGGED = replace(STILL, wait=Wait(WaitKind.TERMINAL, "a debugger"))
 BUSY = replace(STILL, main_cpu=6.0)
 BACKWARD = (Frame("_engine_run_backward", "/venv/lib/python3.12/site-packages/torch/autograd/graph.py", 800),)
 PENDING = (Collective("default_pg", "all_reduce", 9, 8),)
@@ -60,6 +69,15 @@ def judged(usage: Usage | None, frames: tuple[Frame, ...] = LOADING, **changes: 
         (replace(BUSY, same_functions=310.0, io_bytes=1 << 20), Proof.BUSY),
         (replace(BUSY, gpu=True), Proof.SPINNING),
         (replace(BUSY, gpu=True, same_stack=1.0), Proof.BUSY),
+        (replace(STILL, arrives=True), Proof.BUSY),
+        (replace(SLEEPS, arrives=True, wakeups=80), Proof.BUSY),
+        (replace(SLEEPS, wakeups=80), Proof.MAY_END),
+        (replace(SLEEPS, looks=2), Proof.UNDECIDED),
+        (replace(SLEEPS, same_stack=2.0), Proof.BUSY),
+        (replace(SLEEPS, main_cpu=6.0), Proof.BUSY),
+        (UNSEEN, Proof.UNDECIDED),
+        (DEBUGGED, Proof.DEBUGGED),
+        (replace(DEBUGGED, looks=1, seconds=0.0, same_stack=0.0), Proof.DEBUGGED),
         (None, None),
     ],
 )
@@ -67,10 +85,26 @@ def test_a_rank_outside_of_collectives(usage: Usage | None, expected: Proof | No
     assert judged(usage) is expected
 
 
+@pytest.mark.parametrize("kind", WaitKind)
+def test_what_it_waits_for_tells_whether_that_may_end(kind: WaitKind) -> None:
+    expected = {
+        WaitKind.THREAD: Proof.STILL,
+        WaitKind.STOPPED: Proof.STILL,
+        WaitKind.PEERS: Proof.WAITING,
+        WaitKind.TERMINAL: Proof.DEBUGGED,
+        WaitKind.RUNNING: Proof.UNDECIDED,
+        WaitKind.UNKNOWN: Proof.UNDECIDED,
+    }
+    assert judged(replace(STILL, wait=Wait(kind))) is expected.get(kind, Proof.MAY_END)
+
+
 @pytest.mark.parametrize(
     ("usage", "frames", "expected"),
     [
         (STILL, REDUCING, Proof.WAITING),
+        (SLEEPS, REDUCING, Proof.WAITING),
+        (replace(STILL, wait=Wait(WaitKind.PEERS), gpu=True), LOADING, Proof.UNDECIDED),
+        (DEBUGGED, REDUCING, Proof.DEBUGGED),
         (replace(STILL, child_cpu=5.0), REDUCING, Proof.WAITING),
         (replace(STILL, cpu=5.0), REDUCING, Proof.UNDECIDED),
         (replace(STILL, same_stack=1.0), REDUCING, Proof.UNDECIDED),
@@ -88,9 +122,14 @@ def test_states_of_the_process_and_pending_collectives() -> None:
     assert judged(replace(STILL, looks=1, seconds=0.0), process_state=ProcessState.STOPPED) is Proof.UNDECIDED
     assert judged(STILL, process_state=ProcessState.UNINTERRUPTIBLE) is Proof.UNINTERRUPTIBLE
     assert judged(replace(STILL, io_bytes=1 << 20), process_state=ProcessState.UNINTERRUPTIBLE) is Proof.BUSY
-    assert judged(STILL, process_state=ProcessState.UNKNOWN) is Proof.UNDECIDED
+    assert judged(UNSEEN, process_state=ProcessState.UNKNOWN) is Proof.UNDECIDED
+    assert judged(SLEEPS, process_state=ProcessState.UNINTERRUPTIBLE) is Proof.UNINTERRUPTIBLE
+    assert judged(DEBUGGED, process_state=ProcessState.STOPPED) is Proof.STOPPED
     assert judged(replace(BUSY, gpu=True), collectives=PENDING) is Proof.WAITING
     assert judged(BUSY, collectives=PENDING) is Proof.BUSY
+
+
+FAILED_LOOKS = dict.fromkeys(range(4), replace(UNSEEN, looks=1, seconds=0.0, same_stack=0.0))
 
 
 # What is done ---------------------------------------------------------------------------------------------------------
@@ -107,6 +146,7 @@ def look(
     number: int = 1,
     state: ProcessState | None = None,
     of: tuple[int, ...] | None = None,
+    collectives: dict[int, tuple[Collective, ...]] | None = None,
 ) -> None:
     """Every launcher looks at its ranks; those without a usage of their own stand still."""
     for node in scene.nodes:
@@ -116,6 +156,7 @@ def look(
                 usage=usages.get(stack.rank, STILL),
                 frames=(frames or {}).get(stack.rank, stack.frames),
                 process_state=state if state and (of is None or stack.rank in of) else stack.process_state,
+                collectives=(collectives or {}).get(stack.rank, ()),
             )
             for stack in scene.stacks(node)
         )
@@ -152,14 +193,15 @@ def test_a_rank_that_stands_still_is_proven_and_restarted_before_the_window() ->
     assert incident["reason"].endswith(incident["proof_reason"])
 
 
-def test_the_only_rank_of_a_job_waits_for_its_device_and_not_for_peers() -> None:
+def test_the_only_rank_of_a_job_waits_for_its_device_which_is_left_to_patience() -> None:
     scene = trained(ranks=1).hang(0).until_found().run(2)
     scene.ranks[0].frames = SYNCHRONIZING
     watched(scene, {0: replace(BUSY, gpu=True)}, 30)
-    assert scene.incident.confirmed
-    assert scene.incident.proof_reason == (
-        "Proof: rank 0 waits for its device in main() (train.py:9), and in repeated samples did not move."
-    )
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "transport")
+    assert scene.incident.acts_at == scene.incident.opened_at + WINDOW
+    assert scene.incident.proof_reason == "Rank 0 waits for its device in main() (train.py:9), which may recover."
+    watched(scene, {0: replace(BUSY, gpu=True)}, 40)
+    assert scene.directives(DirectiveKind.RESTART)
 
 
 def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:
@@ -212,15 +254,35 @@ def test_a_stopped_process_is_proven_whatever_the_others_do() -> None:
     assert scene.blamed == {1: "stopped"}
 
 
-def test_ranks_that_all_wait_in_one_collective_are_proven_after_twenty_seconds() -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["numbers", "stacks only"])
+def test_ranks_that_all_wait_in_one_collective_are_left_to_patience(known: bool) -> None:
+    scene = trained().stall().until_found()
+    watched(scene, {}, 50, collectives=dict.fromkeys(range(4), PENDING) if known else {})
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "transport"), "their network may recover"
+    assert ("'all_reduce' number 9" in scene.incident.reason) is known
+    assert scene.incident.culprits == ()
+    watched(scene, {}, 15)
+    assert scene.incident.confirmed
+
+
+def test_ranks_that_wait_in_collectives_that_differ_are_proven_after_ten_seconds() -> None:
     scene = trained().stall().until_found()
     began = scene.now
-    watched(scene, {}, 6)
-    assert not scene.incident.confirmed, "a network may pause"
-    watched(scene, {}, 20)
-    assert scene.incident.confirmed
-    assert scene.incident.timeline.decided - began < 20
-    assert scene.incident.culprits == ()
+    gather = (replace(PENDING[0], calls_from=9, calls=("all_gather",)),)
+    reduce = (replace(PENDING[0], calls_from=9, calls=("all_reduce",)),)
+    watched(scene, {}, 14, collectives={0: gather, **dict.fromkeys((1, 2, 3), reduce)})
+    assert (scene.incident.confirmed, scene.incident.proof) == (True, "waiting")
+    assert scene.incident.timeline.decided - began < 12
+
+
+def test_ranks_that_wait_for_one_that_has_ended_are_proven() -> None:
+    scene = trained()
+    scene.die(3, exit_code=0)
+    for rank in scene.ranks[:3]:
+        rank.fault = FaultKind.STALL
+    scene.until_found()
+    watched(scene, {}, 14)
+    assert (scene.incident.confirmed, scene.incident.proof) == (True, "waiting")
 
 
 def test_ranks_that_all_stand_still_outside_of_collectives_wait_for_the_window() -> None:
@@ -244,13 +306,64 @@ def test_storage_that_is_away_for_all_is_announced_and_never_answered_by_a_resta
     assert scene.incident.outcome == "the ranks went on by themselves"
 
 
-def test_one_rank_in_the_kernel_is_left_to_the_window() -> None:
+def test_one_rank_in_the_kernel_may_come_back_and_is_left_to_twice_the_window() -> None:
     scene = trained().stall().until_found()
-    for _ in range(50):
-        scene.run(2)
-        if scene.incident.undecided:
-            look(scene, {}, state=ProcessState.UNINTERRUPTIBLE, of=(2,), frames={2: LOADING})
+    in_kernel: dict[str, object] = {"state": ProcessState.UNINTERRUPTIBLE, "of": (2,), "frames": {2: LOADING}}
+    watched(scene, {}, 110, **in_kernel)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "may_end")
+    assert [c.rank for c in scene.incident.culprits] == [2]
+    watched(scene, {}, 20, **in_kernel)
     assert scene.directives(DirectiveKind.RESTART)
+
+
+def test_ranks_that_are_all_stopped_are_suspended_and_never_restarted() -> None:
+    scene = trained().stall().until_found()
+    announced = announced_so_far(scene.job, scene.now)
+    watched(scene, {}, 300, state=ProcessState.STOPPED)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "suspended")
+    assert (scene.incident.acts_at, scene.incident.culprits) == (None, ())
+    watched(scene, FAILED_LOOKS, 100)
+    assert not scene.directives(DirectiveKind.RESTART), "a look may fail, and decides nothing then"
+    assert "incident_opened" in [notice.body["event"] for notice in new_notices(scene.job, announced, scene.now)]
+    scene.resume().run(5)
+    assert scene.incident.outcome == "the ranks went on by themselves"
+
+
+def test_a_rank_in_a_debugger_is_said_and_never_restarted() -> None:
+    scene = trained().hang(2).until_found().run(2)
+    watched(scene, {2: DEBUGGED}, 300)
+    assert (scene.incident.proof, scene.incident.acts_at) == ("debugged", None)
+    assert [c.rank for c in scene.incident.culprits] == [2]
+    assert next_action(scene.incident).condition == "if nobody uses it"
+    watched(scene, FAILED_LOOKS, 100)
+    assert not scene.directives(DirectiveKind.RESTART), "a look may fail, and decides nothing then"
+    left = scene.now
+    watched(scene, {2: SLEEPS}, 110)
+    assert not scene.incident.confirmed, "patience begins when the debugger has been left"
+    assert scene.incident.acts_at is not None
+    assert abs(scene.incident.acts_at - left - 2 * WINDOW) < 20
+    watched(scene, {2: SLEEPS}, 130)
+    assert scene.directives(DirectiveKind.RESTART)
+
+
+def test_bytes_that_arrive_are_work() -> None:
+    answer = Wait(WaitKind.SOCKET, "10.0.3.7:443")
+    scene = trained().hang(2).until_found().run(2)
+    watched(scene, {2: replace(STILL, wait=answer, arrives=True)}, 300)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "busy")
+    watched(scene, {2: replace(STILL, wait=answer)}, 10)
+    assert scene.incident.proof == "may_end"
+    assert "Rank 2 on host-0 waits for an answer from 10.0.3.7:443 in load_batch()" in scene.incident.reason
+    watched(scene, {2: replace(STILL, wait=answer)}, 2 * int(WINDOW))
+    assert scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_rank_whose_wait_is_unknown_is_left_to_patience() -> None:
+    scene = trained().hang(2).until_found().run(2)
+    watched(scene, {2: UNSEEN}, 50)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "")
+    watched(scene, {2: UNSEEN}, 15)
+    assert scene.incident.confirmed
 
 
 def test_a_rank_that_is_not_looked_at_leaves_it_to_the_window() -> None:
@@ -270,8 +383,8 @@ def test_a_still_rank_may_take_as_long_as_its_own_section_is_configured_to() -> 
     scene = trained()
     scene.hang(0)
     scene.ranks[0].at.enter("upload", scene.now)
-    watched(scene, {}, 40)
-    assert scene.incident.confirmed, "one without a configured limit may stand still for 30 s"
+    watched(scene, {}, 4)
+    assert scene.incident.confirmed, "nothing protects one that nothing wakes in a section without a configured limit"
 
 
 def test_a_configured_limit_acts_at_once_whatever_the_looks_show() -> None:

@@ -39,7 +39,7 @@ def test_a_hang_without_configuration_is_suspected_within_three_seconds_and_capt
     assert scene.state == "running", "it is only suspected"
     assert job_view.job_state(scene.job, scene.now)[1] == f"suspected: {incident.reason}"
     assert "over its learned limit of 2.5 s" in incident.reason
-    prove = "once 60 s have shown no progress, or repeated samples of the ranks prove it"
+    prove = "once waiting has cost what a restart costs, or repeated samples of the ranks prove it"
     assert incident.action_reason == f"the policy is to restart, {prove}"
 
 

@@ -28,6 +28,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
         machine.StacksTaken(),
         machine.Confirmed(),
         machine.Proved("busy", "Rank 0 is busy."),
+        machine.DeadlineSet(NOW + 180.0, 42.0, 0),
         machine.StopStepRefused(),
         machine.StopTimedOut(60.0),
         machine.Unanswered(),

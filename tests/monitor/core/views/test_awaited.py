@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from monitor.core.scene import Scene
+from rankwatch.cli.formatting import duration
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.views import job_view
@@ -17,9 +18,11 @@ def awaited(scene: Scene) -> dict[str, Any] | None:
     return found
 
 
-def of(text: str, until: float | None) -> dict[str, Any]:
+def of(text: str, until: float | None, cost: float | None = None) -> dict[str, Any]:
     when = "" if until is None else f" until {clock(until)} UTC"
-    return {"text": text, "until": until, "meanwhile": "", "sentence": f"Nothing to do{when}: {text}"}
+    loses = "" if cost is None else f"; a restart loses {duration(cost)}"
+    sentence = f"Nothing to do{when}: {text}{loses}"
+    return {"text": text, "until": until, "meanwhile": "", "cost": cost, "sentence": sentence}
 
 
 def suspected() -> Scene:
@@ -51,12 +54,14 @@ def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
     assert awaited(started) == of("the ranks were restarted, and none has completed a step yet", None)
 
 
-def test_a_suspicion_is_acted_on_after_the_confirmation_window_unless_the_ranks_move() -> None:
-    scene = suspected()
+def test_a_suspicion_is_acted_on_when_its_patience_ends_unless_the_ranks_move() -> None:
+    scene, text = suspected(), "Rankwatch restarts the ranks unless they make progress"
     assert not scene.incident.confirmed
-    window = scene.job.policy.confirmation_window
-    due = scene.incident.opened_at + window
-    assert awaited(scene) == of("Rankwatch restarts the ranks unless they make progress", due)
+    assert awaited(scene) == of(text, None), "no look has been taken yet"
+    incident = scene.run(3).incident
+    assert incident.acts_at == incident.opened_at + scene.job.policy.confirmation_window
+    assert incident.restart_cost is not None
+    assert awaited(scene) == of(text, incident.acts_at, incident.restart_cost)
 
 
 def test_nothing_happens_by_itself_while_all_is_well_where_it_is_only_recorded_or_after_the_end() -> None:

@@ -4,7 +4,7 @@ import { blame, isSuspected, unconfirmedEnd, waited, whatFollows } from "../src/
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
-const open = incident({ opened_at: 1000, confirmed: false, phase: "confirming" });
+const open = incident({ opened_at: 1000, confirmed: false, phase: "confirming", acts_at: 1060 });
 
 test("suspected is what is open and unconfirmed", () => {
   assert.equal(isSuspected(open), true);
@@ -21,26 +21,28 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 });
 
 test("a suspicion shows when it acts and how", () => {
-  assert.equal(whatFollows(open, 60, 1010), `At ${clock(1060, 1010)} (in 50\u2009s) Rankwatch restarts the ranks unless they make progress; sooner if samples prove the hang.`);
-  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^At .* it counts as a hang, without an action, unless /);
-  assert.equal(whatFollows(open, null, 1010), "Rankwatch acts if no rank makes progress within the confirmation window.");
+  assert.equal(whatFollows(open, 1010), `At ${clock(1060, 1010)} (in 50\u2009s) Rankwatch restarts the ranks unless they make progress; sooner if samples prove the hang.`);
+  assert.match(whatFollows({ ...open, action: "log" }, 1010), /^At .* it counts as a hang, without an action, unless /);
+  for (const acts_at of [null, undefined])
+    assert.equal(whatFollows({ ...open, acts_at }, 1010), "Rankwatch acts unless the ranks make progress.");
 });
 
 test("what is waited for is the deadline of the suspicion", () => {
-  assert.match(waited(open, 60, 1010), /^Wait until [\d:]+ \(in 50\u2009s\): Rankwatch restarts the ranks unless they make progress; sooner if /);
-  assert.equal(waited({ ...open, proof: "busy" }, 60, 1010), "Wait: no action follows while a rank is busy.");
+  assert.match(waited(open, 1010), /^Wait until [\d:]+ \(in 50\u2009s\): Rankwatch restarts the ranks unless they make progress; sooner if /);
+  assert.equal(waited({ ...open, proof: "busy" }, 1010), "Wait: no action follows while a rank is busy.");
 });
 
 test("no time is shown once it has passed", () => {
-  assert.match(whatFollows(open, 60, 1062), /^At .* Rankwatch restarts the ranks unless /);
-  assert.equal(whatFollows(open, 60, 1064), "Rankwatch acts once a rank has made no progress for 60 s in a row; none has yet.");
+  assert.match(whatFollows(open, 1062), /^At .* Rankwatch restarts the ranks unless /);
+  assert.equal(whatFollows(open, 1064), "Rankwatch acts unless the ranks make progress.");
 });
 
 test("no time is stated at which a suspicion acts that only proof confirms", () => {
-  assert.equal(whatFollows({ ...open, proof: "busy" }, 60, 1010), "No action follows while a rank is busy.");
+  for (const proof of ["busy", "debugged", "suspended"])
+    assert.match(whatFollows({ ...open, proof }, 1010), /^No action follows while /);
   for (const proof of ["stalled", "uninterruptible"])
-    assert.match(whatFollows({ ...open, proof }, 60, 1010), /^No action follows by itself/);
-  assert.match(whatFollows({ ...open, kind: "stalled" }, 60, 1010), /^Rankwatch acts only if/);
+    assert.match(whatFollows({ ...open, proof }, 1010), /^No action follows by itself/);
+  assert.match(whatFollows({ ...open, kind: "stalled" }, 1010), /^Rankwatch acts only if/);
 });
 
 test("ranks of a suspicion are suspects", () => {

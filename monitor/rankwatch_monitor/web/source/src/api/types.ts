@@ -48,7 +48,7 @@ export interface JobSummary {
   /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
   todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
   /** What happens by itself, when it is due (unix seconds), and what can be looked at meanwhile, also in one sentence; null: nothing does. */
-  awaited?: { text: string; until: number | null; meanwhile: string; sentence: string } | null;
+  awaited?: { text: string; until: number | null; meanwhile: string; cost?: number | null; sentence: string } | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
   /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
@@ -97,7 +97,6 @@ export interface JobElsewhere extends Pick<JobSummary, "id" | "name" | "state" |
 
 /** What `GET /jobs/{id}` adds to the summary, as far as this page shows it. */
 export interface JobDetail extends JobSummary {
-  policy: { confirmation_window: number };
   timeouts: Timeout[];
   /** Absent with older monitors. */
   nodes?: Launcher[];
@@ -386,6 +385,14 @@ export interface Incident {
   confirmed: boolean;
   /** Of a suspicion: what several looks at its ranks showed; null: nothing yet. */
   proof: string | null;
+  /** What ranks wait for that do not wait for their peers. `seconds`: until it ends, where that is known. This and the next three are absent with older monitors. */
+  waits?: { rank: number; kind: string; target: string; seconds: number | null; through: string }[];
+  /** When a suspicion is acted on if it still holds; null: no time ends it, or it is confirmed. */
+  acts_at?: number | null;
+  /** Seconds that a restart would lose; null: not known. */
+  restart_cost?: number | null;
+  /** Earlier attempts that stood at the same place. */
+  attempts_here?: number;
   outcome: string;
   timeline: Timeline;
   /** Seconds of the lost steps. Absent with older monitors. */

@@ -12,8 +12,6 @@ const SOON_MS = 400;
 
 /** Seconds after which something follows; null: never, or not known yet. */
 export interface Windows {
-  /** Of a suspicion. */
-  confirmation: number | null;
   /** Of a rank's first report, after the first one of any rank. */
   firstReport: number | null;
 }
@@ -37,7 +35,7 @@ export interface SlowPoll {
 
 export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const timeouts = signal<Timeout[] | null>(null);
-  const windows = signal<Windows>({ confirmation: null, firstReport: null });
+  const windows = signal<Windows>({ firstReport: null });
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
   const vitals = signal<Vitals | null>(null);
@@ -54,7 +52,6 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
     account.value = detail.account ?? [];
     unsavedLog.value = detail.unsaved_log ?? null;
     windows.value = {
-      confirmation: detail.policy?.confirmation_window ?? null,
       firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
     };
   }

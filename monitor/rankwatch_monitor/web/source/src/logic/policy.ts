@@ -69,7 +69,7 @@ export interface Group {
 
 const GROUPS: readonly (readonly [string, readonly string[], readonly string[]])[] = [
   ["What the monitor does", ["on_hang", "observe_only", "max_restarts", "max_no_progress"], ["capture_deadline", "stop_deadline"]],
-  ["Hangs", ["detection", "section_timeouts", "heartbeat_timeout", "initial_heartbeat_timeout", "out_of_section_timeout", "silence_timeout", "confirmation_window"],
+  ["Hangs", ["detection", "section_timeouts", "heartbeat_timeout", "initial_heartbeat_timeout", "out_of_section_timeout", "silence_timeout", "confirmation_window", "longest_patience"],
     ["learn_timeouts", "calculate_timeouts", "learned_factor", "learned_minimum", "first_time_timeout"]],
   ["Stragglers", ["straggler_detection", "on_straggler", "straggler_slowdown", "straggler_alarms_per_day"],
     ["straggler_reference", "straggler_windows", "straggler_windows_needed", "calc_relative", "calc_individual", "relative_threshold", "individual_threshold"]],

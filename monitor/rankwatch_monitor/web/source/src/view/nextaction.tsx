@@ -50,10 +50,10 @@ export function WhatToDo({ job, incident, launchers, windows, logs }: Props) {
   );
 }
 
-function words(job: JobSummary, incident: Incident, next: NextAction, { confirmation, firstReport }: Windows, logs: Place | null): string {
+function words(job: JobSummary, incident: Incident, next: NextAction, { firstReport }: Windows, logs: Place | null): string {
   const quiet = quietOf(job, incident);
   if (quiet !== null) return quietStep(quiet);
-  if (isSuspected(incident) && next.action === null) return waited(incident, confirmation, asOf.value);
+  if (isSuspected(incident) && next.action === null) return waited(incident, asOf.value);
   return awaited(job, incident, firstReport, asOf.value, logs?.newest) || dueBy(next, asOf.value);
 }
 

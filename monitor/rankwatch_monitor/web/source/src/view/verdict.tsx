@@ -53,7 +53,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
       </p>
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
-      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, windows.confirmation, asOf.value)}</p>}
+      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, asOf.value)}</p>}
       {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
         <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} logs={detail.value?.log_place ?? null} />
