@@ -48,7 +48,7 @@ class FirstLook:
             if not idle(attempt.slots.read(), len(attempt.ranks)):
                 return
             targets = [attempt.target(rank) for rank in attempt.ranks if rank.code is None]
-            stacks = self._stacks.sample(targets, DEADLINE, {target.rank: () for target in targets})
+            _, stacks = self._stacks.sample(targets, DEADLINE, {target.rank: () for target in targets})
             places = {place(stack.frames) for stack in stacks}
             seen.append(places.pop() if len(places) == 1 else None)
         where = seen[0]

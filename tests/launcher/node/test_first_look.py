@@ -24,9 +24,9 @@ def said(
     readings = {0: SimpleNamespace(**IDLE), 1: SimpleNamespace(**IDLE | second)}
     left = list(looks)
 
-    def sample(targets: Any, _deadline: float, _known: Any) -> list[RankStack]:
+    def sample(targets: Any, _deadline: float, _known: Any) -> tuple[dict[int, Any], list[RankStack]]:
         pairs = zip(targets, left.pop(0), strict=True)
-        return [RankStack(each.rank, 1, "py-spy", () if at is None else (LIBRARY, at)) for each, at in pairs]
+        return {}, [RankStack(each.rank, 1, "py-spy", () if at is None else (LIBRARY, at)) for each, at in pairs]
 
     slots: Any = SimpleNamespace(read=lambda: dict(list(readings.items())[:ranks]), stack_file=lambda _: None)
     processes = tuple(RankProcess(rank, rank, 100 + rank) for rank in range(2))

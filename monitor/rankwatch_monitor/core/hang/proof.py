@@ -53,7 +53,7 @@ from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch.contract.peers import waits_for_peers
 from rankwatch_monitor.core.hang.collectives import cannot_complete, waiting_ranks
 from rankwatch_monitor.core.hang.collectives import place as collective
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks, of_torch_or_rankwatch
 from rankwatch_monitor.core.ranks import PROOFS, RankColumns, left_ranks, live_ranks
 
 STILL_SECONDS: Final = 6.0
@@ -90,7 +90,7 @@ MAY_END: Final = (
     WaitKind.DEVICE,
 )
 
-_OWN_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
+_OTHER_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
 """Parts of paths of files that are not the script's."""
 
 
@@ -397,4 +397,5 @@ def place(rank: int, groups: Sequence[StackGroup]) -> str:
 def own_frame(rank: int, groups: Sequence[StackGroup]) -> Frame | None:
     """The innermost function of the script in which a rank is, else the innermost one; None: its stack is unknown."""
     frames = next((group.frames for group in groups if rank in group.ranks), ())
-    return next((f for f in frames if not any(part in f.file for part in _OWN_CODE)), next(iter(frames), None))
+    own = (f for f in frames if not any(part in f.file for part in _OTHER_CODE) and not of_torch_or_rankwatch(f))
+    return next(own, next(iter(frames), None))

@@ -96,10 +96,10 @@ def call_site(frames: Sequence[Frame]) -> Frame | None:
     if waiting is None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
-    return next((f for f in outside if not _of_torch_or_rankwatch(f)), None)
+    return next((f for f in outside if not of_torch_or_rankwatch(f)), None)
 
 
-def _of_torch_or_rankwatch(frame: Frame) -> bool:
+def of_torch_or_rankwatch(frame: Frame) -> bool:
     """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script.
 
     A folder of the user may be called ``rankwatch``: of this one the rooms are known.
