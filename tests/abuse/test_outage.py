@@ -51,13 +51,16 @@ class Job:
             command = ["ip", "netns", "exec", self.network.namespace(name), sys.executable, "-m", "rankwatch", "run"]
             command += ["--nnodes", str(len(self.network.names)), "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
             command += ["--rdzv-id", "outage", "--rdzv-endpoint", f"{self.network.address(first)}:29400"]
-            command += ["--local-addr", self.network.address(name), "--on-hang", "log", *flags]
+            command += ["--rdzv-conf", f"is_host={int(name == first)}", "--local-addr", self.network.address(name)]
+            command += ["--on-hang", "log", *flags]
             command += [str(self.folder / "train.py")]
-            env = os.environ | {"GLOO_SOCKET_IFNAME": "net0", "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder)}
+            env = os.environ | {
+                "GLOO_SOCKET_IFNAME": "net0",
+                "OMP_NUM_THREADS": "1",
+                "XDG_STATE_HOME": str(self.folder),
+            }
             with (self.folder / f"{name}.log").open("wb") as log:
                 self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env)
-            if name == first:
-                wait_for(lambda: "node" in self.printed(first) or "waiting" in self.printed(first), "it waits", 60)
 
     def printed(self, *names: str) -> str:
         files = [self.folder / f"{name}.log" for name in names or self.network.names]

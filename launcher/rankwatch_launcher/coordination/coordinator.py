@@ -258,9 +258,7 @@ class Coordinator:
                     self._on_lost(me, roster.attempt, first)
                 return first
         for member in lost:
-            reason = lost_reason(
-                member, self._view.silence(member.node, now), ended=self._view.has_ended(member.node)
-            )
+            reason = lost_reason(member, self._view.silence(member.node, now), ended=self._view.has_ended(member.node))
             first = first or reason
             if (member.node, roster.attempt) not in self._reported:
                 self._reported.add((member.node, roster.attempt))

@@ -106,10 +106,10 @@ class MembershipRules:
     max_nodes: int
     node_timeout: float = 180.0
     """How long a launcher may be out of sight, and no rank complete anything, before it is lost."""
-    silent_after: float = 6.0
-    """A launcher whose heartbeat has not changed for this long is out of sight. One that has ended is lost then."""
     last_call: float = 30.0
     """How long a first attempt with ``min_nodes`` launchers waits for more."""
+    silent_after: float = 6.0
+    """A launcher whose heartbeat has not changed for this long is out of sight. One that has ended is lost then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,10 @@ class MembershipView:
     def cut_off(self, roster: Roster, me: str, now: float) -> bool:
         """Whether the coordinator rather than the others is cut off: it sees none of several, and none has ended."""
         others = [m for m in self._active(roster) if m.node != me and not m.left]
-        return len(others) > 1 and not any(m.node in self._ended for m in others) and not (
-            {m.node for m in others} & self.alive(now).keys()
+        return (
+            len(others) > 1
+            and not any(m.node in self._ended for m in others)
+            and not ({m.node for m in others} & self.alive(now).keys())
         )
 
     def departed(self, roster: Roster) -> list[Member]:
