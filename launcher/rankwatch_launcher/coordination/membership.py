@@ -366,8 +366,8 @@ def cut_off_reason(member: Member, silence: float, links: Iterable[str]) -> str:
 def out_of_sight_notice(member: Member, silence: float) -> str:
     """What is said of a launcher that may come back."""
     return (
-        f"node {member.node} on {member.host} has been out of sight for {silence:.0f} s: its host, or the network to it, "
-        "does not respond; the ranks are left alone"
+        f"node {member.node} on {member.host} has been out of sight for {silence:.0f} s: its host, or the network to "
+        "it, does not respond; the ranks are left alone"
     )
 
 
