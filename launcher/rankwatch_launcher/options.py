@@ -130,7 +130,12 @@ class Options:
     )
     spares: int = _option(0, "K", "launchers beyond the maximum number of nodes that wait as hot spares", whole_number)
     node_timeout: float = _option(
-        6.0, "SECONDS", "a launcher whose heartbeat has not changed for this long is lost", seconds, "s"
+        180.0,
+        "SECONDS",
+        "a node that does not respond for this long, while no rank makes progress, is lost; one whose launcher has "
+        "ended is lost after 6 s (manual: restarts)",
+        seconds,
+        "s",
     )
     stop_signal: str = _option(
         "SIGTERM",

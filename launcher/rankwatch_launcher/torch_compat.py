@@ -113,6 +113,14 @@ def second_connection(store: Store) -> Store:
     return TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)  # type: ignore[attr-defined]
 
 
+def store_port(store: Store) -> int | None:
+    """The port of a store that is a server's; None: it is another kind."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    port = getattr(store, "port", None)
+    return int(port) if port else None
+
+
 def missing_attributes(agent: Any) -> list[str]:
     """Names of :data:`PRIVATE_ATTRIBUTES` that a constructed agent lacks."""
     return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]

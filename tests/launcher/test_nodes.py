@@ -39,6 +39,7 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job.until("attempt 2: trains", "a", spare, count=2)
     (line,) = job.printed("restarting all ranks", "a")
     lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: no heartbeat of its launcher for \d\.\d s"
+    lost += ", and its connections are closed"
     assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
@@ -262,7 +263,7 @@ def test_a_launcher_that_was_stopped_for_long_goes_on(nodes: Callable[[str], Nod
 @pytest.mark.long
 def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("2")
-    job.script()
+    job.script("while step == 50: time.sleep(1)  # as ranks do whose peers' host is frozen")
     job.start("a")
     job.until("1 of at least 2 nodes are ready", "a")
     job.start("b")
@@ -275,6 +276,32 @@ def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str
     words = "the machine that hosts it is frozen or unreachable"
     assert words in str(job.outcome("b")["reason"])
     job.launchers["a"].process.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("frozen", ["a", "b"])
+def test_ranks_that_make_progress_are_left_alone_although_a_launcher_is_frozen(
+    nodes: Callable[[str], Nodes], frozen: str
+) -> None:
+    job = nodes("2")
+    job.script()
+    text = (job.folder / "train.py").read_text()
+    (job.folder / "train.py").write_text(text.replace("3000", "300000"))
+    job.start("a")
+    job.until("1 of at least 2 nodes are ready", "a")
+    job.start("b")
+    job.until("trains", count=2)
+    job.launchers[frozen].process.send_signal(signal.SIGSTOP)
+    try:
+        job.until("out of sight for" if frozen == "b" else "store has not responded for")
+        began = time.monotonic()
+        wait_for(lambda: time.monotonic() - began > 22.0, 40.0)  # longer than each of the timeouts
+    finally:
+        job.launchers[frozen].process.send_signal(signal.SIGCONT)
+    job.until("is in sight again" if frozen == "b" else "store responds again")
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0], "\n".join(job.printed(""))
+    assert job.printed("attempt 2") == []
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ Any launcher may coordinate: when the coordinator's heartbeat stops, the first t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,15 +21,18 @@ from rankwatch_launcher.coordination.decisions import (
     StopProposal,
     StopRequest,
 )
+from rankwatch_launcher.coordination.links import Connections, links_with_carrier
 from rankwatch_launcher.coordination.membership import (
     HOST,
     Member,
     MembershipRules,
     MembershipView,
     Roster,
+    cut_off_reason,
     departed_reason,
     joining_reason,
     lost_reason,
+    out_of_sight_notice,
     poll_delay,
 )
 from rankwatch_launcher.coordination.store import JobStore
@@ -55,8 +58,13 @@ class Coordinator:
         *,
         budget: Callable[[], RestartBudget],
         on_lost: Callable[[Member, int, str], None],
+        connections: Connections | None = None,
     ) -> None:
-        """``on_lost`` is called once for each lost launcher, with the attempt and the reason."""
+        """``on_lost`` is called once for each lost launcher, with the attempt and the reason.
+
+        ``connections``: of the launcher that holds the store, which coordinates: it cannot be cut off from the store,
+        and its kernel knows which launchers have ended.
+        """
         self.me = me
         self.leads = False
         """Whether this launcher coordinates."""
@@ -73,6 +81,10 @@ class Coordinator:
         """When the request to stop the running attempt was first seen."""
         self._reported: set[tuple[str, int]] = set()
         """Lost nodes that were reported, and in which attempt."""
+        self._connections = connections
+        self._links = links_with_carrier()
+        self._out_of_sight: dict[str, float] = {}
+        """Launchers that were announced to be out of sight, and since when they are."""
         self._decide_after = 0.0
         """A new coordinator first finds out which launchers are alive."""
 
@@ -83,8 +95,13 @@ class Coordinator:
 
     @property
     def node_timeout(self) -> float:
-        """Seconds of silence after which a launcher is lost: at least three heartbeats."""
-        return max(self._rules.node_timeout, 3 * self._stretch * HEARTBEAT_SECONDS)
+        """Seconds out of sight and without progress after which a launcher is lost."""
+        return max(self._rules.node_timeout, self.silent_after)
+
+    @property
+    def silent_after(self) -> float:
+        """Seconds of silence after which a launcher is out of sight: at least three heartbeats."""
+        return max(min(self._rules.silent_after, self._rules.node_timeout), 3 * self._stretch * HEARTBEAT_SECONDS)
 
     @property
     def _stretch(self) -> float:
@@ -117,7 +134,8 @@ class Coordinator:
         if self._coordinator != self.me:
             (leader,) = self._store.members([self._coordinator])
             self._view.update([leader], now)
-            if leader.left or self._view.silence(leader.node, now) > self.node_timeout:
+            silent = self._view.silence(leader.node, now) > self.silent_after
+            if leader.left or silent or self._connections is not None:
                 self._coordinator = self._store.claim_coordinator(self.me, leader.node)
         leads = self._coordinator == self.me
         if leads and not self.leads:
@@ -150,7 +168,8 @@ class Coordinator:
         elif self._store.outcome() is not None:
             self.busy = False
         elif decision is None or decision.verdict == RESTART:
-            self._report_lost(roster, now)
+            if roster is not None:  # the attempt is over: nothing is left to wait for
+                self._report_lost(roster, self._view.out_of_sight(roster, now), now)
             self._make_roster(roster, decision.avoid if decision else None, now)
 
     def _read_members(self, now: float) -> None:
@@ -159,13 +178,19 @@ class Coordinator:
         known = [self._view.member(name) for name in names]
         present = [name for name, member in zip(names, known, strict=True) if member is None or not member.left]
         self.nodes = max(self._rules.min_nodes, len(present))
-        self._view.rules = replace(self._rules, node_timeout=self.node_timeout)
-        self._view.update(self._store.members(present), now)
+        self._view.rules = replace(self._rules, node_timeout=self.node_timeout, silent_after=self.silent_after)
+        members = self._store.members(present)
+        self._view.update(members, now)
+        if self._connections is not None:
+            silent = any(self._view.silence(member.node, now) > self.silent_after for member in members)
+            if silent or None in known:
+                self._view.set_ended(self._connections.ended(members))
 
     def _watch_attempt(self, roster: Roster, now: float) -> bool:
         """Watch a running attempt; return whether an agreement is pending."""
         request = self._store.stop_request(roster.attempt)
-        missing = self._report_lost(roster, now)
+        self._announce_out_of_sight(roster, now)
+        missing = self._report_lost(roster, self._view.lost(roster, now), now)
         # A launcher whose ranks all succeeded leaves only after all others have reached the same point.
         if not missing and self._store.outcome() is None:
             missing = next((departed_reason(m) for m in self._view.departed(roster)), "")
@@ -210,13 +235,30 @@ class Coordinator:
         steps = self._view.steps(roster)
         self._store.end_attempt(roster.attempt, decision, by=self.me, budget=self._budget(), steps=steps)
 
-    def _report_lost(self, roster: Roster | None, now: float) -> str:
+    def _announce_out_of_sight(self, roster: Roster, now: float) -> None:
+        """Log each launcher that goes out of sight, and that comes back, once."""
+        for node in self._out_of_sight.keys() & self._view.alive(now).keys():
+            logger.warning("node %s is in sight again, after %.0f s", node, now - self._out_of_sight.pop(node))
+        for member in self._view.out_of_sight(roster, now):
+            if member.node not in self._out_of_sight and not self._view.has_ended(member.node):
+                silence = self._view.silence(member.node, now)
+                self._out_of_sight[member.node] = now - silence
+                logger.warning("%s", out_of_sight_notice(member, silence))
+
+    def _report_lost(self, roster: Roster, lost: Sequence[Member], now: float) -> str:
         """Report each lost launcher once; return the first reason."""
-        if roster is None:
-            return ""
         first = ""
-        for member in self._view.lost(roster, now):
-            reason = lost_reason(member, self._view.silence(member.node, now))
+        down = self._links - links_with_carrier() if lost else frozenset()
+        if lost and (me := self._view.member(self.me)) and (down or self._view.cut_off(roster, self.me, now)):
+            silence = min(self._view.silence(member.node, now) for member in lost)
+            if not any(self._view.has_ended(member.node) for member in lost):
+                first = cut_off_reason(me, silence, down)
+                if (self.me, roster.attempt) not in self._reported:
+                    self._reported.add((self.me, roster.attempt))
+                    self._on_lost(me, roster.attempt, first)
+                return first
+        for member in lost:
+            reason = lost_reason(member, self._view.silence(member.node, now), ended=self._view.has_ended(member.node))
             first = first or reason
             if (member.node, roster.attempt) not in self._reported:
                 self._reported.add((member.node, roster.attempt))

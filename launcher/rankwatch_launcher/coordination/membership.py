@@ -60,6 +60,8 @@ class NodeProgress:
     """Of the fastest rank; 0: unknown."""
     follows_stop_step: bool = False
     """Every rank calls ``rankwatch.should_stop()``."""
+    work: int = 0
+    """Changes with everything that a rank completes: a step, a section, ``progress()``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Member:
     """Why it left; empty while it is present."""
     progress: NodeProgress = NodeProgress()
     stop_answer: StopAnswer | None = None
+    connections: tuple[str, ...] = ()
+    """Its ends of its connections to the store (:mod:`~rankwatch_launcher.coordination.links`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,12 @@ class MembershipRules:
 
     min_nodes: int
     max_nodes: int
-    node_timeout: float = 6.0
+    node_timeout: float = 180.0
+    """How long a launcher may be out of sight, and no rank complete anything, before it is lost."""
     last_call: float = 30.0
     """How long a first attempt with ``min_nodes`` launchers waits for more."""
+    silent_after: float = 6.0
+    """A launcher whose heartbeat has not changed for this long is out of sight. One that has ended is lost then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,10 @@ class MembershipView:
         self._members: dict[str, Member] = {}
         self._changed_at: dict[str, float] = {}
         """When each heartbeat last changed."""
+        self._ended: frozenset[str] = frozenset()
+        """Launchers that are known to have ended."""
+        self._worked_at = -math.inf
+        """When the ranks of some node last completed something."""
         self._enough_since: float | None = None
 
     def update(self, members: Iterable[Member], now: float) -> None:
@@ -149,6 +160,8 @@ class MembershipView:
             known = self._members.get(member.node)
             if known is None or known.heartbeat != member.heartbeat:
                 self._changed_at[member.node] = now
+            if known is not None and known.progress.work != member.progress.work:
+                self._worked_at = now
             self._members[member.node] = member
 
     def member(self, node: str) -> Member | None:
@@ -157,9 +170,21 @@ class MembershipView:
 
     def alive(self, now: float) -> dict[str, Member]:
         """Launchers that are present and not silent, in the order of arrival."""
-        return {
-            n: m for n, m in self._members.items() if not m.left and self.silence(n, now) <= self.rules.node_timeout
-        }
+        limit = self.silent_after
+        return {n: m for n, m in self._members.items() if not m.left and self.silence(n, now) <= limit}
+
+    @property
+    def silent_after(self) -> float:
+        """Seconds of silence after which a launcher is out of sight."""
+        return min(self.rules.silent_after, self.rules.node_timeout)
+
+    def set_ended(self, nodes: Iterable[str]) -> None:
+        """Take in which launchers are known to have ended, without a word."""
+        self._ended = frozenset(nodes)
+
+    def has_ended(self, node: str) -> bool:
+        """Whether a launcher is known to have ended."""
+        return node in self._ended
 
     def silence(self, node: str, now: float) -> float:
         """Seconds since a launcher's heartbeat last changed."""
@@ -171,13 +196,33 @@ class MembershipView:
         With ``remaining``, launchers whose heartbeat does not change within that many seconds are lost: for a new
         coordinator, which does not know how long they have been silent.
         """
-        at = now if remaining is None else now - self.rules.node_timeout + remaining
+        at = now if remaining is None else now - self.silent_after + remaining
         self._changed_at = dict.fromkeys(self._changed_at, at)
 
-    def lost(self, roster: Roster, now: float) -> list[Member]:
-        """Active launchers that are silent."""
+    def out_of_sight(self, roster: Roster, now: float) -> list[Member]:
+        """Active launchers that are silent: they have ended, or their host is dead, frozen or cut off."""
         alive = self.alive(now)
         return [m for m in self._active(roster) if not m.left and m.node not in alive]
+
+    def lost(self, roster: Roster, now: float) -> list[Member]:
+        """Of these the ones that have ended, or have not come back while no rank completed anything.
+
+        Ranks on a cut link wait for each other and go on when it is back; those that complete steps need no one.
+        """
+        return [
+            m
+            for m in self.out_of_sight(roster, now)
+            if m.node in self._ended or min(self.silence(m.node, now), now - self._worked_at) > self.rules.node_timeout
+        ]
+
+    def cut_off(self, roster: Roster, me: str, now: float) -> bool:
+        """Whether the coordinator rather than the others is cut off: it sees none of several, and none has ended."""
+        others = [m for m in self._active(roster) if m.node != me and not m.left]
+        return (
+            len(others) > 1
+            and not any(m.node in self._ended for m in others)
+            and not ({m.node for m in others} & self.alive(now).keys())
+        )
 
     def departed(self, roster: Roster) -> list[Member]:
         """Active launchers that have left."""
@@ -265,7 +310,7 @@ class MembershipView:
     def _too_few(self, ready: Sequence[Member], last: Roster | None, parked: Mapping[str, str], now: float) -> str:
         missing = self.rules.min_nodes - len(ready)
         text = f"{len(ready)} of at least {self.rules.min_nodes} nodes are ready; waiting for {missing} more"
-        if last is not None and (lost := self.lost(last, now)):
+        if last is not None and (lost := self.out_of_sight(last, now)):
             text += f", since {_names(lost)} {_was(len(lost))} lost"
         if parked:
             text += (
@@ -306,9 +351,24 @@ class MembershipView:
 # Reasons --------------------------------------------------------------------------------------------------------------
 
 
-def lost_reason(member: Member, silence: float) -> str:
+def lost_reason(member: Member, silence: float, *, ended: bool = False) -> str:
     """Why an attempt ends when a launcher is silent."""
-    return f"node {member.node} on {member.host} is lost: no heartbeat of its launcher for {silence:.1f} s"
+    text = f"node {member.node} on {member.host} is lost: no heartbeat of its launcher for {silence:.1f} s"
+    return f"{text}, and its connections are closed" if ended else text
+
+
+def cut_off_reason(member: Member, silence: float, links: Iterable[str]) -> str:
+    """Why an attempt ends when the coordinator's own node is cut off from all others."""
+    why = f"its network link is down ({', '.join(sorted(links))})" if links else "no other node can be reached from it"
+    return f"node {member.node} on {member.host} is cut off: {why}, for {silence:.1f} s"
+
+
+def out_of_sight_notice(member: Member, silence: float) -> str:
+    """What is said of a launcher that may come back."""
+    return (
+        f"node {member.node} on {member.host} has been out of sight for {silence:.0f} s: its host, or the network to "
+        "it, does not respond; the ranks are left alone"
+    )
 
 
 def departed_reason(member: Member) -> str:

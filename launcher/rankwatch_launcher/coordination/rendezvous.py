@@ -40,7 +40,7 @@ from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.open_files import allow_connections
 from rankwatch_launcher.outcome import FINISHED, Outcome
-from rankwatch_launcher.torch_compat import DistError, PrefixStore, Store, TCPStore
+from rankwatch_launcher.torch_compat import DistError, Store, TCPStore, store_port
 
 BACKENDS: Final = ("c10d", "static")
 """Backends that stand for a torch store at an address, which is all that the launchers need."""
@@ -323,9 +323,7 @@ class Rendezvous(RendezvousHandler):
 
     def _is_held_here(self, store: Store) -> bool:
         """Whether the store ends with this process: one of its sockets listens on the store's port."""
-        while isinstance(store, PrefixStore):
-            store = store.underlying_store
-        port = f"{store.port:04X}"  # type: ignore[attr-defined]  # torch's stubs lack it
+        port = f"{store_port(store) or 0:04X}"
         listening = set()
         for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
             with contextlib.suppress(OSError), open(table) as file:

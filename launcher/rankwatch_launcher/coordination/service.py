@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rankwatch_launcher.coordination.coordinator import BUSY_SECONDS, HEARTBEAT_SECONDS, Coordinator
 from rankwatch_launcher.coordination.decisions import RestartBudget
+from rankwatch_launcher.coordination.links import Connections, links_with_carrier, own_connections
 from rankwatch_launcher.coordination.membership import (
     HOST,
     Member,
@@ -20,12 +21,12 @@ from rankwatch_launcher.coordination.membership import (
 )
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.torch_compat import DistError, Store, second_connection
+from rankwatch_launcher.torch_compat import DistError, Store, second_connection, store_port
 
 CHECK_SECONDS: Final = 0.2
 """How often the coordinator checks whether the running attempt was decided to end, or to stop."""
 STORE_TIMEOUT_SECONDS: Final = 20.0
-"""A store that does not respond for this long is given up, and with it this launch."""
+"""A store that does not respond for this long, and for the node timeout, is given up, and with it this launch."""
 
 
 class MembershipService:
@@ -41,18 +42,25 @@ class MembershipService:
         budget: Callable[[], RestartBudget],
         progress: Callable[[], NodeProgress],
         on_lost: Callable[[Member, int, str], None],
-        on_store_timeout: Callable[[], None],
+        on_store_timeout: Callable[[float, frozenset[str]], None],
         holds_store: bool = False,
     ) -> None:
-        """``on_store_timeout`` is called from a separate thread after ``STORE_TIMEOUT_SECONDS`` without a response."""
+        """``on_store_timeout`` is called from a separate thread when the store has not responded for the node timeout
+        and no rank here has completed anything: with the seconds, and this host's network links that went down.
+        """
         self.me = me.node
         self.holds_store = holds_store
         """Whether the store ends with this launcher."""
         self.store = JobStore(store, run_id)
         """The main thread's connection."""
         self._store = JobStore(second_connection(store), run_id)
-        self._coordinator = Coordinator(self._store, me.node, rules, budget=budget, on_lost=on_lost)
-        self._member = me
+        port = store_port(store)
+        connections = Connections(port) if holds_store and port is not None else None
+        self._coordinator = Coordinator(
+            self._store, me.node, rules, budget=budget, on_lost=on_lost, connections=connections
+        )
+        self._member = replace(me, connections=own_connections(port) if port is not None else ())
+        self._links = links_with_carrier()
         self._progress, self._on_store_timeout = progress, on_store_timeout
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -135,7 +143,7 @@ class MembershipService:
     def round(self) -> float:
         """Send one heartbeat and coordinate; return when the next round is due."""
         now = time.monotonic()
-        if now - self._round_at > self._coordinator.node_timeout / 2:
+        if now - self._round_at > self._coordinator.silent_after / 2:
             self._coordinator.reset_timers(now)  # the store or this process was suspended
         self._round_at = now
         if self._member.ready_after is None:
@@ -152,13 +160,27 @@ class MembershipService:
         self._wake.clear()
 
     def _guard(self) -> None:
-        """Detect a store whose host is frozen or unreachable: a call to it never returns."""
-        seen, checks = self._round_at, 0
+        """Detect a store whose host is frozen or unreachable: a call to it does not return, perhaps never.
+
+        Ranks that complete steps need no store, and those that wait for a peer behind a link that is cut go on when it
+        is back: they are left alone for the node timeout since they last completed something.
+        """
+        seen, checks, still, work, announced = self._round_at, 0, 0, 0, False
         # Checks are counted, not seconds: nothing is wrong while this very process is suspended (Ctrl-Z).
         while not self._ended.wait(1.0):
-            seen, checks = (seen, checks + 1) if self._round_at == seen else (self._round_at, 0)
-            if checks > STORE_TIMEOUT_SECONDS + self._coordinator.interval:
-                self._on_store_timeout()
+            if self._round_at != seen:
+                if announced:
+                    logger.warning("the rendezvous store responds again, after %d s", checks)
+                seen, checks, still, announced = self._round_at, 0, 0, False
+                continue
+            completed = self._progress().work
+            checks, still, work = checks + 1, still + 1 if completed == work else 0, completed
+            if checks > self._coordinator.silent_after + self._coordinator.interval and not announced:
+                announced = True
+                logger.warning("the rendezvous store has not responded for %d s; the ranks are left alone", checks)
+            limit = max(STORE_TIMEOUT_SECONDS, self._coordinator.node_timeout)
+            if still > limit + self._coordinator.interval:
+                self._on_store_timeout(float(checks), self._links - links_with_carrier())
                 return
 
     def _update(self, *, wake: bool = True, **changes: Any) -> None:

@@ -295,6 +295,7 @@ def _member(body: dict[str, Any]) -> Member:
     nested = {
         "progress": read(NodeProgress, {**progress, "steps": StepRange(**steps) if steps else None}),
         "stop_answer": read(StopAnswer, answer) if answer else None,
+        "connections": tuple(body.get("connections") or ()),
     }
     return read(Member, {**body, **nested})
 

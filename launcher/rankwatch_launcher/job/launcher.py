@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -33,7 +34,7 @@ from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
-from rankwatch_launcher.coordination.service import STORE_TIMEOUT_SECONDS, MembershipService
+from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
@@ -147,7 +148,7 @@ class Launcher:
         try:
             if rendezvous.alone:
                 discovery.begin_alone()
-            self._join(node, rendezvous, lambda: self._on_store_timeout(node, agent, discovery, reaper))
+            self._join(node, rendezvous, partial(self._on_store_timeout, node, agent, discovery, reaper))
             result = agent.run()
             self.outcome = replace(agent.outcome, complete=node.complete())
             event = agent.get_event_succeeded
@@ -200,11 +201,18 @@ class Launcher:
             rendezvous.shutdown()
         return failures
 
-    def _on_store_timeout(self, node: Node, agent: Agent, discovery: MonitorDiscovery, reaper: OrphanReaper) -> None:
+    def _on_store_timeout(
+        self,
+        node: Node,
+        agent: Agent,
+        discovery: MonitorDiscovery,
+        reaper: OrphanReaper,
+        silence: float,
+        links: frozenset[str],
+    ) -> None:
         """The store's host is frozen or unreachable, and the main thread may be blocked in a call to it forever."""
-        self.outcome = Outcome(
-            FAILED, CODE_FAILED, _store_timeout_reason(self._config.rdzv_endpoint), job_id=discovery.job_id
-        )
+        reason = _store_timeout_reason(self._config.rdzv_endpoint, node.host, silence, links)
+        self.outcome = Outcome(FAILED, CODE_FAILED, reason, job_id=discovery.job_id)
         logger.error("%s", self.outcome.reason)
         outcome, pattern = self.outcome, self._options.outcome
         steps: tuple[Callable[[], object], ...] = (
@@ -224,7 +232,9 @@ class Launcher:
         finally:
             os._exit(outcome.code)
 
-    def _join(self, node: Node, rendezvous: Rendezvous, on_store_timeout: Callable[[], None]) -> None:
+    def _join(
+        self, node: Node, rendezvous: Rendezvous, on_store_timeout: Callable[[float, frozenset[str]], None]
+    ) -> None:
         config, options = self._config, self._options
         rules = MembershipRules(
             config.min_nodes,
@@ -356,10 +366,13 @@ def _store_lost_reason(error: Exception, endpoint: str) -> str:
     return f"rendezvous failed: {detail}"
 
 
-def _store_timeout_reason(endpoint: str) -> str:
+def _store_timeout_reason(endpoint: str, host: str, silence: float, links: frozenset[str]) -> str:
+    why = "the machine that hosts it is frozen or unreachable"
+    if links:
+        why = f"the network link of {host} is down ({', '.join(sorted(links))})"
     return (
-        f"the rendezvous store at {endpoint} has not responded for {STORE_TIMEOUT_SECONDS:g} s: the machine that hosts "
-        "it is frozen or unreachable, so the ranks here have been killed"
+        f"the rendezvous store at {endpoint} has not responded for {silence:.0f} s: {why}; no rank here made progress "
+        "meanwhile, so they have been killed"
     )
 
 

@@ -230,7 +230,9 @@ class Node:
         readings = self.readings().values()
         complete = len(readings) == self._local_world_size
         speed = max((reading.pace for reading in readings), default=0.0)
-        return NodeProgress(self.steps(), speed, complete and all(reading.polls_should_stop for reading in readings))
+        work = sum(reading.progress + reading.finished + (reading.iteration or 0) for reading in readings)
+        follows = complete and all(reading.polls_should_stop for reading in readings)
+        return NodeProgress(self.steps(), speed, follows, work)
 
     def complete(self) -> bool:
         """Whether a rank called ``rankwatch.mark_complete()``."""

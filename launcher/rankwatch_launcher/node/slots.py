@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -27,7 +28,11 @@ class SlotsFolder:
     def __init__(self, parent: Path | None = None) -> None:
         if parent is None and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
             parent = MEMORY
+        if parent is not None:
+            remove_leftovers(parent)
         self.path = Path(tempfile.mkdtemp(prefix="rankwatch-", dir=parent))
+        self._lock = -1
+        self._hold()
 
     def attempt(self, attempt: int) -> Path:
         """Create the folder of an attempt and remove those of earlier attempts.
@@ -46,6 +51,7 @@ class SlotsFolder:
         with contextlib.suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
         private_folder(self.path, create=False)  # another user may have taken the name of one that has vanished
+        self._hold()
         for old in self.path.iterdir():
             shutil.rmtree(old, ignore_errors=True)
         folder = self.path / f"attempt-{attempt}"
@@ -55,6 +61,46 @@ class SlotsFolder:
     def remove(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _hold(self) -> None:
+        """Lock the folder for as long as this process lives."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = _locked(self.path)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove this user's folders of launchers that were killed together with their reapers.
+
+    A lock tells them from those of live ones, also across containers that share the memory file system.
+    """
+    for folder in parent.glob("rankwatch-*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            names = [each.name for each in folder.iterdir()]
+            # The folder of a launcher that is starting is empty until it holds the lock.
+            if not names or not all(name.startswith("attempt-") for name in names):
+                continue
+            if (lock := _locked(folder)) >= 0:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that locks a folder; -1: another has it locked, or its file system has no locks."""
+    descriptor = -1
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor >= 0:
+            os.close(descriptor)
+        return -1
+    return descriptor
 
 
 class NodeSlots:

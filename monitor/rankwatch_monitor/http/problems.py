@@ -51,7 +51,7 @@ def install(app: FastAPI, counters: Counters) -> None:
     @app.exception_handler(StarletteHTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         detail = error.detail
-        if error.status_code not in (401, 403):
+        if error.status_code not in (401, 403, 409):  # counted elsewhere; 409: nothing is wrong with the request
             counters.reject("unknown" if error.status_code == 404 else "bad_request")
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "")

@@ -20,6 +20,8 @@ MOST_CLAIMS: Final = 10_000
 
 @dataclass(slots=True)
 class _Conflict:
+    run: str
+    """The run that was refused the id."""
     words: str
     warned: set[str] = field(default_factory=set)
     """Launchers that were warned."""
@@ -41,8 +43,10 @@ class Runs:
                 "id. Give each run its own --job-id"
             )
             if (known := self._conflicts.get(job_id)) is None or known.words != words:
-                self._conflicts[job_id] = _Conflict(words)
+                self._conflicts[job_id] = _Conflict(claim.run, words)
             return rival
+        if (known := self._conflicts.get(job_id)) is not None and known.run == claim.run:
+            del self._conflicts[job_id]  # it has waited for the end of its predecessor: there is no other run
         self._forget(now)
         self._claims[job_id] = claim, now
         return ""

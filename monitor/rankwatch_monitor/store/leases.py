@@ -223,18 +223,21 @@ class Leases:
                 pause = self.duration / RENEWALS if not self.db_error else min(1.0, self.duration / RENEWALS)
                 next_renewal = self._clock() + pause
             elif look_due:
-                found = self._attempt(self._request_orphans)
+                # Where the database was away, other monitors may be about to renew their leases.
+                due = self._clock() - self._reached_since >= self.duration
+                found = due and self._attempt(self._request_orphans)
                 next_look = self._clock() + min(AGAIN if found else ORPHANS_INTERVAL, self.duration / RENEWALS)
             elif requests:
                 began = self._clock()
-                self._attempt(functools.partial(self._acquire, requests))
+                asks = not all(map(self.holds, requests))
+                self._attempt(functools.partial(self._acquire, requests), asks=asks)
                 fitting = int(BATCH_SECONDS * len(requests) / max(self._clock() - began, 1e-3))
                 # Few at first in each crowd, since its jobs may be larger than those of the last.
                 growing = max(1, min(fitting, 4 * self._batch, MOST_AT_ONCE))
                 self._batch = growing if self._requests else FEWEST_AT_ONCE
 
-    def _attempt(self, action: Callable[[], bool | None]) -> bool:
-        """Whether the action succeeded and returned true."""
+    def _attempt(self, action: Callable[[], bool | None], *, asks: bool = True) -> bool:
+        """Whether the action succeeded and returned true. One that ``asks`` the database finds out that it is back."""
         result: bool | None = False
         try:
             result = action()
@@ -247,6 +250,8 @@ class Leases:
             self._reached_since = math.inf
             self.db_error = driver_message(error)
         else:
+            if not asks:
+                return bool(result)
             if self.db_error:
                 log.info("the shared database answers again")
                 self._reached_since = self._clock()
@@ -268,8 +273,6 @@ class Leases:
         Their ranks may report rarely, or be gone with it, which only a monitor can notice. Jobs that reported last come
         first: those that ended long ago have no hurry.
         """
-        if self._clock() - self._reached_since < self.duration:
-            return False  # where the database was away, their monitors may be about to renew them
         with self._engine.connect() as connection:
             now = database_now(connection)
             expired = (_leases.owner != self.name, _leases.ends_at < now, _leases.ends_at > 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -35,7 +36,7 @@ def join(shared: HashStore) -> Iterator[Join]:
             budget=lambda: RestartBudget(3),
             progress=lambda: NodeProgress(StepRange(0, 7), 1.0, follows_stop_step=True),
             on_lost=lambda *_: None,
-            on_store_timeout=lambda: None,
+            on_store_timeout=lambda *_: None,
         )
         made.append(service)
         service.join()
@@ -71,21 +72,27 @@ def test_a_launcher_that_leaves_is_recorded_with_its_reason(join: Join, shared: 
 
 def test_a_store_that_does_not_respond_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STORE_TIMEOUT_SECONDS", 0.0)
-    detected: list[bool] = []
+    detected: list[float] = []
+    work = itertools.count(1)
+    progressing = [True]
     service = MembershipService(
         HashStore(),
         "job",
         Member("a", "h", 1),
-        MembershipRules(1, 1),
+        MembershipRules(1, 1, node_timeout=0.5, silent_after=0.5),
         budget=lambda: RestartBudget(3),
-        progress=NodeProgress,
+        progress=lambda: NodeProgress(work=next(work) if progressing[0] else 0),
         on_lost=lambda *_: None,
-        on_store_timeout=lambda: detected.append(True),
+        on_store_timeout=lambda silence, _: detected.append(silence),
     )
+    checks = iter([False] * 20 + [True])
+    service._guard()
+    assert detected == [], "ranks that make progress need no store"
+    progressing[0] = False
     checks = iter([False, True])
     monkeypatch.setattr(service._ended, "wait", lambda _: next(checks, True))
     service._guard()
     assert detected == [], "one check is within the interval of a heartbeat"
-    checks = iter([False] * 4)
+    checks = iter([False] * 8)
     service._guard()
-    assert detected == [True]
+    assert len(detected) == 1

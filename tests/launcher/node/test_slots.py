@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -126,3 +127,24 @@ def test_another_file_system_is_used_when_this_one_is_gone(tmp_path: Path, monke
     assert temporary in made.parents
     folder.remove()
     assert list(temporary.iterdir()) == []
+
+
+def test_folders_of_launchers_that_were_killed_are_removed_and_those_of_live_ones_stay(tmp_path: Path) -> None:
+    dead = SlotsFolder(tmp_path)
+    dead.attempt(1)
+    os.close(dead._lock)  # as the kernel does when the process is killed
+    dead._lock = -1
+    live = SlotsFolder(tmp_path)
+    assert not dead.path.exists()
+    live.attempt(1)
+    shutil.rmtree(live.path)
+    live.attempt(2)
+    foreign = tmp_path / "rankwatch-doctor-1"
+    foreign.mkdir()
+    (foreign / "probe").touch()
+    starting = tmp_path / "rankwatch-starting"
+    starting.mkdir()
+    SlotsFolder(tmp_path).remove()
+    assert live.path.exists()
+    assert foreign.exists()
+    assert starting.exists()

@@ -49,6 +49,15 @@ def test_a_run_continues_the_record_of_one_that_has_ended() -> None:
     assert runs.claim(scene.job.id, SECOND, scene.job, scene.now) == ""
 
 
+def test_a_run_that_waited_for_its_dead_predecessor_is_not_warned_about_itself() -> None:
+    runs = Runs()
+    runs.claim("job", FIRST, None, NOW)
+    assert runs.claim("job", SECOND, job(), NOW)
+    assert runs.has_warning("job", "n0")
+    assert runs.claim("job", SECOND, job(), NOW + 100) == ""
+    assert not runs.has_warning("job", "n1")
+
+
 def test_launchers_of_earlier_versions_are_no_rivals() -> None:
     assert Runs().claim("job", SECOND, job(run=""), NOW) == ""
 

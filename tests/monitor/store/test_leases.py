@@ -261,6 +261,28 @@ def test_a_database_that_is_away_is_reported_and_asked_again(store: Repository, 
     a.takes("j")
 
 
+def test_a_database_that_stays_away_is_reported_once(
+    store: Repository, start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = start("a", SHORT)
+    a.takes("j")
+    errors: list[str] = []
+    renew = a.leases._renew
+
+    def failing() -> None:
+        errors.append(a.leases.db_error)
+        renew()
+
+    monkeypatch.setattr(a.leases, "_renew", failing)
+    with store.engine.begin() as connection:
+        schema.leases.drop(connection)
+    wait_for(lambda: not a.leases.holds("j") and len(errors) > 40, "its lease and several looks have passed")
+    said = [record.levelname for record in caplog.records if "the shared database" in record.getMessage()]
+    assert said == ["ERROR"]
+    assert all(errors[5:]), "it is known to be away all the time"
+    schema.leases.create(store.engine)
+
+
 def test_held_jobs_are_renewed_while_many_others_take_long_to_load(store: Repository, start: Start) -> None:
     passed = [0.0]
     side = start("a", LONG, lambda: time.monotonic() + passed[0])
