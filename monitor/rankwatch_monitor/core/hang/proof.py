@@ -381,9 +381,7 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
                 "none has moved."
             )
         case _:
-            where = place(rank, groups)
-            what = "the same stack in repeated samples, and no thread or child that could wake it is able to"
-            return f"Proof: rank {rank}{more} does not move{where}: {what}."
+            return f"Proof: rank {rank}{more} does not move{place(rank, groups)}, and no thread or child can wake it."
 
 
 def place(rank: int, groups: Sequence[StackGroup]) -> str:
