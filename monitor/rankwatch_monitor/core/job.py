@@ -272,6 +272,8 @@ class Job:
         """Time of the last message of any rank or launcher."""
         self.silence_baseline = now
         """Silence counts from here at the earliest: before it the monitor could receive nothing."""
+        self.of_record = False
+        """It was loaded to be read: nothing more will be heard of it."""
         self.shed_at = -math.inf
         """When the monitor last refused a report of this job under load."""
         self.instrumented_before = self.stepped_before = False

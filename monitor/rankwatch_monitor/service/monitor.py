@@ -136,7 +136,7 @@ class Monitor:
         if repository is not None and leases is None:
             for job in repository.load(self.started_at, self.limits.jobs, self.limits.ranks):
                 if read_only:
-                    job.silence_baseline = job.last_heard
+                    job.silence_baseline, job.of_record = job.last_heard, True
                 self.adopt(job)
 
     @property

@@ -64,7 +64,7 @@ def jobs(record: Path) -> list[Job]:
     finally:
         engine.dispose()
     for job in found:
-        job.silence_baseline = job.last_heard
+        job.silence_baseline, job.of_record = job.last_heard, True
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from rankwatch_launcher.coordination.decisions import (
     StepRange,
     StopRequest,
 )
+from rankwatch_launcher.coordination.links import Connections
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, NodeProgress, StopAnswer
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.outcome import FINISHED, Outcome
@@ -318,3 +320,90 @@ def test_a_node_lost_during_a_graceful_stop_restarts_nothing() -> None:
     job.silent.add("b")
     job.tick(times=9)
     assert job.store.decision(1) is None
+
+
+class Kernel(Connections):
+    """What the kernel of the store's host says: which launchers have ended."""
+
+    def __init__(self) -> None:
+        super().__init__(port=0)
+        self.gone: set[str] = set()
+
+    def ended(self, members: Iterable[Member]) -> set[str]:
+        del members
+        return self.gone
+
+
+def watched_by_kernel(*names: str) -> tuple[Job, Kernel]:
+    """A job of which ``a`` holds the store, with the default node timeout of 180 s."""
+    job, kernel = Job(len(names), len(names)), Kernel()
+    job.rules = replace(job.rules, node_timeout=180.0)
+    job.join(*names)
+    job.coordinators["a"] = Coordinator(
+        JobStore(job.shared, "job"),
+        "a",
+        job.rules,
+        budget=lambda: job.budget,
+        on_lost=lambda member, attempt, _: job.lost.append((member.node, attempt)),
+        connections=kernel,
+    )
+    job.tick(times=2)
+    job.run(1)
+    job.tick()
+    return job, kernel
+
+
+def test_a_launcher_that_has_ended_is_lost_at_once_and_one_out_of_sight_by_patience() -> None:
+    job, kernel = watched_by_kernel("a", "b", "c")
+    job.silent.add("b")
+    job.tick(times=100)
+    assert job.store.decision(1) is None, "its host may be cut off"
+    kernel.gone.add("b")
+    job.tick()
+    assert job.store.decision(1) is not None
+    assert job.lost == [("b", 1)]
+
+
+def test_nothing_is_lost_while_ranks_make_progress() -> None:
+    job, _ = watched_by_kernel("a", "b", "c")
+    job.silent.add("b")
+    for work in range(300):
+        job.update("c", progress=NodeProgress(work=work))
+        job.tick()
+    assert job.store.decision(1) is None
+    job.tick(times=170)
+    assert job.store.decision(1) is None
+    job.tick(times=12)
+    assert job.lost == [("b", 1)]
+
+
+def test_a_coordinator_that_sees_none_of_several_is_itself_cut_off() -> None:
+    job, _ = watched_by_kernel("a", "b", "c")
+    job.silent |= {"b", "c"}
+    job.tick(times=185)
+    decision = job.store.decision(1)
+    assert decision is not None
+    assert job.lost == [("a", 1)]
+    assert "node a on host-a is cut off" in decision.reason
+
+
+def test_an_attempt_that_has_ended_waits_for_nobody_out_of_sight() -> None:
+    job, _ = watched_by_kernel("a", "b")
+    job.join("c")
+    job.tick()
+    job.silent.add("b")
+    job.tick(times=3)
+    job.store.end_attempt(1, AttemptDecision(RESTART, "a rank crashed"), by="a", budget=job.budget)
+    job.end(1)
+    job.tick(times=8)
+    assert job.store.roster(2).active == ("a", "c")
+
+
+def test_the_launcher_that_holds_the_store_coordinates_whoever_came_first() -> None:
+    job = running(2, 2, "a", "b")
+    assert job.leaders == ["a"]
+    job.coordinators["b"] = Coordinator(
+        JobStore(job.shared, "job"), "b", job.rules, budget=lambda: job.budget, on_lost=print, connections=Kernel()
+    )
+    job.tick(times=2)
+    assert job.leaders == ["b"]

@@ -86,11 +86,11 @@ def test_a_store_that_does_not_respond_is_detected(monkeypatch: pytest.MonkeyPat
         on_store_timeout=lambda silence, _: detected.append(silence),
     )
     checks = iter([False] * 20 + [True])
+    monkeypatch.setattr(service._ended, "wait", lambda _: next(checks, True))
     service._guard()
     assert detected == [], "ranks that make progress need no store"
     progressing[0] = False
     checks = iter([False, True])
-    monkeypatch.setattr(service._ended, "wait", lambda _: next(checks, True))
     service._guard()
     assert detected == [], "one check is within the interval of a heartbeat"
     checks = iter([False] * 8)

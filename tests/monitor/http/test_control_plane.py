@@ -335,6 +335,7 @@ def test_a_second_run_of_a_living_job_is_refused_and_the_first_is_warned(api: Ap
     assert claim("first", "node-a").status_code == 204
     refused = claim("second", "node-b")
     assert refused.status_code == 409
+    assert 'reason="bad_request"' not in api.get("/metrics").text, "nothing is wrong with the request"
     assert "node-a (process 7)" in refused.json()["detail"]
     poll = {"after": "0", "node": "n0", "wait": "20"}
     told = api.get(f"/api/v1/jobs/{job}/directives", params=poll).json()

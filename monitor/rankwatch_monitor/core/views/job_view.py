@@ -21,6 +21,7 @@ from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verd
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
+from rankwatch_monitor.core.regression.explain import clock_time
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
@@ -56,6 +57,9 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     """The state of a job, and the reason in one sentence unless it is simply running."""
     if job.ended is not None:
         return job.ended.state, job.ended.reason
+    heard = job.ever_instrumented and not job.instrumented
+    if job.of_record and heard and not liveness.all_shut_down(job):
+        return JobState.LOST, f"running until {clock_time(job.last_heard, now)} (UTC), then nothing more was heard"
     if liveness.lost(job, now):
         return JobState.LOST, f"nothing was received from any rank or launcher for {duration(now - job.last_heard)}"
     incident = job.open_incident

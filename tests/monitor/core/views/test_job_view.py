@@ -16,6 +16,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.job_view import RANK_STATES, job_state, rank_states, ranks, stack_groups, summary
+from rankwatch_monitor.store import codec
 
 
 def test_the_life_of_a_job_in_states() -> None:
@@ -45,6 +46,16 @@ def test_a_job_without_reports_is_starting_then_lost() -> None:
     state, reason = job_state(job, 500.0)
     assert state == "lost"
     assert reason == "nothing was received from any rank or launcher for 6 min 40 s"
+
+
+def test_the_record_of_a_job_whose_launcher_was_killed_tells_until_when_it_ran() -> None:
+    trained = Scene().run(10).job
+    kept = codec.job_of(codec.job_row(trained), trained.last_heard + 5.0)
+    assert job_state(kept, trained.last_heard + 5.0)[0] == "starting", "a monitor that starts again waits for reports"
+    kept.of_record = True
+    state, reason = job_state(kept, trained.last_heard + 5.0)
+    assert state == "lost"
+    assert reason.startswith("running until")
 
 
 def test_a_job_that_is_lost_has_no_older_finding_for_its_headline() -> None:
