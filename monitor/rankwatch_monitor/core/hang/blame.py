@@ -198,6 +198,8 @@ def _gil(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup])
     lost_R = columns.last_heard_R - columns.liveness_tick_R  # as its launcher last observed
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
     ranks = np.flatnonzero((lost_R > TICK_LOST) & runs_R)
+    if len(ranks) == len(_live(columns)) > 1:
+        return ()  # all at once: they were suspended together with their launchers, as by a scheduler
     return tuple(
         culprit_of(
             columns,

@@ -31,7 +31,7 @@ from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import NONE, Blame, Verdict, Verdicts, culprit_of, union
+from rankwatch_monitor.core.hang.verdict import NONE, OF_A_SECTION, Blame, Verdict, Verdicts, culprit_of, union
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.patience import patience, standstill_of
@@ -830,8 +830,9 @@ def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[
         _send(job, incident, machine.Closed(now, "detection was switched off"), now, effects)
     elif _reported_since(job, incident, now) and not leaves(job.columns, now):
         outcome = "the ranks went on by themselves"
-        if incident.kind is VerdictKind.SECTION_OVERRUN and _stand_still(job, incident):
-            outcome = "its limit was changed; the ranks have not moved"
+        if incident.kind in OF_A_SECTION and _stand_still(job, incident):
+            live = live_ranks(job.columns)[_affected(job, incident)].any()
+            outcome = "its limit was changed; the ranks have not moved" if live else "the ranks ended"
         _send(job, incident, machine.Closed(now, outcome), now, effects)
 
 

@@ -43,6 +43,19 @@ def test_only_a_process_that_can_run_holds_its_gil(process: int, named: bool) ->
     assert holding == ([2] if named else [])
 
 
+@pytest.mark.parametrize(("ranks", "named"), [((0, 1, 2), [0, 1, 2]), ((0, 1, 2, 3), [])])
+def test_ranks_that_all_lost_their_tick_at_once_were_suspended(ranks: tuple[int, ...], named: list[int]) -> None:
+    scene = Scene(launchers=False).run(10).stall()
+    columns = scene.job.columns
+    columns.process_R[:] = ALIVE
+    columns.liveness_tick_R[:] = columns.last_heard_R
+    for rank in ranks:
+        columns.liveness_tick_R[rank] -= 60.0
+    verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
+    holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
+    assert holding == named
+
+
 @pytest.mark.parametrize("fault", ["stop", "hold_gil"])
 def test_a_rank_that_is_back_within_its_limit_raises_nothing(fault: str) -> None:
     scene = Scene().run(10)
