@@ -35,7 +35,6 @@ from rankwatch_monitor.core.incident.settings_push import (
     push_if_changed,
     settings_of,
 )
-from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, SILENT_INTERVALS
 from rankwatch_monitor.replay.recording import Entry
@@ -188,10 +187,9 @@ class JobPlayer:
             self.due = soon
         elif incident is not None:
             policy = job.policy
-            deadlines = (policy.capture_deadline, policy.stop_deadline, policy.confirmation_window)
+            deadlines = (policy.capture_deadline, policy.stop_deadline)
             quiet_from = incident.phase_since + max(*deadlines, REPEAT_AFTER, STEPLESS_AFTER) + 1.0
-            waits = incident.phase is Phase.CONFIRMING
-            self.due = soon if waits or now < quiet_from else self._tick_after(now + SPARSE_TICK)
+            self.due = soon if not incident.confirmed or now < quiet_from else self._tick_after(now + SPARSE_TICK)
         else:
             at = min(self._silence_at(now), self._push_at(), straggler_detector.ready_at(job))
             self.due = NEVER if at == NEVER else max(soon, self._tick_near(at))

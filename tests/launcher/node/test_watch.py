@@ -42,11 +42,11 @@ class Scene:
     def _read(self) -> dict[int, Any]:
         return {local: SimpleNamespace(iteration=step, progress=0, finished=0) for local, step in self.steps.items()}
 
-    def _sample(self, targets: Iterable[Target], deadline: float, known: Any) -> list[RankStack]:
+    def _sample(self, targets: Iterable[Target], deadline: float, known: Any) -> tuple[dict[int, Any], list[RankStack]]:
         self.looks.append(list(targets))
         self.known.append(dict(known))
         self.on_look(len(self.looks))
-        return [
+        return {}, [
             RankStack(
                 target.rank,
                 target.pid,

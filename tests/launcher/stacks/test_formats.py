@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rankwatch.contract.messages import Frame
-from rankwatch_launcher.stacks.formats import MAX_FRAMES, from_faulthandler, from_py_spy, main_thread
+from rankwatch_launcher.stacks.formats import MAX_FRAMES, MAX_NAME, from_faulthandler, from_py_spy, main_thread
 
 
 def thread(name: str, native: int | None, frames: int = 1) -> dict[str, object]:
@@ -16,17 +16,20 @@ def thread(name: str, native: int | None, frames: int = 1) -> dict[str, object]:
 
 
 def test_py_spy_finds_the_main_thread_by_its_id_or_its_name() -> None:
-    assert len(from_py_spy(json.dumps([thread("other", 11, 2), thread("whatever", 10, 3)]), 10)) == 3
-    assert from_py_spy(json.dumps([thread("other", 11, 2), thread("MainThread", None)]), 10) == (
-        Frame("f0", "/a.py", 0),
+    main, every = from_py_spy(json.dumps([thread("other", 11, 2), thread("whatever", 10, 3)]), 10)
+    assert (len(main), {tid: (each.name, len(each.frames)) for tid, each in every.items()}) == (
+        3,
+        {11: ("other", 2), 10: ("whatever", 3)},
     )
+    main, every = from_py_spy(json.dumps([thread("other", 11, 2), thread("MainThread", None)]), 10)
+    assert (main, list(every)) == ((Frame("f0", "/a.py", 0),), [11]), "its id in the kernel is not known"
     with pytest.raises(ValueError, match="main thread's stack was not found"):
         from_py_spy(json.dumps([thread("other", 11)]), 10)
 
 
 def test_long_stacks_are_cut() -> None:
-    frames = from_py_spy(json.dumps([thread("w", 11), thread("m", 10, frames=500)]), 10)
-    assert len(frames) == MAX_FRAMES
+    frames, threads = from_py_spy(json.dumps([thread("w" * 500, 11), thread("m", 10, frames=500)]), 10)
+    assert (len(frames), len(threads[10].frames), len(threads[11].name)) == (MAX_FRAMES, MAX_FRAMES, MAX_NAME)
     assert frames[0].function == "f0", "the inner frames are kept"
 
 

@@ -27,6 +27,7 @@ SCENES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "killed": ({"faults": (Fault(FaultKind.KILL, (1,), 40),)}, {}),
     "absent": ({"faults": (Fault(FaultKind.NEVER_STARTED, (1,)),)}, {"initial_heartbeat_timeout": 30.0}),
     "watched": ({"faults": (Fault(FaultKind.HANG, (1,), 40),), "launchers": False}, {}),
+    "patient": ({"faults": (Fault(FaultKind.HANG, (1,), 150),), "launchers": False, "seconds": 500.0}, {}),
 }
 
 
@@ -40,7 +41,9 @@ def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], in
         reported.append((round(at, 6), what))
 
     plan = Plan(**{"world": 4, "nodes": 2, "seconds": 200.0, "compilation": 5.0, **habits})
-    performance = Simulation(Scene(plan), policy, every_tick=every_tick, on_effect=note)
+    performance = Simulation(
+        Scene(plan), {"confirmation_window": 60.0, **policy}, every_tick=every_tick, on_effect=note
+    )
     performance.run()
     return reported, performance.judged
 

@@ -11,12 +11,14 @@ from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
 from rankwatch_monitor.simulator.scene import Scene
 
 CONFIGURED = {"section_timeouts": {"step": 15.0}}
+PATIENCE = {"confirmation_window": 60.0, "longest_patience": 60.0}
+"""How long it lasts is tested elsewhere (core/incident/test_patience.py)."""
 
 
 def played(*faults: Fault, policy: dict[str, Any] | None = None, **habits: Any) -> Outcome:
     """A small job with these faults, judged."""
     plan = Plan(**{"world": 8, "nodes": 4, "seconds": 250.0, "faults": faults, **habits})
-    return evaluate(Scene(plan), policy)
+    return evaluate(Scene(plan), {**PATIENCE, **(policy or {})})
 
 
 def silent(policy: dict[str, Any] | None = None, **habits: Any) -> None:

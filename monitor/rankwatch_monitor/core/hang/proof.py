@@ -28,7 +28,7 @@ What follows where no limit was configured, from all live ranks together
 decision             if
 ===================  ===================================================================================================
 suspended            all ranks are stopped, as by a scheduler: never acted on
-stopped              a rank is stopped while others run: proven
+stopped              a rank is stopped while another one was looked at and is not: proven
 busy                 a rank is busy: nothing, the others may wait for it, in whatever way
 debugged             a rank is in a debugger: never acted on
 uninterruptible      each of several ranks is: storage that all use is away, and a restart does not bring it back
@@ -95,14 +95,14 @@ _OTHER_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
 
 
 def of_stack(stack: RankStack) -> Proof | None:
-    """What the looks at one rank show; None: it was looked at once only."""
+    """What the looks at one rank show; None: it was looked at once only, or too seldom while it is stopped."""
     usage = stack.usage
     if usage is None:
         return None
     enough = usage.looks >= STILL_SAMPLES and usage.seconds >= STILL_SECONDS
     kind = WaitKind.UNKNOWN if usage.wait is None else usage.wait.kind
     if stack.process_state is ProcessState.STOPPED:
-        return Proof.STOPPED if enough else Proof.UNDECIDED
+        return Proof.STOPPED if enough else None
     if kind is WaitKind.TERMINAL:
         return Proof.DEBUGGED
     span = max(usage.seconds, 1e-3)
@@ -223,7 +223,10 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
 
     live = int(np.count_nonzero(live_R))
     if stopped := ranks(Proof.STOPPED):
-        return Decision(Proof.SUSPENDED if len(stopped) == live > 1 else Proof.STOPPED, stopped)
+        if len(stopped) == live > 1:
+            return Decision(Proof.SUSPENDED, stopped)
+        others = np.count_nonzero(seen_R) - len(stopped)
+        return Decision(Proof.STOPPED, stopped) if others or live == 1 else NOTHING
     for held in (Proof.BUSY, Proof.DEBUGGED):
         if found := ranks(held):
             return Decision(held, found)

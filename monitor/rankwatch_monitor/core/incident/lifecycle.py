@@ -701,6 +701,9 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     decision, shown = proof.NOTHING, incident.proof
     if not verdicts.act_at_once:
         decision = proof.decide(job.columns, job.limits.rank, incident.stacks, now)
+    recent = now - proof.last_busy(job.columns) <= proof.FRESH_SECONDS
+    if incident.proof == Proof.SUSPENDED and decision.proof is Proof.STOPPED and recent:
+        return  # they are being continued, and not all have been looked at since
     _state(job, incident, verdicts, decision, now, effects)
     held = decision.holds or (incident.held and decision.proof is Proof.UNDECIDED)  # one look may have failed
     if held:

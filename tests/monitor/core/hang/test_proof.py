@@ -119,7 +119,7 @@ def test_a_rank_in_a_call_that_waits(usage: Usage, frames: tuple[Frame, ...], ex
 
 def test_states_of_the_process_and_pending_collectives() -> None:
     assert judged(STILL, process_state=ProcessState.STOPPED) is Proof.STOPPED
-    assert judged(replace(STILL, looks=1, seconds=0.0), process_state=ProcessState.STOPPED) is Proof.UNDECIDED
+    assert judged(replace(STILL, looks=1, seconds=0.0), process_state=ProcessState.STOPPED) is None
     assert judged(STILL, process_state=ProcessState.UNINTERRUPTIBLE) is Proof.UNINTERRUPTIBLE
     assert judged(replace(STILL, io_bytes=1 << 20), process_state=ProcessState.UNINTERRUPTIBLE) is Proof.BUSY
     assert judged(UNSEEN, process_state=ProcessState.UNKNOWN) is Proof.UNDECIDED
@@ -399,3 +399,14 @@ def test_a_late_look_changes_nothing_of_ranks_that_went_on() -> None:
     before = scene.incident.stacks.groups()
     look(scene, {}, dict.fromkeys(range(4), EVALUATE))
     assert scene.incident.stacks.groups() == before
+
+
+def test_ranks_that_are_continued_one_node_after_another_are_not_taken_for_stopped_ones() -> None:
+    scene = trained(hosts=2).stall().until_found()
+    watched(scene, {}, 60, state=ProcessState.STOPPED)
+    assert scene.incident.proof == "suspended"
+    of_node_1 = tuple(replace(stack, usage=STILL) for stack in scene.stacks("node-1"))
+    scene.send_evidence("node-1", stacks=of_node_1, look=1)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "suspended")
+    watched(scene, {}, 24, state=ProcessState.STOPPED, of=(0, 1))
+    assert (scene.incident.confirmed, scene.incident.proof) == (True, "stopped"), "but two were left as they were"

@@ -23,8 +23,8 @@ test("an incident that closed unconfirmed resumed by itself or was never confirm
 test("a suspicion shows when it acts and how", () => {
   assert.equal(whatFollows(open, 1010), `At ${clock(1060, 1010)} (in 50\u2009s) Rankwatch restarts the ranks unless they make progress; sooner if samples prove the hang.`);
   assert.match(whatFollows({ ...open, action: "log" }, 1010), /^At .* it counts as a hang, without an action, unless /);
-  for (const acts_at of [null, undefined])
-    assert.equal(whatFollows({ ...open, acts_at }, 1010), "Rankwatch acts unless the ranks make progress.");
+  for (const untimed of [{ ...open, acts_at: null }, incident({ confirmed: false, phase: "confirming" })])
+    assert.equal(whatFollows(untimed, 1010), "Rankwatch acts unless the ranks make progress.");
 });
 
 test("what is waited for is the deadline of the suspicion", () => {
