@@ -68,3 +68,14 @@ def test_images_install_nothing_but_torch_without_hashes() -> None:
         assert installs, path
         for command in installs:
             assert "--require-hashes" in command or "/build/wheels/" in command or "torch" in command, command
+
+
+def test_images_run_no_install_script_of_an_npm_package() -> None:
+    files = [path for path in (ROOT / "docker").glob("*Dockerfile*") if "npm " in path.read_text()]
+    assert files
+    assert "ignore-scripts=true" in (ROOT / "monitor/rankwatch_monitor/web/source/.npmrc").read_text().splitlines()
+    for path in files:
+        before, *installs = re.split(r"^RUN npm (?=ci|install)", path.read_text(), flags=re.MULTILINE)
+        assert installs, path
+        assert all(each.splitlines()[0].split()[1] == "--ignore-scripts" for each in installs), path
+        assert ".npmrc" in before, f"{path}: the registry and the rules of the page's own file"

@@ -147,6 +147,16 @@ def run_folder(specs: LogsSpecs, run_id: str) -> str:
     return str(made or "")
 
 
+def remove_empty_logs(specs: LogsSpecs) -> None:
+    """Remove what torch made for logs in the folder for temporary files, as far as nothing was written there."""
+    root = str(getattr(specs, "root_log_dir", "") or "")
+    if not os.path.basename(root).startswith("torchelastic_"):
+        return  # the user's own
+    for folder, _, _ in os.walk(root, topdown=False):
+        with contextlib.suppress(OSError):  # it holds something
+            os.rmdir(folder)
+
+
 def prewarm_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
     """Why prewarmed workers cannot be used with this torch; None when they can."""
     if not callable(getattr(handler, "_popen", None)):

@@ -53,7 +53,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     origins = origins or Origins()
     registry, sessions = TokenRegistry(monitor.repository, monitor.clock.now), Sessions()
     registry.on_revoked = sessions.end_of
-    tokens = AllTokens(tokens or Tokens(), registry.find)
+    # Those in a record are of the monitor that wrote it, or of who made the record.
+    tokens = AllTokens(tokens or Tokens(), registry.find if not monitor.read_only else lambda _: None)
     audit = AuditLog(monitor.repository, monitor.clock.now)
     bodies = Admission()  # apart from that of telemetry, which is refused while too much is in memory
 

@@ -176,7 +176,8 @@ class MonitorClient:
             reason = detail.partition("; use one")[0] or "the monitor wants another token"
             if status == 401 and not self._token:
                 reason = f"the monitor at {self._url} needs a token"
-            named = "" if self._token else f", and its address with --monitor or {env.MONITOR_URL}"
+            unnamed = self._url == DEFAULT_MONITOR and not self._token  # which gets none that was given
+            named = f", and its address with --monitor or {env.MONITOR_URL}" if unnamed else ""
             return MonitorError(f"{reason}: pass one that may {may} with --token or {env.TOKEN}{named}", EXIT_WRONG)
         if status == 404 and not detail:
             return self.not_a_monitor()

@@ -284,3 +284,14 @@ def test_the_facts_of_a_pod_are_passed_on() -> None:
         "kubernetes_node",
         "kubernetes_completion_index",
     }
+
+
+def test_only_pods_of_the_namespace_and_prometheus_reach_the_monitor() -> None:
+    policy, monitor = one("NetworkPolicy", "rankwatch-monitor")["spec"], one("Deployment", "rankwatch-monitor")["spec"]
+    labels = monitor["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["policyTypes"] == ["Ingress"]
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [port["name"] for port in MONITOR["ports"]]
+    assert {"podSelector": {}} in rule["from"], "the launchers and ranks of the namespace"
+    assert all(each.get("podSelector") == {} or each["namespaceSelector"]["matchLabels"] for each in rule["from"])

@@ -82,3 +82,19 @@ def test_no_line_leaves_the_node_where_logs_are_not_to_be_sent(
     assert logs(monitor) == []
     assert monitor.of("nodes")[0]["facts"][LOGS_UNSENT] == "true"
     assert "reads shard 7" not in json.dumps(monitor.of("evidence"))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_folders_for_logs_that_hold_nothing_do_not_stay(
+    start: Start, monitor: FakeMonitor, script: Path, tmp_path: Path, crashes: bool
+) -> None:
+    if not crashes:
+        script.write_text("print('done')")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    redirected = ("--redirects", "3") if crashes else ()
+    flags = ("--max-restarts", "0", "--nproc-per-node", "2", "--no-standby", *redirected)
+    launcher = start("--monitor", monitor.url, *flags, str(script), env={"TMPDIR": str(temporary)})
+    assert launcher.wait() == int(crashes), launcher.output
+    assert any(temporary.glob("torchelastic_*")) is crashes, "what ranks printed stays"
+    assert len(list(temporary.rglob("stderr.log"))) == (2 if crashes else 0)

@@ -112,6 +112,7 @@ class Launcher:
         finally:
             # Also after a failed start: files in /dev/shm outlive the process.
             node.folder.remove()
+            torch_compat.remove_empty_logs(specs)
         if failures:
             raise ChildFailedError(_script_name(entrypoint, arguments), failures)
 

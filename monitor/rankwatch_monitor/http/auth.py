@@ -282,6 +282,26 @@ def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Ad
         grant = bearer.grant()
         if grant is None or not grant.jobs:
             return None
-        return lambda job_id: None if grant.covers(job_id) else _other_job(grant, job_id)
+        return BoundSender(grant, monitor).refuses
 
     return check
+
+
+class BoundSender:
+    """Which jobs one request with a token that is bound to jobs may report on."""
+
+    def __init__(self, grant: Grant, monitor: Monitor) -> None:
+        self._grant, self._monitor = grant, monitor
+        self._new: dict[str, str | None] = {}
+        """Jobs that the monitor does not have, and why they are refused."""
+
+    def refuses(self, job_id: str) -> str | None:
+        """Why a job is refused; None: it may be reported on."""
+        if not self._grant.covers(job_id):
+            return _other_job(self._grant, job_id)
+        if job_id in self._monitor.jobs:
+            return None
+        if job_id not in self._new:
+            more = len(self._new) + 1
+            self._new[job_id] = self._monitor.refuses_job(job_id, self._grant.bound, more) or None
+        return self._new[job_id]

@@ -145,7 +145,8 @@ class LauncherMessages:
         full = known is not None and len(known.nodes) >= limits.launchers_per_job
         if known is not None and full and registration.node not in known.nodes and not nodes.forget_idle(known):
             raise HTTPException(422, f"job {job_id!r} has {len(known.nodes)} launchers, which is the limit")
-        if reason := self.monitor.refuses_launcher(job_id, registration, covers):
+        refused = self.monitor.refuses_job(job_id, covers)
+        if reason := refused or self.monitor.refuses_launcher(job_id, registration, covers):
             raise HTTPException(422, reason)
         return registration
 

@@ -64,7 +64,11 @@ FLUSH_SECONDS: Final = 1.0
 KNOWN_JOBS: Final = 65_536
 LATEST: Final = 253_402_300_799.0
 """Unix seconds at the end of the year 9999."""
+LONGEST_LINE: Final = 256 << 20
+"""Bytes of one line: the state of a job with 20,000 launchers and large registrations has 64 MiB."""
 _CHUNK: Final = 1 << 16
+_PACKED_CHUNK: Final = 256
+"""Bytes that are unpacked at once: 4 of them may stand for 128 KiB of one byte."""
 
 
 class RecordingError(ValueError):
@@ -345,12 +349,18 @@ class Recording:
 
     def _split(self) -> Iterator[bytes]:
         """The lines with their newlines; the last one may lack it."""
-        rest = b""
+        rest: list[bytes] = []
+        size = 0
         for data in self._unpacked():
-            *whole, rest = (rest + data).split(b"\n")
-            yield from (line + b"\n" for line in whole)
-        if rest:
-            yield rest
+            *whole, last = data.split(b"\n")
+            for line in whole:
+                yield b"".join([*rest, line, b"\n"])
+                rest, size = [], 0
+            rest.append(last)
+            if (size := size + len(last)) > LONGEST_LINE:
+                raise RecordingError(f"{self.path}, after line {self.lines}: a line has more than {LONGEST_LINE} bytes")
+        if size:
+            yield b"".join(rest)
 
     def _unpacked(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
@@ -359,7 +369,7 @@ class Recording:
                 unpacker = zlib.decompressobj(wbits=31)
             elif self.path.suffix in (".zst", ".zstd"):
                 unpacker = zstandard.ZstdDecompressor().decompressobj()
-            while data := file.read(_CHUNK):
+            while data := file.read(_CHUNK if unpacker is None else _PACKED_CHUNK):
                 self.bytes_read += len(data)
                 if unpacker is not None and unpacker.eof:
                     raise RecordingError(f"{self.path}: something follows its end")

@@ -280,6 +280,20 @@ class Monitor:
             if not self._evict_terminal_job(but=job_id):
                 raise TooManyRanksError(reason)
 
+    def token_jobs(self, covers: Callable[[str], bool]) -> int:
+        """The jobs that have not ended, of those a token is bound to. May be called on any thread."""
+        living = [job_id for job_id, state in list(self._states.items()) if state not in TERMINAL_STATES]
+        return sum(map(covers, living))
+
+    def refuses_job(self, job_id: str, covers: Callable[[str], bool] | None, more: int = 1) -> str:
+        """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may."""
+        if covers is None or job_id in self.jobs or self.token_jobs(covers) + more <= self.limits.jobs_per_token:
+            return ""
+        return (
+            f"job {job_id[:100]!r} is rejected: this token is bound to jobs of which {self.limits.jobs_per_token} run "
+            "already, which is its limit"
+        )
+
     def refuses_launcher(
         self, job_id: str, registration: NodeRegistration, covers: Callable[[str], bool] | None
     ) -> str:

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from sqlalchemy import create_engine, select
@@ -17,8 +17,11 @@ from sqlalchemy.pool import NullPool
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, schema
+from rankwatch_monitor.store.engine import read_json
 
 BUSY_SECONDS: Final = 5.0
+MOST_RANKS: Final = 262_144
+"""Of a job that is read: no monitor takes more."""
 
 
 def copy(record: Path, target: Path) -> None:
@@ -37,11 +40,14 @@ def copy(record: Path, target: Path) -> None:
             ):
                 source.execute("select count(*) from sqlite_master").fetchone()
                 source.backup(made)
+                _check_schema(made)
         except sqlite3.OperationalError:
             # SQLite cannot make its -shm file there: the folder is read-only. Then no monitor writes to it either.
             shutil.copyfile(record, target)
             if (log := _log(record)).exists():
                 shutil.copyfile(log, _log(target))
+            with contextlib.closing(sqlite3.connect(target)) as made:
+                _check_schema(made)
     except (sqlite3.Error, OSError) as error:
         raise ValueError(f"the record {record} cannot be read: {error}") from error
 
@@ -53,12 +59,17 @@ def jobs(record: Path) -> list[Job]:
         ValueError: it cannot be read, or another version of Rankwatch wrote it.
     """
     engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS), poolclass=NullPool
+        "sqlite://",
+        json_deserializer=read_json,
+        creator=lambda: sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS),
+        poolclass=NullPool,
     )
     try:
         with engine.connect() as connection:
+            _check_schema(connection.connection.driver_connection)
             rows = connection.execute(select(schema.jobs).order_by(schema.jobs.c.last_heard.desc())).mappings().all()
-        found = [codec.job_of(dict(row), time.time()) for row in rows]
+        fitting = [row for row in rows if row["body"]["world_size"] <= MOST_RANKS]
+        found = [codec.job_of(dict(row), time.time()) for row in fitting]
     except (SQLAlchemyError, sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the record {record} cannot be read: {str(error).splitlines()[0]}") from error
     finally:
@@ -66,6 +77,21 @@ def jobs(record: Path) -> list[Job]:
     for job in found:
         job.silence_baseline, job.of_record = job.last_heard, True
     return found
+
+
+def _check_schema(connection: Any) -> None:
+    """Check that reading takes no longer than the file is large: a view may have no end, and a trigger acts.
+
+    Raises:
+        ValueError: it holds something else than tables and their indexes.
+    """
+    # By the text, which is what SQLite goes by; an index without one belongs to a primary key.
+    query = (
+        "select name from sqlite_master where not (type = 'table' and sql like 'create table%' or type = 'index' and "
+        "(sql is null or sql like 'create index%' or sql like 'create unique index%'))"
+    )
+    if (found := connection.execute(query).fetchone()) is not None:
+        raise ValueError(f"it holds {str(found[0])[:80]!r}, which is no table of Rankwatch")
 
 
 def _uri(record: Path) -> str:

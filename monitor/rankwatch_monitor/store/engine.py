@@ -7,6 +7,7 @@ of the process on it, including SQLite's, and another process would then delete 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import socket
 from pathlib import Path
@@ -43,9 +44,10 @@ def open_engine(url: str) -> Engine:
         raise ValueError(f"cannot use the database {url!r}: it would be empty at each start; use --database none")
     try:
         if parsed.get_backend_name() != "postgresql":
-            engine = create_engine(parsed)
+            engine = create_engine(parsed, json_deserializer=read_json)
         else:
-            engine = create_engine(parsed, pool_pre_ping=True, connect_args=_postgresql_arguments(parsed))
+            arguments = _postgresql_arguments(parsed)
+            engine = create_engine(parsed, json_deserializer=read_json, pool_pre_ping=True, connect_args=arguments)
     except ImportError as error:
         how = "; install the driver with `pip install 'rankwatch[postgresql]'`" if "psycopg" in str(error) else ""
         raise ValueError(f"cannot use the database {redacted(url)!r}: {error}{how}") from error
@@ -60,6 +62,18 @@ def open_engine(url: str) -> Engine:
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
     return engine
+
+
+def read_json(text: str) -> Any:
+    """Decode a column.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("a row of the database is nested too deeply") from None
 
 
 def file_of(url: URL) -> Path | None:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, text
@@ -38,6 +39,8 @@ class WriteSession:
         """The driver's connection; SQLAlchemy drops its reference when it considers the connection broken."""
         self._file = file_of(engine.url)
         self._lock = FileLock(self._file, shared=shared) if self._file is not None else None
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that is open."""
 
     @property
     def is_open(self) -> bool:
@@ -70,11 +73,13 @@ class WriteSession:
         """A write transaction; opens the connection when there is none."""
         self.open()
         assert self._connection is not None
+        self._check_place()
         with self._connection.begin():
             yield self._connection
 
     def check(self) -> None:
-        """Verify that the PostgreSQL server still has the connection and its lock."""
+        """Verify that the PostgreSQL server still has the connection and its lock, or that the file is in its place."""
+        self._check_place()
         if self._connection is not None and self._lock is None:
             with self._connection.begin():
                 self._connection.execute(text("select 1"))
@@ -110,7 +115,21 @@ class WriteSession:
             _discard(connection, driver)
             raise
         self._driver = driver
+        self._identity = _identity(self._file) if self._file is not None else None
         return connection
+
+    def _check_place(self) -> None:
+        """Raise DamagedError if the file was moved or removed: SQLite would go on writing where nobody looks."""
+        if self._file is not None and self._connection is not None and _identity(self._file) != self._identity:
+            raise DamagedError(f"{self._file} was moved or removed while it was open")
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _discard(connection: Connection, driver: Any) -> None:

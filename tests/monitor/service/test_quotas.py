@@ -13,6 +13,7 @@ from rankwatch.contract.messages import NodeObservation, NodeRegistration, Proce
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.errors import TooManyRanksError
+from rankwatch_monitor.http.auth import BoundSender, Grant, Scope
 from rankwatch_monitor.ingest.limits import MIB, Limits
 from rankwatch_monitor.service.monitor import Clock, Monitor
 from rankwatch_monitor.service.quotas import claimed_ranks
@@ -144,3 +145,39 @@ def test_equal_facts_of_launchers_are_held_once() -> None:
         assert try_to_register(monitor, "j", launcher(f"n{n}")) == ""
     first, *others = (node.registration.facts for node in monitor.jobs["j"].nodes.values())
     assert all(facts is first for facts in others)
+
+
+def test_a_token_bound_to_jobs_cannot_take_the_room_of_all() -> None:
+    monitor = Monitor(clock=Moved(), limits=Limits(jobs_per_token=3))
+
+    def team(job: str) -> bool:
+        return job.startswith("a")
+
+    def tried(job: str, covers: Callable[[str], bool] | None) -> bool:
+        refused = monitor.refuses_job(job, covers)
+        if not refused:
+            monitor.register(job, "")
+            monitor.submit(job, launcher(job))
+        return not refused
+
+    assert [tried(f"a{n}", team) for n in range(5)] == [True, True, True, False, False]
+    assert tried("a1", team), "one that it has goes on"
+    assert [tried(f"b{n}", None) for n in range(5)] == [True] * 5, "others have their room"
+    monitor.submit("a0", ProcessEvent("a0", ProcessEventKind.FINISHED, 0))
+    monitor.tick()
+    assert tried("a9", team), "an ended job counts no more"
+
+
+def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> None:
+    monitor = Monitor(clock=Moved(), limits=Limits(jobs_per_token=3))
+    sender = BoundSender(Grant(frozenset({Scope.INGEST}), "team", ("a*",)), monitor)
+    assert [sender.refuses(f"a{n}") is None for n in (0, 1, 0, 2, 3, 4, 1)] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert sender.refuses("b") is not None

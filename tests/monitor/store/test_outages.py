@@ -257,3 +257,17 @@ def test_postgresql_that_comes_later_than_the_monitor_gives_jobs_their_past(tmp_
         with monitor_on(tmp_path / "third", url) as monitor, Api(monitor.url) as api:
             assert {incident["id"] for incident in api.incidents("early")} == {early, again}
             assert api.job("early")["started_at"] == began
+
+
+@pytest.mark.parametrize("how", ["moved", "replaced"])
+def test_a_file_that_was_moved_away_is_reported_and_not_written_on(tmp_path: Path, how: str) -> None:
+    with running_monitor(tmp_path) as monitor, Api(monitor.url) as api:
+        send(api, "before")
+        wait_for(lambda: ready(api), "it works")
+        elsewhere = monitor.database.with_name("elsewhere.db")
+        monitor.database.rename(elsewhere)
+        if how == "replaced":
+            monitor.database.touch()
+        unready(api, "during")
+        wait_for(lambda: "was moved or removed" in monitor.log.read_text(), "it says so")
+        assert "during" in [job["id"] for job in api.jobs()], "it goes on in memory"

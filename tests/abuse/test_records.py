@@ -1,0 +1,94 @@
+"""A record may come from another: the monitor that shows it opens to nobody but its reader."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch_monitor.store import archive, schema
+from rankwatch_monitor.store.codec import job_row
+from rankwatch_monitor.store.repository import Repository
+from support.monitor_process import Api, environment, running_monitor
+
+PLANTED = "rw_planted-by-who-made-the-record"
+
+
+ENDLESS = """
+alter table jobs rename to jobs_;
+create view jobs as with recursive r(n) as (select 1 union all select n + 1 from r)
+select id, created_at, last_heard, policy, learned, body from jobs_ where (select count(*) from r) > 0;
+"""
+
+
+def record_of(folder: Path) -> Path:
+    path = folder / "record.db"
+    store = Repository(str(path))
+    store.save(schema.jobs, job_row(Scene(job_id="j").run(3).job))
+    assert store.flush()
+    store.close()
+    return path
+
+
+def changed(path: Path, kind: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        if kind == "a view without end":
+            file.executescript(ENDLESS)
+        elif kind == "a view that poses as a table":
+            file.executescript(ENDLESS)
+            file.execute("pragma writable_schema = on")
+            file.execute("update sqlite_master set type = 'table' where name = 'jobs'")
+        elif kind == "deep JSON":
+            file.execute("update jobs set body = ?", ("[" * 200_000 + "]" * 200_000,))
+        else:
+            body = json.loads(file.execute("select body from jobs").fetchone()[0])
+            file.execute("update jobs set body = ?", (json.dumps({**body, "world_size": 2_000_000_000}),))
+        file.commit()
+
+
+@pytest.mark.parametrize("kind", ["a view without end", "a view that poses as a table", "deep JSON", "a huge world"])
+def test_a_hostile_record_is_refused_or_left_out_at_once(tmp_path: Path, kind: str) -> None:
+    path = record_of(tmp_path)
+    assert [job.id for job in archive.jobs(path)] == ["j"]
+    changed(path, kind)
+    if kind == "a huge world":
+        assert archive.jobs(path) == []
+        flags = ("--read-only", str(path), "--read-token", "r")
+        with running_monitor(tmp_path / "m", *flags) as monitor, Api(monitor.url, "r") as reader:
+            assert reader.jobs() == []
+        return
+    with pytest.raises(ValueError, match="record"):
+        archive.jobs(path)
+    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--read-only", str(path), "--read-token", "r"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tokens_inside_a_record_open_nothing(tmp_path: Path) -> None:
+    record = record_of(tmp_path)
+    store = Repository(str(record))
+    row = {"name": "planted", "digest": hashlib.sha256(PLANTED.encode()).hexdigest(), "scope": "control", "jobs": []}
+    store.save(schema.tokens, {**row, "created_at": 1.0, "created_by": "x"})
+    assert store.flush()
+    store.close()
+    with running_monitor(tmp_path / "live", "--token", "t", database=record) as live, Api(live.url, PLANTED) as api:
+        assert api.get("/api/v1/jobs").status_code == 200, "the twin: it is a token of that database"
+    flags = ("--read-only", str(record), "--read-token", "reader")
+    with (
+        running_monitor(tmp_path / "reader", *flags) as monitor,
+        Api(monitor.url, PLANTED) as planted,
+        Api(monitor.url, "reader") as reader,
+    ):
+        assert reader.get("/api/v1/jobs").status_code == 200
+        assert {planted.get(f"/api/v1/{path}").status_code for path in ("jobs", "tokens", "audit")} == {401}
+        new = {"name": "more", "scope": "control", "jobs": []}
+        assert planted.post("/api/v1/tokens", json=new).status_code == 401
+        assert reader.post("/api/v1/tokens", json=new).status_code == 403
