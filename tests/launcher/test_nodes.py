@@ -135,12 +135,21 @@ def test_the_codes_of_the_re_run_state_machine_are_understood(
 
 def test_attempts_that_get_nowhere_end_with_a_code_that_states_do_not_requeue(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("1")
-    job.script("if step == 30: os._exit(3)")
+    job.script("if step == 30: os._exit(3 + int(os.environ['TORCHELASTIC_RESTART_COUNT']))")
     (job.folder / "checkpoint").write_text("20")
     job.start("a", RANKWATCH_MAX_RESTARTS="20")
     assert job.launchers["a"].wait() == 93
     assert "no progress beyond step 30 (--max-no-progress 3)" in str(job.outcome("a")["reason"])
     assert len(job.printed("begins")) == 4
+
+
+def test_attempts_that_end_alike_are_two_restarts_and_no_more(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script("if step == 30: os._exit(3)")
+    (job.folder / "checkpoint").write_text("20")
+    job.start("a", RANKWATCH_MAX_RESTARTS="20")
+    assert job.launchers["a"].wait() == 93
+    assert len(job.printed("begins")) == 3
 
 
 def test_with_too_few_nodes_the_launcher_reports_which_are_missing_and_ends(nodes: Callable[[str], Nodes]) -> None:
