@@ -147,6 +147,7 @@ PROVABLE_AFTER: dict[str, float] = {
     **dict.fromkeys(("first_step", "first_evaluation"), 60.0),  # ranks compile and load for so long
     **dict.fromkeys(("exit_hang", "export_hang"), 60.0),  # a job exports and ends for so long
     **dict.fromkeys(("failing_steps", "retry_loop"), 60.0),  # so long without a step
+    **dict.fromkeys(("back_off_never_ends", "retry_on_one_rank"), 300.0),  # work looks like retries for so long
     "infinite_loop": 480.0,  # a computation in one function looks the same for 300 s; then the window
 }
 """Seconds from the fault during which the same signs are healthy, by docs/detection.md; 0 for the others."""

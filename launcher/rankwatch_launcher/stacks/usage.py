@@ -26,6 +26,8 @@ SPAN: Final = 10.0
 NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
 """Beginnings of the names of threads that spin or poll while the rank waits, and of Rankwatch's own."""
 GPU_FILES: Final = "/dev/nvidia"
+MAX_STACKS: Final = 64
+"""Different stacks of a rank that are remembered."""
 MAX_FILES: Final = 4096
 """Open files of a process that are searched for a GPU and for sockets."""
 
@@ -67,6 +69,8 @@ class _Watched:
     stack: tuple[Frame, ...] = ()
     stack_since: float = 0.0
     functions_since: float = 0.0
+    seen: set[tuple[Frame, ...]] = field(default_factory=set)
+    new_since: float = 0.0
 
 
 class UsageMeter:
@@ -197,13 +201,18 @@ def _compare(watched: _Watched, frames: tuple[Frame, ...], now: float) -> None:
         watched.functions_since = now
     if frames != watched.stack:
         watched.stack_since = now
+    if frames not in watched.seen:
+        if len(watched.seen) >= MAX_STACKS:
+            watched.seen.clear()
+        watched.seen.add(frames)
+        watched.new_since = now
     watched.stack = frames
 
 
 def _usage(watched: _Watched) -> Usage:
     first, last = watched.history[0], watched.history[-1]
-    since = (watched.stack_since, watched.functions_since)
-    stack, functions = (round(last.at - at, 3) if watched.stack else None for at in since)
+    since = (watched.stack_since, watched.functions_since, watched.new_since)
+    stack, functions, new = (round(last.at - at, 3) if watched.stack else None for at in since)
     return Usage(
         seconds=round(last.at - first.at, 3),
         looks=len(watched.history),
@@ -216,6 +225,7 @@ def _usage(watched: _Watched) -> Usage:
         wakeups=last.wakeups - first.wakeups,
         same_stack=stack,
         same_functions=functions,
+        new_stack=new,
         gpu=watched.gpu,
     )
 

@@ -262,6 +262,8 @@ class Usage:
     """Seconds for which all looks showed the main thread at the same lines; None: no stack could be read."""
     same_functions: float | None = None
     """The same for the functions, whatever their lines."""
+    new_stack: float | None = None
+    """Seconds since a look showed a stack that none before had shown: one that repeats the same few polls or retries."""
     gpu: bool = False
     """The rank holds a GPU open: CPU burnt may be a wait for it."""
     wait: Wait | None = None

@@ -12,7 +12,8 @@ stopped              state T over :data:`STILL_SECONDS`
 debugged             it is in a debugger
 waiting              in a call that waits for peers, by its stack, which stood still that long while no thread worked;
                      on a GPU also a rank that spins while a collective of it is pending
-busy                 the stack moved, bytes were read or written or arrived, a child worked, or CPU time was spent
+busy                 the stack moved, to one that was not seen before :data:`LOOP_SECONDS` ago; bytes were read or
+                     written or arrived, a child worked, or CPU time was spent
 spinning             ... but CPU time alone, at the same lines, on a GPU: a wait for it; or for :data:`LOOP_SECONDS` in
                      the same functions: an endless loop
 uninterruptible      state D over :data:`STILL_SECONDS`, with nothing moved
@@ -64,7 +65,8 @@ DEADLOCK_SECONDS: Final = 10.0
 SAMPLE_AFTER_SECONDS: Final = 60.0
 """Seconds without progress after which ranks in a first-time section are looked at, long before its limit."""
 LOOP_SECONDS: Final = 300.0
-"""Seconds in the same functions, on CPU alone, after which it counts as an endless loop and no longer as work."""
+"""Seconds in the same functions, on CPU alone, after which it counts as an endless loop and no longer as work; and
+seconds without a stack that was not seen before, after which one that moves counts as polls or retries."""
 FRESH_SECONDS: Final = 15.0
 """Age of a look up to which it counts; launchers look every 4 s at the latest."""
 FRESH_PER_RANK: Final = 0.0005
@@ -113,14 +115,15 @@ def of_stack(stack: RankStack) -> Proof | None:
     works = _works(stack, usage, span)
     if works is not None:
         return works
-    if not enough or (usage.same_stack is not None and usage.same_stack < STILL_SECONDS):
+    stands = usage.same_stack is None or usage.same_stack >= STILL_SECONDS
+    if not enough or not (stands or (usage.new_stack or 0.0) >= LOOP_SECONDS):
         return Proof.UNDECIDED
     if stack.process_state is ProcessState.UNINTERRUPTIBLE:
         return Proof.UNINTERRUPTIBLE
     if kind in MAY_END:
         return Proof.MAY_END
     idle = IDLE * span + _MARGIN
-    rests = max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
+    rests = stands and max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
     return Proof.STILL if rests and kind in WAKES_NOTHING else Proof.UNDECIDED
 
 
@@ -134,8 +137,11 @@ def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
 
 def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     """Busy or spinning; None: the rank does not work."""
-    if usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS):
-        return _unless_endless(usage) if _main_works(usage, span) else Proof.BUSY
+    moved = usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS)
+    if moved and _main_works(usage, span):
+        return _unless_endless(usage)
+    if moved and (usage.new_stack or 0.0) < LOOP_SECONDS:
+        return Proof.BUSY
     worked = usage.child_cpu + usage.child_delay >= WORK * span
     if worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span:
         return Proof.BUSY
