@@ -263,7 +263,7 @@ class Usage:
     same_functions: float | None = None
     """The same for the functions, whatever their lines."""
     new_stack: float | None = None
-    """Seconds since a look showed a stack that none before had shown: one that repeats the same few polls or retries."""
+    """Seconds since a look showed a stack that none before had shown: one that repeats the same few may only retry."""
     gpu: bool = False
     """The rank holds a GPU open: CPU burnt may be a wait for it."""
     wait: Wait | None = None
