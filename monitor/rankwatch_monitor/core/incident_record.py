@@ -36,6 +36,10 @@ class RankWait(NamedTuple):
     rank: int
     wait: Wait
     at: float
+    until: float | None = None
+    """Unix seconds at which it wakes by itself, by the first look that showed it; None: not known."""
+    again: bool = False
+    """It slept before, and sleeps anew: it polls, so that the end of a sleep ends no wait."""
 
 
 class Standstill(NamedTuple):

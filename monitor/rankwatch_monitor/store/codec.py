@@ -186,7 +186,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
-            "waits": [[each.rank, asdict(each.wait), each.at] for each in body["waits"]],
+            "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
 
     return encode
@@ -205,8 +205,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
     body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body.get("logs", ()))
     body["waits"] = tuple(
-        RankWait(rank, read(Wait, {**wait, "kind": WaitKind(wait["kind"])}), at)
-        for rank, wait, at in body.get("waits", ())
+        RankWait(rank, read(Wait, {**wait, "kind": WaitKind(wait["kind"])}), *more)
+        for rank, wait, *more in body.get("waits", ())
     )
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)

@@ -277,7 +277,7 @@ def test_a_postgresql_database_without_an_encoding_is_refused_in_one_line(
 ) -> None:
     url = postgres.new_database("encoding 'SQL_ASCII' template template0")
     for more in ([], ["--shared-as", "a"]):
-        assert cli.serve(["--port", "0", "--database", url, *more]) == 2
+        assert cli.serve(["--port", "0", "--database", url, "--token", "t", *more]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "its encoding is SQL_ASCII" in line
         assert "ENCODING 'UTF8'" in line

@@ -10,7 +10,7 @@ at least               ``confirmation_window``, and twice that where the kernel 
 by the cost            training since the last save that is known of this attempt, else since its first step, and the
                        time that this attempt took to its first step
 after the same place   four times as long: a restart did not help before
-until a known end      where the kernel tells when the wait ends, not before that
+until a known end      where the kernel tells when the wait ends, not before that; one that sleeps anew polls
 at most                ``longest_patience``, from when the suspicion began
 =====================  =================================================================================================
 """
@@ -49,7 +49,7 @@ def patience(job: Job, incident: Incident, begun: float) -> Patience:
     attempts = attempts_here(job, incident)
     seconds = policy.confirmation_window * (MAY_END_FACTOR if incident.proof == Proof.MAY_END else 1.0)
     seconds = max(seconds, cost or 0.0) * (SAME_PLACE_FACTOR if attempts else 1.0)
-    ends = [each.at + each.wait.seconds for each in incident.waits if each.wait.seconds is not None]
+    ends = [each.until for each in incident.waits if each.until is not None and not each.again]
     if ends and incident.proof == Proof.MAY_END:
         seconds = max(seconds, max(ends) + AFTER_ITS_END - begun)
     return Patience(min(seconds, longest(policy)), cost, attempts)

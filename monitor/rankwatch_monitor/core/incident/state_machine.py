@@ -52,7 +52,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind, WaitKind
-from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack
+from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import MAX_WAITS, Incident, Notice, Phase, RankWait
@@ -281,6 +281,8 @@ class Command(StrEnum):
     """The people at the launchers' consoles, since no action follows that would show there."""
 
 
+SAME_END: Final = 2.0
+"""Seconds by which the end of one sleep may differ between two looks."""
 ANY: Final = tuple(Phase)
 OPEN: Final = tuple(phase for phase in Phase if phase is not Phase.CLOSED)
 _CAPTURING, _ACTING = (Phase.CAPTURING,), (Phase.ACTING,)
@@ -528,9 +530,20 @@ def _take_waits(incident: Incident, evidence: EvidenceReceived) -> None:
     seen = {stack.rank: stack.usage.wait for stack in evidence.stacks if stack.usage is not None and stack.usage.wait}
     if not seen:
         return
+    before = {each.rank: each for each in incident.waits}
     waits = [each for each in incident.waits if each.rank not in seen]
-    waits += [RankWait(rank, wait, evidence.at) for rank, wait in seen.items() if wait.kind is not WaitKind.PEERS]
+    for rank, wait in seen.items():
+        if wait.kind is not WaitKind.PEERS:
+            waits.append(_rank_wait(rank, wait, evidence.at, before.get(rank)))
     _set(incident, waits=tuple(sorted(waits))[:MAX_WAITS])
+
+
+def _rank_wait(rank: int, wait: Wait, at: float, last: RankWait | None) -> RankWait:
+    until = None if wait.seconds is None else at + wait.seconds
+    if last is None or last.until is None:
+        return RankWait(rank, wait, at, until)
+    anew = until is not None and until - last.until > SAME_END
+    return RankWait(rank, wait, at, last.until, last.again or anew)
 
 
 def kept_logs(received: Sequence[RankLog], culprits: Sequence[int]) -> tuple[RankLog, ...]:

@@ -106,8 +106,17 @@ def test_it_lasts_until_the_known_end_of_the_wait() -> None:
     assert scene.incident.acts_at == pytest.approx(look + 600.0 + AFTER_ITS_END)
     soon = suspected(replace(SLEEPS, wait=Wait(WaitKind.TIMED, seconds=5.0)))
     assert patience(soon) == 2 * WINDOW
-    never = suspected(replace(SLEEPS, wait=Wait(WaitKind.TIMED, seconds=1e6)))
+    never = suspected(UNSEEN)
+    look_now(never, replace(SLEEPS, wait=Wait(WaitKind.TIMED, seconds=1e6)))
+    never.run(1)
     assert patience(never) == never.job.policy.longest_patience
+
+
+def test_a_rank_that_sleeps_again_and_again_has_no_known_end() -> None:
+    polls = replace(SLEEPS, wait=Wait(WaitKind.TIMED, seconds=45.0))
+    scene = watched(suspected(polls), {2: polls}, 60)
+    assert patience(scene) == 2 * WINDOW
+    assert restarted(scene, polls) <= 2 * WINDOW + 5
 
 
 @pytest.mark.parametrize("usage", [UNSEEN, SLEEPS], ids=["unknown", "sleeps"])
@@ -154,7 +163,7 @@ def test_a_limit_that_nobody_configured_never_ends_a_job(usage: Usage) -> None:
     announced = announced_so_far(scene.job, scene.now)
     scene.hang(2).until_found()
     watched(scene, {2: usage}, 900)
-    assert {each.kind for each in scene.issued} == {DirectiveKind.CAPTURE}
+    assert {each.kind for each in scene.issued} == {DirectiveKind.CAPTURE, DirectiveKind.TELL}
     assert (scene.incident.action, scene.incident.confirmed, scene.incident.open) == (Action.LOG, True, True)
     opened = [each for each in new_notices(scene.job, announced, scene.now) if each.body["event"] == "incident_opened"]
     assert len(opened) == 1
@@ -162,13 +171,20 @@ def test_a_limit_that_nobody_configured_never_ends_a_job(usage: Usage) -> None:
     assert (scene.incident.outcome, scene.state) == ("the ranks went on by themselves", "running")
 
 
-def test_the_last_restart_is_used_and_then_none_follows() -> None:
+@pytest.mark.parametrize("past", [False, True])
+def test_the_last_restart_is_given_back_only_once_training_got_past_the_place(past: bool) -> None:
     scene = suspected(UNSEEN, max_restarts=1)
     restarted(scene, UNSEEN)
     scene.until(lambda: scene.job.attempt == 2 and scene.job.open_incident is None)
-    scene.run(30).hang(2).until(lambda: len(scene.job.incidents) == 2)
+    step = scene.job.standstills[0].step
+    assert step is not None
+    if past:
+        scene.until(lambda: (scene.job.furthest_iteration or 0) > step)
+    assert (scene.job.furthest_iteration or 0) > step or not past
+    scene.run(1).hang(2).until(lambda: len(scene.job.incidents) == 2)
+    assert scene.job.restarts == (0 if past else 1)
     watched_again(scene, STILL, 1200)
-    assert len(scene.directives(DirectiveKind.RESTART)) == 1
+    assert len(scene.directives(DirectiveKind.RESTART)) == (2 if past else 1)
     assert not scene.directives(DirectiveKind.STOP)
 
 
