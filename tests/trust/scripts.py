@@ -178,7 +178,8 @@ class Script:
         """The options of ``rankwatch run`` for it: none for what has to be judged with nothing configured."""
         window = ("--confirmation-window", f"{CONFIRMATION_WINDOW:g}")
         patient = self.kind in (Kind.BY_ITSELF, Kind.HELD)
-        return (*(("--auto",) if self.automatic else ()), *(window if patient else ()))
+        first = ("--first-time-timeout", "20") if self.path.stem == "fifo_first_checkpoint" else ()
+        return (*(("--auto",) if self.automatic else ()), *(window if patient else ()), *first)
 
     @property
     def repeats(self) -> bool:

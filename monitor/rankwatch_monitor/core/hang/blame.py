@@ -38,7 +38,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.contract import semconv
-from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
+from rankwatch.contract.enums import CulpritClass, LimitSource, ProcessState, VerdictKind
 from rankwatch.contract.exits import LEFT_EARLY, is_consequence
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.peers import waiting_call
@@ -443,7 +443,9 @@ def _alone(columns: RankColumns, verdicts: Verdicts, *, shed: bool) -> tuple[Cul
     sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
     # Ranks leave a collective within milliseconds of each other: to go on is more than to have left it a moment later.
     go_on = len(others) > 0 and bool(np.all(sign_R > np.max(verdicts.since_V + verdicts.elapsed_V / 2)))
-    if live > 1 and (shed or 2 * len(offenders) >= live) and not go_on:
+    # Ranks do not know when they are looked at in a first-time section: only their next reports show who passes it, too.
+    unaware = all(common.source is LimitSource.FIRST_TIME for common in verdicts.occurring())
+    if live > 1 and (shed or unaware or 2 * len(offenders) >= live) and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone

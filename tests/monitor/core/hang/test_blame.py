@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.scene import LOADING, REDUCING, TORCH, Scene
-from rankwatch.contract.enums import CulpritClass, DirectiveKind, ProcessEventKind, ProcessState, RankState, VerdictKind
+from rankwatch.contract.enums import (
+    CulpritClass,
+    LimitSource,
+    DirectiveKind,
+    ProcessEventKind,
+    ProcessState,
+    RankState,
+    VerdictKind,
+)
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.hang.blame import blame
@@ -54,6 +62,13 @@ def test_ranks_that_all_lost_their_tick_at_once_were_suspended(ranks: tuple[int,
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
     holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
     assert holding == named
+
+
+@pytest.mark.parametrize(("source", "named"), [(LimitSource.LEARNED, [0]), (LimitSource.FIRST_TIME, [])])
+def test_the_first_rank_past_a_limit_that_ranks_do_not_know_is_not_named(source: LimitSource, named: list[int]) -> None:
+    scene = Scene(launchers=False).run(10).stall()
+    verdict = Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 60.0, 60.2, scene.now - 60.2, source)
+    assert [c.rank for c in blame(scene.job.columns, Verdicts.of([verdict]), ()).culprits] == named
 
 
 @pytest.mark.parametrize("fault", ["stop", "hold_gil"])
