@@ -443,7 +443,7 @@ def _alone(columns: RankColumns, verdicts: Verdicts, *, shed: bool) -> tuple[Cul
     sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
     # Ranks leave a collective within milliseconds of each other: to go on is more than to have left it a moment later.
     go_on = len(others) > 0 and bool(np.all(sign_R > np.max(verdicts.since_V + verdicts.elapsed_V / 2)))
-    # Ranks do not know when they are looked at in a first-time section: only their next reports show who passes it, too.
+    # Ranks do not know when they are looked at in a first-time section: their next reports show who passes it, too.
     unaware = all(common.source is LimitSource.FIRST_TIME for common in verdicts.occurring())
     if live > 1 and (shed or unaware or 2 * len(offenders) >= live) and not go_on:
         return ()

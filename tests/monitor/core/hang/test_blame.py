@@ -10,8 +10,8 @@ import pytest
 from monitor.core.scene import LOADING, REDUCING, TORCH, Scene
 from rankwatch.contract.enums import (
     CulpritClass,
-    LimitSource,
     DirectiveKind,
+    LimitSource,
     ProcessEventKind,
     ProcessState,
     RankState,
@@ -67,6 +67,7 @@ def test_ranks_that_all_lost_their_tick_at_once_were_suspended(ranks: tuple[int,
 @pytest.mark.parametrize(("source", "named"), [(LimitSource.LEARNED, [0]), (LimitSource.FIRST_TIME, [])])
 def test_the_first_rank_past_a_limit_that_ranks_do_not_know_is_not_named(source: LimitSource, named: list[int]) -> None:
     scene = Scene(launchers=False).run(10).stall()
+    scene.job.columns.last_progress_R[:] = scene.job.columns.last_heartbeat_R[:] = scene.now - 59.9
     verdict = Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 60.0, 60.2, scene.now - 60.2, source)
     assert [c.rank for c in blame(scene.job.columns, Verdicts.of([verdict]), ()).culprits] == named
 
