@@ -9,7 +9,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -64,7 +64,8 @@ def test_a_directive_is_read_as_it_is_declared_or_refused(item: Any) -> None:
         directive = answers.read_directive(json.loads(json.dumps(item)))
     except ValueError:
         return
-    assert TypeAdapter(Directive).validate_python(directive, strict=True) == directive
+    plain = json.dumps(asdict(directive), ensure_ascii=False).encode(errors="replace")
+    TypeAdapter(Directive).validate_json(plain, strict=True)  # of an instance it would check nothing
 
 
 @EXAMPLES
