@@ -38,7 +38,8 @@ FRAME: Final = {"function": "train", "file": "/train.py", "line": 3}
 GROUP: Final = {"group": "default_pg", "operation": "all_reduce", "enqueued": 3, "completed": -1, "ranks": [0, 1]}
 STACK: Final = {
     "rank": 0, "pid": 1, "method": "py-spy", "frames": [FRAME], "collectives": [GROUP], "error": "",
-    "usage": {"seconds": 1.0, "looks": 2}, "process_state": "alive",
+    "usage": {"seconds": 9.0, "looks": 4, "wait": {"kind": "socket", "target": "a", "through": "b", "seconds": 1.0}},
+    "process_state": "alive",
 }  # fmt: skip
 LOG: Final = {"rank": 0, "stream": "stderr", "host": "h", "path": "/l", "lines": ["boom"], "shared": True}
 SEEN: Final = {"rank": 0, "pid": 1, "process_state": "stopped", "pulse_age": 1.0, "open_sections": {"step": 9.0}}

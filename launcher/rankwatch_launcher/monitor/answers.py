@@ -134,5 +134,12 @@ _FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "settings": lambda value: isinstance(value, Mapping) and _depth(value) <= _DEEPEST,
     "exclude": lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
     "watch": _is_seconds,
+    "place": _is_text,
+    "proven": lambda value: isinstance(value, bool),
+    "suspected": lambda value: isinstance(value, bool),
+    "proof": _is_text,
+    "follows": _is_text,
+    "acts_in": _or_none(_is_seconds),
+    "no_restart": _is_text,
 }
 """Every field of a directive, with what it may be."""

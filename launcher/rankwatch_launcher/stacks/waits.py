@@ -30,7 +30,6 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, Wait
 from rankwatch.contract.peers import waits_for_peers
-from rankwatch.contract.text import one_line
 from rankwatch_launcher import procfs
 
 LIBRARY_THREADS: Final = ("NCCL", "nccl", "pt_", "gloo", "cuda", "rankwatch", "iou-")
@@ -45,11 +44,13 @@ POLLING_LOOPS: Final = ("torch/utils/data/",)
 """Code that waits with a time limit in a loop, so that the limit ends no wait."""
 TORCH_DISTRIBUTED: Final = "torch/distributed/"
 MAX_PROCESSES: Final = 64
-MAX_THREADS: Final = 256
+MAX_THREADS: Final = 1024
+"""Looked at in one search. One that ends at a limit shows nothing."""
 MAX_FILES: Final = 4096
 MAX_DESCRIPTORS: Final = 64
 """Of one wait."""
 MAX_TARGET: Final = 120
+MAX_COMMAND: Final = 100
 
 
 class PythonThread(NamedTuple):
@@ -130,8 +131,15 @@ def wait_of(
     if calls is None:
         return Found(Wait(WaitKind.UNKNOWN))
     search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid})
-    found = search.thread(pid, pid, "")
-    return Found(found, search.socket) if found is not None else Found(search.last or Wait(WaitKind.THREAD))
+    try:
+        found = search.thread(pid, pid, "") or search.last or Wait(WaitKind.THREAD)
+    except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
+        return Found(Wait(WaitKind.UNKNOWN))
+    return Found(found.bounded(), search.socket)
+
+
+class _TooMuchError(Exception):
+    """More would have to be looked at than a search may."""
 
 
 @dataclass
@@ -145,10 +153,14 @@ class _Search:
     parents: Mapping[int, int]
     of_job: frozenset[int]
     seen: set[tuple[int, int]] = field(default_factory=set)
+    _searched: set[int] = field(default_factory=set)
+    """Processes of which all threads are looked at already, or will be."""
     last: Wait | None = None
     """What is found only if nothing else is: a child that is stopped, other ranks."""
     socket: str = ""
     _family: list[int] | None = None
+    _tables: dict[int, list[_Connection]] = field(default_factory=dict)
+    """By process: the TCP connections of its network namespace."""
     _files: dict[int, dict[str, bool]] = field(default_factory=dict)
     """By process: the descriptors' targets, and whether one is open for writing."""
 
@@ -156,8 +168,10 @@ class _Search:
 
     def thread(self, pid: int, tid: int, through: str) -> Wait | None:
         """What this thread waits for that may end by itself; None: nothing does."""
-        if (pid, tid) in self.seen or len(self.seen) >= MAX_THREADS:
+        if (pid, tid) in self.seen:
             return None
+        if len(self.seen) >= MAX_THREADS:
+            raise _TooMuchError
         self.seen.add((pid, tid))
         folder = self.proc / str(pid) / "task" / str(tid)
         state = procfs.stat_fields(_text(folder / "stat"))[:1]
@@ -197,7 +211,7 @@ class _Search:
                 fifo = _text(self.proc / str(pid) / "task" / str(tid) / "wchan").startswith("wait_for_partner")
                 return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, path, None, through)
             case "fsync":
-                return Wait(WaitKind.STORAGE, self._target(pid, arguments[0]), None, through)
+                return Wait(WaitKind.STORAGE, self._target(pid, arguments[0])[-MAX_TARGET:], None, through)
             case "semop":
                 return self._relatives(pid, through)
             case "poll" | "ppoll" | "select" | "epoll" | "epoll2":
@@ -217,6 +231,9 @@ class _Search:
 
     def wakers(self, pid: int, through: str) -> Wait | None:
         """The first wait of another thread of this process that may end by itself."""
+        if pid in self._searched:
+            return None  # the search that led here goes on with them, in a loop, since they may be thousands
+        self._searched.add(pid)
         natives = list[tuple[int, str]]()
         for task in sorted(procfs.tasks(pid, self.proc), key=lambda each: int(each.name)):
             tid = int(task.name)
@@ -276,14 +293,16 @@ class _Search:
             for child, parent in self.parents.items():
                 children.setdefault(parent, []).append(child)
             for each in found:
-                found.extend(children.get(each, ())[: MAX_PROCESSES - len(found)])
+                found.extend(children.get(each, ()))
+                if len(found) > MAX_PROCESSES:
+                    raise _TooMuchError
             self._family = found
         return self._family
 
     def _command(self, pid: int) -> str:
-        words = _text(self.proc / str(pid) / "cmdline").replace("\0", " ").strip()
+        words = _text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
         words = words or _text(self.proc / str(pid) / "comm").strip()
-        return one_line(f"{words[: MAX_TARGET - 20]} (pid {pid})", MAX_TARGET) if words else f"pid {pid}"
+        return f"{words} (pid {pid})" if words else f"pid {pid}"
 
     # Descriptors ------------------------------------------------------------------------------------------------------
 
@@ -296,6 +315,8 @@ class _Search:
                 found = self._descriptor(pid, tid, number, writes=writes, through=through) or found
         if found is not None:
             return found
+        if len(descriptors) > MAX_DESCRIPTORS:
+            return Wait(WaitKind.UNKNOWN, "", None, through)
         if forever or (descriptors and self._polls_in_a_loop(tid)):
             return self.wakers(pid, through)
         if self.last is not None and descriptors:
@@ -309,15 +330,15 @@ class _Search:
         if target.startswith("socket:"):
             return self._socket(pid, tid, target[8:-1], through)
         if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-            return Wait(WaitKind.TERMINAL, target, None, through)
+            return Wait(WaitKind.TERMINAL, target[-MAX_TARGET:], None, through)
         if target.startswith("/dev/"):
-            return Wait(WaitKind.DEVICE, target, None, through)
+            return Wait(WaitKind.DEVICE, target[-MAX_TARGET:], None, through)
         if target.startswith("anon_inode:"):
             timer = "timerfd" in target
             return Wait(WaitKind.TIMED, "", None, through) if timer else self.wakers(pid, through)
         if target.startswith("/"):
             fifo = (self.proc / str(pid) / "fd" / str(number)).is_fifo()
-            return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, target, None, through)
+            return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, target[-MAX_TARGET:], None, through)
         return Wait(WaitKind.UNKNOWN, "", None, through)
 
     def _pipe(self, pid: int, target: str, *, writes: bool, through: str) -> Wait | None:
@@ -350,7 +371,9 @@ class _Search:
         return self._files[pid]
 
     def _socket(self, pid: int, tid: int, inode: str, through: str) -> Wait | None:
-        table = list(_connections(self.proc / str(pid) / "net"))
+        if pid not in self._tables:
+            self._tables[pid] = list(_connections(self.proc / str(pid) / "net"))
+        table = self._tables[pid]
         mine = next((each for each in table if each.inode == inode), None)
         if mine is None:  # a local socket, whose other end is not told: a child's, or its own
             relatives = [each for each in self.family() if each != pid]
@@ -399,7 +422,7 @@ class _Search:
                 bits = int.from_bytes(self._memory(pid, argument, (min(arguments[0], 1024) + 7) // 8), "little")
                 found += [(number, writes) for number in range(bits.bit_length()) if bits >> number & 1]
             return found, not arguments[4]
-        data = self._memory(pid, arguments[0], 8 * min(arguments[1], MAX_DESCRIPTORS))
+        data = self._memory(pid, arguments[0], 8 * min(arguments[1], MAX_DESCRIPTORS + 1))
         polled = [(number, bool(events & 4)) for number, events, _ in struct.iter_unpack("<ihh", data)]
         return polled, not arguments[2] if call.name == "ppoll" else _signed(arguments[2]) < 0
 
@@ -414,13 +437,13 @@ class _Search:
 
     def _target(self, pid: int, number: int) -> str:
         try:
-            return os.readlink(self.proc / str(pid) / "fd" / str(number))[-MAX_TARGET:]
+            return os.readlink(self.proc / str(pid) / "fd" / str(number))
         except OSError:
             return ""
 
     def _lock(self, pid: int, number: int) -> str:
         """The path of a locked file, and who holds it."""
-        path = self._target(pid, number)
+        path = self._target(pid, number)[-MAX_TARGET:]
         try:
             inode = os.stat(self.proc / str(pid) / "fd" / str(number)).st_ino
         except OSError:
@@ -448,7 +471,7 @@ class _Search:
 
     def _string(self, pid: int, address: int) -> str:
         data = self._memory(pid, address, 256).partition(b"\0")[0]
-        return one_line(data.decode(errors="replace")[-MAX_TARGET:], MAX_TARGET)
+        return data.decode(errors="replace")[-MAX_TARGET:]
 
     def _memory(self, pid: int, address: int, size: int) -> bytes:
         if not address or size <= 0:
@@ -505,8 +528,9 @@ def _innermost_is_torch(frames: Sequence[Frame]) -> bool:
     return TORCH_DISTRIBUTED in next(outside, "")
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, longest: int = -1) -> str:
     try:
-        return path.read_text(errors="replace")
+        with path.open(errors="replace") as file:
+            return file.read(longest)
     except OSError:
         return ""

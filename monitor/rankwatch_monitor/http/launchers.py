@@ -31,7 +31,7 @@ from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job, Node, registration_bytes
 from rankwatch_monitor.http.auth import grant_of
 from rankwatch_monitor.http.tokens import record
-from rankwatch_monitor.http.validation import check, check_evidence, clean
+from rankwatch_monitor.http.validation import check, check_evidence, clean, clean_evidence
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.quotas import claimed_ranks
@@ -113,8 +113,9 @@ class LauncherMessages:
         ranks = [*(stack.rank for stack in captured.stacks), *(log.rank for log in captured.logs)]
         _check_ranks(ranks, self._top_rank)
         known_node(job, captured.node)
+        captured = clean_evidence(captured)
         check_evidence(captured, self._longest)
-        self.monitor.submit(job_id, replace(captured, logs=tuple(log.bounded() for log in captured.logs)))
+        self.monitor.submit(job_id, captured)
 
     def registration(
         self, job_id: str, registration: NodeRegistration, covers: Callable[[str], bool] | None = None

@@ -40,8 +40,8 @@ CODES: Final = ("signal", "no_restart", "notice")
 """Short text that a newer launcher may know more of; :func:`clean` cuts it."""
 LONGER: Final = 64
 """Sentences and long names may be longer than names by this factor."""
-OF_ANY_LENGTH: Final = frozenset((*SENTENCES, *CODES, "error", "lines"))
-"""The core cuts the last two."""
+OF_ANY_LENGTH: Final = frozenset((*SENTENCES, *CODES, "error", "lines", "target", "through"))
+"""The core cuts ``error`` and ``lines``, :func:`clean_evidence` what follows."""
 Message = TypeVar("Message", ProcessEvent, NodeObservation, DirectiveAck, NodeRegistration)
 _names_of: Final[dict[type, tuple[str, ...]]] = {}
 """Field names of dataclasses, cached."""
@@ -132,6 +132,22 @@ def clean(message: Message, longest: int) -> Message:
     if isinstance(message, NodeRegistration) and any(len(words) > longest for words in message.facts.values()):
         changed["facts"] = {name: words[:longest] for name, words in message.facts.items()}
     return replace(message, **changed) if changed else message
+
+
+def clean_evidence(captured: Evidence) -> Evidence:
+    """The evidence with what other processes named cut and escaped: lines of logs, and what ranks wait for."""
+    return replace(
+        captured,
+        stacks=tuple(_clean_stack(stack) for stack in captured.stacks),
+        logs=tuple(log.bounded() for log in captured.logs),
+    )
+
+
+def _clean_stack(stack: RankStack) -> RankStack:
+    usage = stack.usage
+    if usage is None or usage.wait is None or (wait := usage.wait.bounded()) is usage.wait:
+        return stack
+    return replace(stack, usage=replace(usage, wait=wait))
 
 
 _STACK_FIELDS: Final = tuple(each.name for each in fields(RankStack) if each.name != "frames")

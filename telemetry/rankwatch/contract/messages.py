@@ -224,6 +224,10 @@ class Collective:
     """Since the call before the newest one, the rank has called in other groups than ever between two calls."""
 
 
+MAX_WAIT: Final = 240
+"""Characters of what a rank waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """What a rank waits for, read of its threads and children from /proc."""
@@ -235,6 +239,13 @@ class Wait:
     """Seconds until it wakes by itself; None: it need not, or it is not known."""
     through: str = ""
     """The name of the thread or the command of the child that waits for this while the main thread waits for it."""
+
+    def bounded(self, longest: int = MAX_WAIT) -> Wait:
+        """It with names that no terminal obeys, cut: files, threads and commands may be called anything."""
+        if max(len(self.target), len(self.through)) <= longest and (self.target + self.through).isprintable():
+            return self
+        target, through = (one_line(one_line(each, longest), longest) for each in (self.target, self.through))
+        return replace(self, target=target, through=through)
 
 
 @dataclass(frozen=True, slots=True)

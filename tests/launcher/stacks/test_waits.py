@@ -8,7 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Wait
 from rankwatch_launcher import procfs
 from rankwatch_launcher.stacks import formats
-from rankwatch_launcher.stacks.waits import SYSTEM_CALLS, PythonThread, wait_of
+from rankwatch_launcher.stacks.waits import MAX_DESCRIPTORS, MAX_THREADS, SYSTEM_CALLS, PythonThread, wait_of
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(platform.machine() not in SYSTEM_CALLS, reason="system calls of this machine unknown")
@@ -172,3 +172,60 @@ def test_a_file_system_without_these_files_is_unknown(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "stat").write_text("7 (python) S 1 7 7 0 -1 0")
     assert wait_of(7, {}, {}, proc=tmp_path).wait.kind is WaitKind.UNKNOWN
+
+
+# Large and strange processes, as /proc shows them ---------------------------------------------------------------------
+
+LOCKED = "202 0x1 0x80 0x0 0x0 0x0 0x0 0x0 0x0"
+"""futex, of this process alone, without a time limit."""
+
+
+def shown(proc: Path, pid: int, tids: Iterable[int], call: str, comm: str = "python") -> None:
+    """A process all of whose threads are in this system call."""
+    for tid in tids:
+        folder = proc / str(pid) / "task" / str(tid)
+        folder.mkdir(parents=True)
+        (folder / "stat").write_text(f"{tid} ({comm}) S 1 7 7 0 -1 0")
+        (folder / "syscall").write_text(call)
+        (folder / "comm").write_text(comm)
+
+
+def test_a_deadlock_of_hundreds_of_threads_is_recognised(tmp_path: Path) -> None:
+    shown(tmp_path, 7, range(7, 607), LOCKED)
+    assert wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait == Wait(WaitKind.THREAD)
+
+
+def test_of_more_threads_than_are_looked_at_nothing_is_concluded(tmp_path: Path) -> None:
+    shown(tmp_path, 7, range(7, 9 + MAX_THREADS), LOCKED)
+    assert wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait == Wait(WaitKind.UNKNOWN)
+
+
+def test_of_a_long_line_of_children_nothing_is_concluded(tmp_path: Path) -> None:
+    pids = range(7, 507)
+    for pid in pids:
+        shown(tmp_path, pid, [pid], "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x0 0x0")
+    parents = {pid + 1: pid for pid in pids[:-1]}
+    assert wait_of(7, {}, parents, proc=tmp_path, machine="x86_64").wait == Wait(WaitKind.UNKNOWN)
+
+
+def test_of_more_descriptors_than_are_looked_at_nothing_is_concluded(tmp_path: Path) -> None:
+    shown(tmp_path, 7, [7], "232 0x3 0x0 0x1 0xffffffff 0x0 0x0 0x0 0x0")
+    for folder in ("fd", "fdinfo"):
+        (tmp_path / "7" / folder).mkdir()
+    numbers = range(4, 6 + MAX_DESCRIPTORS)
+    for number in numbers:
+        (tmp_path / "7" / "fd" / str(number)).symlink_to("anon_inode:[eventfd]")
+    (tmp_path / "7" / "fdinfo" / "3").write_text("".join(f"tfd: {number} events: 1\n" for number in numbers))
+    assert wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait == Wait(WaitKind.UNKNOWN)
+
+
+def test_names_are_cut_and_no_terminal_obeys_them(tmp_path: Path) -> None:
+    shown(tmp_path, 7, [7], LOCKED)
+    shown(tmp_path, 7, [8], "0 0x3 0x0 0x0 0x0 0x0 0x0 0x0 0x0", comm="\x1b[2J")
+    (tmp_path / "7" / "fd").mkdir()
+    (tmp_path / "7" / "fd" / "3").symlink_to("/dev/pts/" + "\x1b\n\u202e" * 60)
+    found = wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait
+    assert found.kind is WaitKind.TERMINAL
+    assert found.target.isprintable()
+    assert found.through == "\\x1b[2J"
+    assert len(found.target) <= 256

@@ -8,6 +8,7 @@ from typing import Any, Final, get_type_hints
 
 import pytest
 
+from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import (
     Collective,
     DirectiveAck,
@@ -19,7 +20,10 @@ from rankwatch.contract.messages import (
     RankLog,
     RankStack,
     RunClaim,
+    Usage,
+    Wait,
 )
+from rankwatch_monitor.http.validation import check_evidence, clean_evidence
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api
 
@@ -49,6 +53,7 @@ class Texts:
             RankStack: {**evidence, "stacks": [{**stack, "frames": [frame], **inner}]},
             Frame: {**evidence, "stacks": [{**stack, "frames": [inner]}]},
             Collective: {**evidence, "stacks": [{**stack, "frames": [frame], "collectives": [inner]}]},
+            Wait: {**evidence, "stacks": [{**stack, "usage": {"seconds": 9.0, "looks": 4, "wait": inner}}]},
             RankLog: {**evidence, "logs": [inner]},
         }
         return api.post(f"/api/v1/jobs/{job}/{self.path}", json=bodies.get(self.shape, inner)).status_code
@@ -66,6 +71,7 @@ POSTED: Final = (
     Texts(RankStack, {"rank": 0, "pid": 1, "method": "py-spy"}, "evidence"),
     Texts(Frame, {"function": "f", "file": "/f.py", "line": 1}, "evidence"),
     Texts(Collective, {"group": "0", "operation": "barrier", "enqueued": 3, "completed": 2}, "evidence"),
+    Texts(Wait, {"kind": "child"}, "evidence"),
     Texts(RankLog, {"rank": 0, "stream": "stderr", "host": "h", "path": "/log"}, "evidence"),
 )
 
@@ -126,3 +132,15 @@ def test_a_signal_of_many_digits_ends_a_rank(api: Api, job: str) -> None:
     events = [started, {**started, "kind": "exited", "signal": "9" * 10_000}]
     assert api.post(f"/api/v1/jobs/{job}/process-events", json={"events": events}).status_code == 204
     assert api.ranks(job)[0]["state"] == "dead"
+
+
+def test_names_of_what_is_waited_for_are_escaped_and_lose_no_evidence() -> None:
+    wait = Wait(WaitKind.FILE_LOCK, "/l, held by \x1b[2J\ud800" + "\u202e" * 300, None, "\n" * 300)
+    stack = RankStack(0, 1, "py-spy", usage=Usage(9.0, 4, wait=wait))
+    captured = clean_evidence(Evidence(NODE, 1, None, (stack,)))
+    check_evidence(captured, 64)
+    usage = captured.stacks[0].usage
+    assert usage is not None
+    assert usage.wait is not None
+    assert (usage.wait.target + usage.wait.through).isprintable()
+    assert max(len(usage.wait.target), len(usage.wait.through)) <= 256

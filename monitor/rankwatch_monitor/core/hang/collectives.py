@@ -8,13 +8,18 @@ one number differ in operation or size wait for each other without end, or are a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple
 
 from rankwatch_monitor.core.hang.stacks import GroupProgress
+
+MOST_BYTES: Final = 1 << 28
+"""Read at most to find which ranks of a circle wait elsewhere than their peers; beyond it none is named."""
 
 
 class Late(NamedTuple):
@@ -95,7 +100,9 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
         if odd and odd != late.keys():
             roots = {rank: late[rank]._replace(reordered=True) for rank in odd}
         else:
-            roots = {rank: each for rank, each in late.items() if _elsewhere(rank, each, progress)}
+            elsewhere = _Elsewhere(progress)
+            few = elsewhere.bytes_for(late) <= MOST_BYTES
+            roots = {rank: each for rank, each in late.items() if few and elsewhere.waits(rank, each)}
     if late and not roots:
         cycle = tuple(sorted(late))
         return WaitingRanks({}, cycle, tuple(everywhere), tuple(fronts))
@@ -106,16 +113,53 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
     return WaitingRanks(roots, (), tuple(everywhere))
 
 
-def _elsewhere(rank: int, late: Late, progress: Sequence[GroupProgress]) -> bool:
-    """Whether a rank waits elsewhere than most of those that call in both groups, whoever waits for it there.
+class _Elsewhere:
+    """Which ranks wait elsewhere than their peers. Sets of ranks are bits of integers, since there may be thousands."""
 
-    Ranks that never call in the other group cannot show which of the two comes first.
-    """
-    here = [f for f in progress if f.group == late.missed.group]
-    other = {f.group for f in progress if f.waits and f.group != late.missed.group and rank in f.ranks}
-    both = {r for f in here for r in f.ranks} & {r for f in progress if f.group in other for r in f.ranks}
-    wait = {r for f in here if f.waits and f.enqueued > late.newest for r in f.ranks}
-    return 2 * len(wait & both) > len(both)
+    def __init__(self, progress: Sequence[GroupProgress]) -> None:
+        self._index = {rank: i for i, rank in enumerate({rank for each in progress for rank in each.ranks})}
+        self._members: dict[str, int] = {}
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
+        """By group: the collective that ranks wait in, the furthest first, and all that wait in it or a further one."""
+        self._groups: dict[int, list[str]] = {}
+        """By rank: groups in which it waits."""
+        if len(self._index) * len(progress) > 8 * MOST_BYTES:
+            return
+        for each in progress:
+            ranks = self._bits(each.ranks)
+            self._members[each.group] = self._members.get(each.group, 0) | ranks
+            if each.waits:
+                fronts = self._waiting.setdefault(each.group, [])
+                fronts.append((each.enqueued, ranks | (fronts[-1][1] if fronts else 0)))
+                for rank in each.ranks:
+                    self._groups.setdefault(rank, []).append(each.group)
+
+    def bytes_for(self, late: Mapping[int, Late]) -> float:
+        """How much has to be read to judge these ranks."""
+        if self._index and not self._members:
+            return math.inf
+        return sum(len(self._groups.get(rank, ())) + 1 for rank in late) * len(self._index) / 8
+
+    def waits(self, rank: int, late: Late) -> bool:
+        """Whether a rank waits elsewhere than most of those that call in both groups, whoever waits for it there.
+
+        Ranks that never call in the other group cannot show which of the two comes first.
+        """
+        here, others = late.missed.group, 0
+        for group in self._groups.get(rank, ()):
+            others |= self._members[group] if group != here else 0
+        both = self._members[here] & others
+        fronts = self._waiting.get(here, [])
+        further = bisect_left(fronts, -late.newest, key=lambda front: -front[0])
+        wait = fronts[further - 1][1] if further else 0
+        return 2 * (wait & both).bit_count() > both.bit_count()
+
+    def _bits(self, ranks: Sequence[int]) -> int:
+        bits = bytearray(len(self._index) // 8 + 1)
+        for rank in ranks:
+            at = self._index[rank]
+            bits[at // 8] |= 1 << at % 8
+        return int.from_bytes(bits, "little")
 
 
 def _merged(of_group: Sequence[GroupProgress]) -> GroupProgress:
@@ -163,13 +207,12 @@ def _by_group(progress: Sequence[GroupProgress]) -> Iterator[list[GroupProgress]
 
 def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
     least = min(f.completed for f in of_group)
-    numbers = {f.calls_from + i for f in of_group for i in range(len(f.calls))}
-    for number in sorted(n for n in numbers if n > least):
-        made: dict[str, list[GroupProgress]] = {}
-        for each in of_group:
-            if each.calls_from <= number < each.calls_from + len(each.calls):
-                made.setdefault(each.calls[number - each.calls_from], []).append(each)
-        made.pop("", None)
+    calls_by_number: dict[int, dict[str, list[GroupProgress]]] = {}
+    for each in of_group:
+        for number, call in enumerate(each.calls, each.calls_from):
+            if call and number > least:
+                calls_by_number.setdefault(number, {}).setdefault(call, []).append(each)
+    for number, made in sorted(calls_by_number.items(), key=itemgetter(0)):
         if len(made) > 1:
             ranks_of = {call: tuple(sorted(rank for f in each for rank in f.ranks)) for call, each in made.items()}
             calls = sorted(ranks_of.items(), key=_most_ranks)
@@ -190,11 +233,13 @@ def _judge(of_group: Sequence[GroupProgress], late: dict[int, Late], waiting: se
     for each in ahead:
         if each.enqueued > lowest:
             waiting.update(each.ranks)
-    for each in of_group:
-        further = [f for f in ahead if f.enqueued > each.enqueued]
+    further = count = 0
+    for each in of_group:  # the furthest first
+        while further < len(ahead) and ahead[further].enqueued > each.enqueued:
+            count += len(ahead[further].ranks)
+            further += 1
         if not further:
             continue  # the ranks ahead have completed theirs without this rank: they do not wait for it
-        count = sum(len(f.ranks) for f in further)
         for rank in each.ranks:
             if rank not in late or late[rank].waiting < count:
-                late[rank] = Late(further[0], count, each.enqueued)
+                late[rank] = Late(ahead[0], count, each.enqueued)

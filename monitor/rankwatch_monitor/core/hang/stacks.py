@@ -28,6 +28,9 @@ MAX_COLLECTIVES: Final = 64
 """Process groups kept of one rank."""
 MAX_CALLS: Final = 16
 """Calls kept of one rank in one process group."""
+MAX_POSITIONS: Final = 4096
+POSITIONS_PER_RANK: Final = 4
+"""Different positions in process groups kept of one incident, and further ones for each rank: most have peers."""
 MAX_STORED_PROGRESS: Final = 1024
 """Entries of group progress stored with an incident: first those of groups whose ranks differ."""
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
@@ -385,6 +388,8 @@ class Stacks:
             self._held[rank] = place
 
     def _put_position(self, rank: int, position: _Position) -> None:
+        if position not in self._reached and len(self._reached) >= MAX_POSITIONS + POSITIONS_PER_RANK * len(self._held):
+            return
         # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
         reached = self._reached.setdefault(position, _Reached(position))
         reached.join(rank)

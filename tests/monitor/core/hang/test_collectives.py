@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rankwatch.contract.messages import Collective, RankStack
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, cannot_complete, mismatch, waiting_ranks
-from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.hang.stacks import GroupProgress, Stacks
 
 WORLD = "default_pg"
 
@@ -234,3 +234,14 @@ def test_one_group_in_transport_is_enough_to_wait() -> None:
     both = [at(9, group="tp (1)")]
     r2 = [at(3, done=3, group="dp (5)")]
     assert not stuck(r0=[*both, at(4, group="dp (5)")], r1=both, r2=r2)
+
+
+def test_progress_that_differs_everywhere_is_judged() -> None:
+    progress = [
+        GroupProgress(f"{group:02}", "barrier", 4000 - i, -1, ((i * (group + 1)) % 1999,), 100 * i, ("a",) * 16)
+        for group in range(64)
+        for i in range(2000)
+    ]
+    assert mismatch(progress) is None
+    found = waiting_ranks(progress)
+    assert found.late or found.cycle

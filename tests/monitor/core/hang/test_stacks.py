@@ -20,7 +20,9 @@ from rankwatch_monitor.core.hang.stacks import (
     MAX_ERRORS,
     MAX_FRAMES,
     MAX_PLACES,
+    MAX_POSITIONS,
     MAX_TEXT,
+    POSITIONS_PER_RANK,
     RANKWATCH,
     Failure,
     StackGroup,
@@ -300,3 +302,11 @@ def test_ranks_with_equal_stacks_share_what_is_kept_of_them(taken: bool) -> None
         tracemalloc.stop()
     assert len(held) == len(ranks)
     assert kept < 300 * len(ranks)
+
+
+def test_positions_that_differ_in_every_rank_are_bounded() -> None:
+    stacks = Stacks()
+    for rank in range(200):
+        groups = tuple(Collective(str(i), "barrier", rank, -1) for i in range(MAX_COLLECTIVES))
+        stacks.add(RankStack(rank, 1, "py-spy", error="none", collectives=groups))
+    assert len(stacks.group_progress()) <= MAX_POSITIONS + POSITIONS_PER_RANK * 200
