@@ -140,6 +140,19 @@ def test_every_alert_has_a_section_in_the_runbook(alert: str) -> None:
     assert "`" in text.split("**Confirm**")[1].split("**Do**")[0], "how to confirm it names no command"
 
 
+def test_the_runbook_has_every_reason_for_which_telemetry_is_dropped() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "telemetry" / "rankwatch").rglob("*.py"))
+    reasons = set(re.findall(r'(?:DROP_\w+: Final = |\.drop\()"(\w+)"', source))
+    assert {"spans", "backlog", "pulse_error"} <= reasons
+    assert reasons <= set(re.findall(r"`(\w+)`", anchors()["rankwatchtelemetrydropped"]))
+
+
+@pytest.mark.parametrize("alert", [name for name, rule in ALERTS.items() if rule["labels"]["scope"] == "job"])
+def test_no_alert_about_a_job_ends_while_the_monitor_is_restarted(alert: str) -> None:
+    looks_back = {"RankwatchNodeLost", "RankwatchTelemetryDropped"}
+    assert alert in looks_back or ALERTS[alert]["keep_firing_for"] == "6m"
+
+
 def test_the_runbook_has_no_section_about_an_alert_that_is_gone() -> None:
     assert {anchor for anchor in anchors() if anchor.startswith("rankwatch")} == {name.lower() for name in ALERTS}
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from rankwatch.contract.enums import DirectiveKind, JobState, NodeRole, VerdictKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
@@ -125,6 +127,14 @@ class StopRequest:
     reason: str
     noted: bool = False
     """It is recorded in an incident."""
+
+
+class Unended(NamedTuple):
+    """A launch that was followed by another one and whose end nobody reported."""
+
+    heard: float
+    """When one of its ranks was last heard."""
+    attempt: int
 
 
 @dataclass(slots=True)
@@ -283,6 +293,10 @@ class Job:
         self.stale = StaleReports()
         """Reports of other attempts, and of processes that do not own their rank."""
         self.previous: Previous | None = None
+        self.unended: Unended | None = None
+        """The launch before, if it ended without a word; until its incident is recorded."""
+        self.heard_before = now
+        """When a rank was last heard, at the latest known before ``columns`` were."""
         self.late_exits = False
         """Exits of the previous attempt were reported after this one had begun; they are looked at once."""
         self.distrust_until = 0.0
@@ -415,12 +429,21 @@ class Job:
 
     def begin_run(self, now: float) -> None:
         """Begin a new run of the same job: attempts count from 0 again, the history stays."""
+        if self.ended is None and self.open_incident is None and not self._shut_down():
+            heard = float(np.fmax.reduce(self.columns.last_heard_R, initial=self.heard_before))
+            self.unended = Unended(heard, self.attempt)
         self.nodes.clear()
         self.standstills.clear()
         self.launches += 1
         self.restarts = self.restarting_attempt = self.final_attempt = 0
         self.begin_attempt(0, now)
         self.instrumented_before = self.stepped_before = False
+
+    def _shut_down(self) -> bool:
+        """Whether nothing ran in this run, or all ranks that reported have shut down by themselves."""
+        if not self.instrumented:
+            return not self.instrumented_before and not any(node.ranks for node in self.nodes.values())
+        return bool(np.all(self.columns.shut_down_R | ~self.columns.reported_R))
 
     def begin_launch(self, now: float) -> None:
         """Begin a new run with the launchers that have started no rank: a new rendezvous counts attempts from 1.

@@ -120,7 +120,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     """
     body = row["body"]
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
-    job.last_heard = row["last_heard"]
+    job.last_heard = job.heard_before = row["last_heard"]
     job.world_size, job.attempt = body["world_size"], body["attempt"]
     job.attempt_since, job.silence_baseline = body["attempt_since"], now
     job.columns.grow(job.world_size)

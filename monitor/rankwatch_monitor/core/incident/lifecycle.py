@@ -39,6 +39,7 @@ from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
+from rankwatch_monitor.core.regression.explain import clock_time
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
@@ -64,6 +65,7 @@ RESTATE_AFTER: Final = 30.0
 SAME_MOMENT: Final = 1.0
 """Seconds by which a deadline moves before it is another one."""
 BY_THEMSELVES: Final = "at once and by themselves, within their budget"
+LAUNCHED_AGAIN: Final = "the job was launched again"
 STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
 
@@ -76,6 +78,8 @@ def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
         _send(job, incident, machine.Closed(now, incident.outcome), now, effects)
         incident = None
+    if job.unended is not None:
+        _record_unended(job, now, effects)
     if job.late_exits:
         incident = _take_late_exits(job, incident, now, effects)
     attempts.release(job)
@@ -531,6 +535,20 @@ def _recognise_cause(job: Job, incident: Incident, verdicts: Verdicts, now: floa
     _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 
+def _record_unended(job: Job, now: float, effects: list[Effect]) -> None:
+    """Record the end of the launch before, of which no launcher reported anything: all were killed at once."""
+    before, job.unended = job.unended, None
+    assert before is not None
+    incident = _new_incident(job, VerdictKind.PROCESS_EXITED, now, attempt=before.attempt)
+    reason = (
+        f"The launch before was last heard at {clock_time(before.heard, now)} (UTC) and ended without a word, as when "
+        "all its launchers are killed; the job was launched again."
+    )
+    diagnosis = Diagnosis(VerdictKind.PROCESS_EXITED, reason, since=before.heard)
+    _send(job, incident, machine.Recorded("nothing was left to act on", diagnosis), now, effects)
+    _send(job, incident, machine.Closed(now, LAUNCHED_AGAIN), now, effects)
+
+
 def _take_late_exits(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident | None:
     """Name a crash of the previous attempt that was reported after the current one had begun.
 
@@ -658,7 +676,7 @@ def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects:
         _send(job, incident, machine.Closed(job.ended.at, _ending(job, incident)), now, effects)
         return
     if job.attempt < incident.attempt or job.launches != incident.launch:
-        _send(job, incident, machine.Closed(now, "the job was launched again"), now, effects)
+        _send(job, incident, machine.Closed(now, LAUNCHED_AGAIN), now, effects)
         return
     if _order_missed(job, incident):
         _send(job, incident, machine.OrderRepeated(job.attempt), now, effects)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, ProcessState
+from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, ProcessState, VerdictKind
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Phase
@@ -23,6 +23,42 @@ def test_a_job_launched_again_after_its_launcher_was_killed_counts_from_one() ->
     assert list(scene.job.nodes) == ["node-new"], "the launchers before it are gone"
     assert scene.job.open_incident is None
     assert scene.job.incidents[-1].outcome == "the job was launched again"
+
+
+def relaunch(scene: Scene) -> None:
+    register(scene, "node-new")
+    scene.submit(ProcessEvent("node-new", ProcessEventKind.STARTED, attempt=1, rank=0, pid=7, world_size=4))
+    scene.judge()
+
+
+def test_a_launch_that_died_whole_and_was_relaunched_leaves_an_incident() -> None:
+    scene = Scene().run(10)
+    heard = scene.now
+    scene.now += 20.0
+    relaunch(scene)
+    (incident,) = scene.job.incidents
+    assert (incident.kind, incident.attempt, incident.timeline.since) == (VerdictKind.PROCESS_EXITED, 1, heard)
+    assert (incident.outcome, incident.open) == ("the job was launched again", False)
+    scene.judge()
+    assert len(scene.job.incidents) == 1
+
+
+def test_so_it_does_where_its_monitor_died_with_it() -> None:
+    scene = Scene().run(10)
+    heard = scene.now
+    scene.now += 20.0
+    scene.reload()
+    relaunch(scene)
+    (incident,) = scene.job.incidents
+    assert (incident.timeline.since, incident.open) == (heard, False)
+
+
+def test_a_launch_that_ended_as_its_launcher_said_leaves_none() -> None:
+    scene = Scene().run(10)
+    scene.submit(ProcessEvent(next(iter(scene.job.nodes)), ProcessEventKind.FAILED, attempt=1))
+    scene.job.incidents.clear()
+    relaunch(scene)
+    assert scene.job.incidents == []
 
 
 def test_a_launcher_of_the_running_job_that_states_it_again_changes_nothing() -> None:
