@@ -34,7 +34,6 @@ def test_a_hang_without_any_configuration(watched: Training) -> None:
     )
     assert "has made no progress in section" in incident["reason"]
     assert "over its learned limit of" in incident["reason"]
-    assert f"once {WINDOW:g} s have shown no progress" in incident["action_reason"]
     assert_in_order(incident, *WHOLE)
     times = incident["timeline"]
     assert times["decided"] - times["detected"] >= WINDOW

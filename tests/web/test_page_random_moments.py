@@ -397,7 +397,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     step = step if before is None else before
     same("step", facts["Final step" if over else "Step"][0], "–" if step < 0 else f"{step:,}")
     same("attempt", facts["Attempt"][0], str(job.attempt))
-    same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.policy.max_restarts}"])
+    same("restarts", facts["Restarts used"], [str(job.restarts), f"of {job.restart_budget}"])
     reporting = len(ranks) - sum(counts[each] for each in ("unseen", "silent", "dead", "finished", "ended"))
     reporting = 0 if state == "lost" else reporting
     if over:
@@ -645,7 +645,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
             holds("the culprit is named", re.search(r"rank|host", why, re.I), why)
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
-        same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.policy.max_restarts}")
+        same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
     needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
     troubled = len(needing | {job for job, state in states.items() if state == "recovering"})
     apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state

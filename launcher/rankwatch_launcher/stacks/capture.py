@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.files import find_program
@@ -41,6 +41,8 @@ from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.stacks import collectives, formats
 from rankwatch_launcher.stacks.waits import PythonThread
+
+T = TypeVar("T")
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 6
 """Above the real-time signals used by glibc and common profilers."""
@@ -137,7 +139,7 @@ class StackReader:
         """
         deadline = min(deadline, MAX_SECONDS)
         until = time.monotonic() + deadline
-        taken = _run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
+        taken = run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
@@ -168,7 +170,7 @@ class StackReader:
                 positions = () if blocked else _collectives(target, until)
             return replace(stack or _failed(target, error), process_state=state, collectives=positions)
 
-        taken = _run_all(until + 0.1, [(t.rank, partial(one, t)) for t in targets])
+        taken = run_all(until + 0.1, [(t.rank, partial(one, t)) for t in targets])
         return threads, tuple(taken.get(t.rank) or _failed(t, "no stack in time") for t in targets)
 
     def _one(self, target: Target, until: float, last: bool) -> RankStack:
@@ -207,12 +209,12 @@ class StackReader:
         return None, error or "py-spy took too long", {}
 
 
-def _run_all(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) -> dict[int, RankStack]:
+def run_all(until: float, tasks: Sequence[tuple[int, Callable[[], T]]]) -> dict[int, T]:
     """Results of the tasks that return by ``until``, by number; the others are abandoned on daemon threads."""
-    waiting = queue.SimpleQueue[tuple[int, Callable[[], RankStack]]]()
+    waiting = queue.SimpleQueue[tuple[int, Callable[[], T]]]()
     for task in tasks:
         waiting.put(task)
-    done = queue.SimpleQueue[tuple[int, RankStack | None]]()
+    done = queue.SimpleQueue[tuple[int, T | None]]()
 
     def work() -> None:
         while time.monotonic() < until:
@@ -228,7 +230,7 @@ def _run_all(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]])
 
     for _ in range(min(len(tasks), _MAX_THREADS)):
         threading.Thread(target=work, name="rankwatch-stack", daemon=True).start()
-    taken: dict[int, RankStack] = {}
+    taken: dict[int, T] = {}
     for _ in tasks:
         try:
             number, stack = done.get(timeout=max(0.0, until - time.monotonic()))

@@ -10,22 +10,29 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rankwatch.contract.messages import Frame, RankStack, Usage
+from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks.capture import run_all
 from rankwatch_launcher.stacks.tcp import bytes_moved
-from rankwatch_launcher.stacks.waits import PythonThread, wait_of
+from rankwatch_launcher.stacks.waits import Found, PythonThread, wait_of
 
 SPAN: Final = 10.0
 """Seconds of looks over which counters are compared."""
 NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
 """Beginnings of the names of threads that spin or poll while the rank waits, and of Rankwatch's own."""
 GPU_FILES: Final = "/dev/nvidia"
+WAIT_SECONDS: Final = 3.0
+"""Seconds for reading what the ranks of a node wait for, which takes milliseconds."""
+NOT_READ: Final = Found(Wait(WaitKind.UNKNOWN))
 MAX_STACKS: Final = 64
 """Different stacks of a rank that are remembered."""
 MAX_FILES: Final = 4096
@@ -91,19 +98,34 @@ class UsageMeter:
             threads: the Python threads of each rank, by their id in the kernel.
         """
         parents, moved = self._parents(), bytes_moved()
-        of_job = [os.getpid(), *(stack.pid for stack in stacks)]
-        found = {}
+        waits, found = self._waits(stacks, parents, threads), {}
         for stack in stacks:
             watched = self._watched.get(stack.rank)
             if watched is None or watched.pid != stack.pid:
                 watched = self._watched[stack.rank] = _Watched(stack.pid, self._holds_gpu(stack.pid))
-            wait, awaited = wait_of(stack.pid, threads.get(stack.rank, {}), parents, of_job, proc=self._proc)
+            wait, awaited = waits.get(stack.rank, NOT_READ)
             if awaited in watched.sockets and moved.get(awaited, 0) > watched.sockets[awaited]:
                 watched.arrived = now
             self._count(watched, _descendants(stack.pid, parents), moved, now)
             _compare(watched, stack.frames, now)
             found[stack.rank] = replace(_usage(watched), wait=wait, arrives=now - watched.arrived <= SPAN)
         return found
+
+    def _waits(
+        self,
+        stacks: Sequence[RankStack],
+        parents: Mapping[int, int],
+        threads: Mapping[int, Mapping[int, PythonThread]],
+    ) -> dict[int, Found]:
+        """What each rank waits for; of one whose memory or files the kernel does not give, nothing.
+
+        A reader of a process that is stuck in the kernel can get stuck there itself.
+        """
+        of_job = [os.getpid(), *(stack.pid for stack in stacks)]
+        tasks = [
+            (s.rank, partial(wait_of, s.pid, threads.get(s.rank, {}), parents, of_job, proc=self._proc)) for s in stacks
+        ]
+        return run_all(time.monotonic() + WAIT_SECONDS, tasks)
 
     def _count(self, watched: _Watched, children: Iterable[int], passed: Mapping[str, int], now: float) -> None:
         folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history

@@ -263,7 +263,8 @@ class Job:
         self.world_size = 0
         self.attempt = 0
         self.attempt_since = now
-        self.restarts = 0
+        self.restarts = self.given_back = 0
+        """Restarts of this run; and how many of them training has got past, which cost the budget nothing."""
         self.restarting_attempt = 0
         self.final_attempt = 0
         """The attempt after whose failure no restart follows, as a launcher reported; 0: none."""
@@ -338,6 +339,11 @@ class Job:
         if known is None or known[0] is not self.policy or known[1] != self.durations.version:
             known = self._limits = (self.policy, self.durations.version, in_force(self.policy, self.durations))
         return known[2]
+
+    @property
+    def restart_budget(self) -> int:
+        """Restarts that this run may have had."""
+        return self.policy.max_restarts + self.given_back
 
     @property
     def silence_since(self) -> float:
@@ -435,7 +441,7 @@ class Job:
         self.nodes.clear()
         self.standstills.clear()
         self.launches += 1
-        self.restarts = self.restarting_attempt = self.final_attempt = 0
+        self.restarts = self.given_back = self.restarting_attempt = self.final_attempt = 0
         self.begin_attempt(0, now)
         self.instrumented_before = self.stepped_before = False
 

@@ -39,6 +39,7 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     for kind, count in past.incident_counts.items():
         job.incident_counts[kind] = job.incident_counts.get(kind, 0) + count
     job.restarts += past.restarts
+    job.given_back += past.given_back
     job.launches += past.launches
     job.restarting_attempt = max(job.restarting_attempt, past.restarting_attempt)
     _durations(job, past)

@@ -55,6 +55,7 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
             "attempt": job.attempt,
             "attempt_since": job.attempt_since,
             "restarts": job.restarts,
+            "given_back": job.given_back,
             "launches": job.launches,
             "restarting_attempt": job.restarting_attempt,
             "spoke": job.ever_instrumented,
@@ -126,6 +127,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.columns.grow(job.world_size)
     job.launches = body.get("launches", 0)
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
+    job.given_back = body.get("given_back", 0)
     job.instrumented_before, job.stepped_before = body.get("spoke", False), body.get("stepped", False)
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}

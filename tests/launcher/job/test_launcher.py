@@ -165,7 +165,7 @@ def test_without_the_store_the_ranks_are_killed_first_and_the_exit_is_reached_wh
     reaper: Any = SimpleNamespace(dismiss=lambda: done.append("dismiss"))
     launcher = Launcher(Options(outcome=str(tmp_path / "{node}.json")), config())
     with pytest.raises(Exited):
-        launcher._on_store_timeout(node, agent, discovery, reaper)
+        launcher._on_store_timeout(node, agent, discovery, reaper, 180.0, frozenset())
     assert done == ["kill", str(ProcessEventKind.FAILED), "close", "dismiss", "exit 1"]
     written = json.loads((tmp_path / "h.json").read_text())
     assert (written["state"], written["job_id"]) == (FAILED, "j")

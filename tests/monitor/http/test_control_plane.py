@@ -325,6 +325,11 @@ def test_incidents_never_share_an_id_however_many_there_were(api: Api, job: str,
     assert len(set(ids)) == len(ids)
 
 
+def rejected(api: Api) -> list[str]:
+    lines = api.get("/metrics").text.splitlines()
+    return [line for line in lines if line.startswith("rankwatch_ingest_rejected_total")]
+
+
 def test_a_second_run_of_a_living_job_is_refused_and_the_first_is_warned(api: Api, job: str) -> None:
     def claim(run: str, host: str) -> httpx.Response:
         return api.post(f"/api/v1/jobs/{job}/runs", json={"run": run, "host": host, "launcher_pid": 7})
@@ -333,9 +338,10 @@ def test_a_second_run_of_a_living_job_is_refused_and_the_first_is_warned(api: Ap
     registration = {"node": "n0", "host": "node-a", "launcher_pid": 7, "local_world_size": 1, "run": "first"}
     assert api.post(f"/api/v1/jobs/{job}/nodes", json=registration).status_code == 200
     assert claim("first", "node-a").status_code == 204
+    before = rejected(api)
     refused = claim("second", "node-b")
     assert refused.status_code == 409
-    assert 'reason="bad_request"' not in api.get("/metrics").text, "nothing is wrong with the request"
+    assert rejected(api) == before, "nothing is wrong with the request"
     assert "node-a (process 7)" in refused.json()["detail"]
     poll = {"after": "0", "node": "n0", "wait": "20"}
     told = api.get(f"/api/v1/jobs/{job}/directives", params=poll).json()

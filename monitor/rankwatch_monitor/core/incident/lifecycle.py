@@ -112,7 +112,7 @@ def _give_back(job: Job) -> None:
         past = furthest is not None and each.step is not None and furthest > each.step
         if past and not each.given_back and each.attempt < job.attempt:
             job.standstills[i] = each._replace(given_back=True)
-            job.restarts = max(0, job.restarts - 1)
+            job.given_back += 1
 
 
 def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
@@ -141,11 +141,11 @@ def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> tuple
         return Action.LOG, "observe-only is on"
     if wanted is Action.LOG:
         return Action.LOG, "the policy only records"
-    if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
+    if wanted in RESTARTS and job.restarts >= job.restart_budget:
         if not confirmed:
-            used = f"no restart is left ({job.restarts} of {job.policy.max_restarts} used)"
+            used = f"no restart is left ({job.restarts} of {job.restart_budget} used)"
             return Action.LOG, f"{used}, and a limit that nobody configured ends no job"
-        return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
+        return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.restart_budget})"
     return wanted, f"the policy is to {_words(wanted)}"
 
 
@@ -302,7 +302,7 @@ def _no_restart(job: Job) -> str:
     """Why the launchers restart nothing after a failure in this attempt; empty: they do."""
     if job.final_attempt == job.attempt:
         return "a restart would end the same way"
-    used, limit = job.restarts - (job.restarting_attempt >= job.attempt), job.policy.max_restarts
+    used, limit = job.restarts - (job.restarting_attempt >= job.attempt), job.restart_budget
     return "" if used < limit else f"no restart is left ({used} of {limit} used)"
 
 
@@ -876,6 +876,8 @@ def _capturing(job: Job, incident: Incident, verdicts: Verdicts, now: float, eff
         culprits = incident.culprits if diagnosis is None else diagnosis.culprits
         excluded = exclusion.by_policy(job, incident, culprits, now)
     _send(job, incident, machine.StacksTaken(diagnosis, excluded), now, effects)
+    if incident.phase is Phase.CONFIRMING:
+        _set_deadline(job, incident, proof.NOTHING, now)
 
 
 def _acting(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:

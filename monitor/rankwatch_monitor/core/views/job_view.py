@@ -197,7 +197,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "open_stragglers": len(job.performance.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,
-        "max_restarts": job.policy.max_restarts,
+        "max_restarts": job.restart_budget,
         "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
     }
 

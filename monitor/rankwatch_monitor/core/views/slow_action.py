@@ -105,7 +105,7 @@ def slow_action(job: Job) -> SlowAction | None:
 
 def left_without(job: Job, rank: int) -> Remaining | None:
     """What a restart without a rank's node leaves; None: the policy does not permit it, or launchers cannot."""
-    if job.policy.observe_only or job.restarts >= job.policy.max_restarts:
+    if job.policy.observe_only or job.restarts >= job.restart_budget:
         return None
     try:
         return exclusion.without(job, exclusion.chosen(job, [rank], ()))

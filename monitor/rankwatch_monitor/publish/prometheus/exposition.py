@@ -102,7 +102,7 @@ class _Snapshot(Collector):
         if job.furthest_iteration is not None:
             self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)
-        self._add(names.JOB_RESTARTS_LEFT, max(0, job.policy.max_restarts - job.restarts), job.id)
+        self._add(names.JOB_RESTARTS_LEFT, max(0, job.restart_budget - job.restarts), job.id)
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
         if (ratio := goodput_accounting.ratio(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
