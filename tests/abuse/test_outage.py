@@ -52,7 +52,7 @@ class Job:
             command += ["--nnodes", str(len(self.network.names)), "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
             command += ["--rdzv-id", "outage", "--rdzv-endpoint", f"{self.network.address(first)}:29400"]
             command += ["--rdzv-conf", f"is_host={int(name == first)}", "--local-addr", self.network.address(name)]
-            command += ["--on-hang", "log", *flags]
+            command += flags
             command += [str(self.folder / "train.py")]
             env = os.environ | {
                 "GLOO_SOCKET_IFNAME": "net0",
