@@ -50,7 +50,8 @@ def test_a_benchmark_that_is_killed_leaves_nothing_behind(
             if found is None:
                 return False
             left.remove(found)
-        return True
+        # torchrun forgets a rank when SIGTERM comes before Popen() has returned; one that writes is known to it.
+        return script != "memory.py" or any(tmp_path.rglob("rank-*.jsonl"))
 
     try:
         wait_for(begun, f"{script} starts all its processes")
