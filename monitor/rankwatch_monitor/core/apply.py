@@ -35,13 +35,13 @@ from rankwatch_monitor.core.events import (
     RankReport,
 )
 from rankwatch_monitor.core.hang import proof
-from rankwatch_monitor.core.hang.messages import signal_number
 from rankwatch_monitor.core.incident import notices
 from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
 from rankwatch_monitor.core.incident_record import find_incident
 from rankwatch_monitor.core.inferred_progress import infer
 from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
+from rankwatch_monitor.core.words.causes import signal_number
 
 STALE_OBSERVATION: Final = 2.0
 """Seconds after which a delayed observation of a launcher no longer describes the present."""

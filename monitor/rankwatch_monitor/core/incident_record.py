@@ -7,10 +7,14 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch.contract.messages import Evidence, RankLog, Wait
+from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
+from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
-from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.hang.verdict import OF_A_SECTION, Culprit
+from rankwatch_monitor.core.words import sentence
 
 HELD_BECAUSE: Final = {
     Proof.UNINTERRUPTIBLE: "all ranks wait for storage, which a restart does not bring back",
@@ -112,11 +116,10 @@ class Incident:
     """Of a large job :class:`~.rank_runs.RankRuns`, at most 4 bytes a rank: 200 incidents of a job are kept."""
     aborted: tuple[int, ...] = ()
     """Ranks whose process was aborted; blamed unless the survivors' flight recorders show another to be the cause."""
-    section: str | None = None
-    limit: float | None = None
-    limit_source: str = ""
-    """The :class:`~rankwatch.contract.enums.LimitSource` of a limit that may be configured or learned."""
-    elapsed: float | None = None
+    why_none: Unnamed | None = None
+    """Why no rank is to blame."""
+    found: Detection | None = None
+    """The limit that was passed; None: none was."""
     action: Action = Action.LOG
     action_reason: str = ""
     phase: Phase = Phase.DETECTED
@@ -131,10 +134,8 @@ class Incident:
     """The last step that any rank completed in its attempt."""
     confirmed: bool = True
     """False while suspected: a limit that is not configured was passed, and the ranks may still make progress."""
-    proof: str = ""
-    """Of a suspicion: the :class:`~rankwatch.contract.enums.Proof` that several looks at its ranks gave."""
-    proof_reason: str = ""
-    """The same in one sentence."""
+    shown: Shown | None = None
+    """What repeated samples of the ranks of a suspicion show; None: nothing yet."""
     proof_at: float = 0.0
     waits: tuple[RankWait, ...] = ()
     """What its ranks wait for that do not wait for their peers."""
@@ -166,6 +167,37 @@ class Incident:
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
 
     @property
+    def section(self) -> str | None:
+        """The section in which the limit was passed."""
+        return None if self.found is None else self.found.section
+
+    @property
+    def limit(self) -> float | None:
+        """The limit that was passed, in seconds."""
+        return None if self.found is None else self.found.limit or None
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds after which it was detected."""
+        return None if self.found is None else self.found.elapsed or None
+
+    @property
+    def limit_source(self) -> str:
+        """The :class:`~rankwatch.contract.enums.LimitSource` of a limit that may be configured or learned."""
+        stated = self.found is not None and self.found.limit and self.found.kind in OF_A_SECTION
+        return str(self.found.source) if self.found is not None and stated else ""
+
+    @property
+    def proof(self) -> str:
+        """The :class:`~rankwatch.contract.enums.Proof` of a suspicion; empty: none."""
+        return "" if self.shown is None else str(self.shown.proof)
+
+    @property
+    def proof_reason(self) -> str:
+        """The same in a sentence or two; empty: nothing."""
+        return "" if self.shown is None else stated(self.shown, self)
+
+    @property
     def elective(self) -> bool:
         """Nothing had stopped: an operator ordered an action, a rank is slow, or a rank reported something."""
         return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.self_reported
@@ -183,7 +215,7 @@ class Incident:
     @property
     def held_because(self) -> str:
         """Why it is announced although no action follows, without figures; empty: it is not held."""
-        return "" if self.confirmed or not self.proof else HELD_BECAUSE.get(Proof(self.proof), "")
+        return "" if self.confirmed or self.shown is None else HELD_BECAUSE.get(self.shown.proof, "")
 
     @property
     def held(self) -> bool:
@@ -220,7 +252,8 @@ class Incident:
             "opened_at": self.opened_at,
             "closed_at": self.closed_at,
             "culprits": [
-                {"rank": c.rank, "host": c.host, "class": str(c.kind), "reason": c.reason} for c in self.culprits
+                {"rank": c.rank, "host": c.host, "class": str(c.kind), "reason": c.reason, "cause": asdict(c.cause)}
+                for c in self.culprits
             ],
             "affected": list(self.affected),
             "reason": self.reason,
@@ -245,6 +278,15 @@ class Incident:
             "steps_lost": self.steps_lost,
             "furthest_iteration": self.furthest_iteration,
         }
+
+
+def stated(shown: Shown, incident: Incident) -> str:
+    """What samples of an incident's ranks show, in a sentence or two; empty: nothing."""
+    text = sentence.shown(shown)
+    if text and incident.attempts_here and shown.proof not in PROVEN:
+        earlier = count(incident.attempts_here, "earlier one")
+        text += f" Attempt {incident.attempt} stands at the same place as {earlier}."
+    return text
 
 
 def settle(incidents: Sequence[Incident], now: float) -> None:

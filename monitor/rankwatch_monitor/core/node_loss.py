@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import CulpritClass, VerdictKind
+from rankwatch.contract.enums import VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.cause import Exited, NodeLost, Some
 from rankwatch_monitor.core.hang.verdict import Culprit, Verdict, Verdicts, joined
 from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
@@ -39,7 +40,7 @@ class LostNode(NamedTuple):
     host: str
     ranks: tuple[int, ...]
     since: float
-    reason: str
+    cause: NodeLost
 
 
 def declare(job: Job, event: ProcessEvent, at: float) -> None:
@@ -73,25 +74,24 @@ def merge(job: Job, verdicts: Verdicts, now: float) -> Verdicts:
     return joined(others, Verdicts.of(lost.values()))
 
 
-def sentence(job: Job, name: str) -> str:
-    """``node host-1 is lost with ranks 2, 3: no heartbeat of its launcher for 20.1 s``."""
+def cause_of(job: Job, name: str) -> NodeLost:
+    """The loss of a node as the cause of what its ranks did: ``node host-1 is lost with ranks 2, 3: ...``."""
     lost = job.nodes[name].lost
     assert lost is not None
-    ranks = f" with {nodes.format_ranks(lost.ranks)}" if lost.ranks else ""
-    return f"node {nodes.title(job, name)} is lost{ranks}: {lost.reason}"
+    return NodeLost(nodes.title(job, name), Some.of(sorted(lost.ranks)), lost.reason)
 
 
 def causes(job: Job, attempt: int, culprits: Sequence[Culprit], began: float) -> list[LostNode]:
     """Node losses of an earlier attempt that explain trouble there which ``began`` then and was blamed on others."""
     return [
-        LostNode(node.registration.host, node.lost.ranks, node.lost.since, sentence(job, name))
+        LostNode(node.registration.host, node.lost.ranks, node.lost.since, cause_of(job, name))
         for name, node in job.nodes.items()
         if node.lost is not None and node.lost.attempt == attempt and _explains(node.lost, culprits, began)
     ]
 
 
 def _explains(lost: NodeLoss, culprits: Sequence[Culprit], began: float) -> bool:
-    crashed_first = any(c.rank in lost.ranks and c.kind is CulpritClass.DEAD for c in culprits)
+    crashed_first = any(c.rank in lost.ranks and isinstance(c.cause, Exited) for c in culprits)
     return not crashed_first and lost.since <= began + ON_ITS_WAY
 
 
@@ -103,10 +103,10 @@ def _declared(job: Job, name: str, node: Node, verdicts: Verdicts, now: float) -
     exits = {v.rank: v for v in verdicts.of_kinds(VerdictKind.PROCESS_EXITED)}
     # A launcher that reported an exit was alive then.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
-    text = sentence(job, name) if first else ""
+    cause = cause_of(job, name) if first else None
     ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
     elapsed = max(0.0, now - lost.since)
-    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=text) for r in ranks}
+    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=cause) for r in ranks}
 
 
 def _silent_together(job: Job, verdicts: Verdicts, now: float) -> dict[int, Verdict]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field, TypeAdapter
 
 from rankwatch.contract.enums import (
     Action,
-    CulpritClass,
     DirectiveKind,
     JobState,
     NodeRole,
@@ -30,6 +31,7 @@ from rankwatch.contract.messages import (
     read,
 )
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.cause import Cause, Detection, Shown, Unnamed
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
@@ -38,6 +40,12 @@ from rankwatch_monitor.core.incident_record import Incident, Phase, RankWait, St
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 
+_CAUSE: Final[TypeAdapter[Cause]] = TypeAdapter(Annotated[Cause, Field(discriminator="kind")])
+_RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "why_none": TypeAdapter(Unnamed | None),
+    "found": TypeAdapter(Detection | None),
+    "shown": TypeAdapter(Shown | None),
+}
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
 
@@ -184,7 +192,8 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
         return body | {
             "affected": list(body["affected"]),
             "timeline": asdict(body["timeline"]),
-            "culprits": [c._asdict() for c in body["culprits"]],
+            "culprits": [{**c._asdict(), "cause": asdict(c.cause)} for c in body["culprits"]],
+            **{name: body[name] and asdict(body[name]) for name in ("why_none", "found", "shown")},
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
@@ -200,7 +209,9 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
     body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
     culprits = (_known(Culprit, culprit) for culprit in body["culprits"])
-    body["culprits"] = tuple(Culprit(**{**culprit, "kind": CulpritClass(culprit["kind"])}) for culprit in culprits)
+    body["culprits"] = tuple(Culprit(**{**each, "cause": _CAUSE.validate_python(each["cause"])}) for each in culprits)
+    for name, record in _RECORDS.items():
+        body[name] = record.validate_python(body.get(name))
     body["affected"] = RankRuns(body.get("affected", ()))
     for name in ("aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))

@@ -34,28 +34,44 @@ Missing evidence never makes a culprit: a rank whose stack could not be taken is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from rankwatch.contract import semconv
-from rankwatch.contract.enums import CulpritClass, LimitSource, ProcessState, VerdictKind
-from rankwatch.contract.exits import LEFT_EARLY, is_consequence
+from rankwatch.contract.enums import LimitSource, ProcessState, VerdictKind
+from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.peers import waiting_call
-from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
-from rankwatch_monitor.core.hang.messages import (
-    ITS_PROCESS,
-    OTHER_ORDER,
-    exit_words,
-    file_and_line,
-    in_a_circle,
-    other_call,
-    other_site,
-    several_calls,
-    signal_number,
-    waits_instead,
+from rankwatch_monitor.core.cause import (
+    SIGABRT,
+    AllAlike,
+    Apart,
+    Behind,
+    Circle,
+    Detection,
+    DifferentCalls,
+    Exited,
+    Followed,
+    GilHeld,
+    InKernel,
+    Leaving,
+    Made,
+    NeverStarted,
+    NodeSilent,
+    NotEntered,
+    OtherCall,
+    OtherSite,
+    Outside,
+    PastLimit,
+    Silent,
+    Some,
+    StacksFollow,
+    Stopped,
+    Unnamed,
 )
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site
+from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, call_of, mismatch, waiting_ranks
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, site_of
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, Verdicts, culprit_of
 from rankwatch_monitor.core.ranks import (
     EXITED,
@@ -64,13 +80,13 @@ from rankwatch_monitor.core.ranks import (
     Bools,
     Ints,
     RankColumns,
+    failed_ranks,
     leaving_ranks,
     left_ranks,
     live_ranks,
 )
+from rankwatch_monitor.core.words.sentence import sentence
 
-WITHIN_STEP = "behind within the same step"
-ABORTED = "its process was killed by SIGABRT"
 TICK_LOST = 3.0
 """Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""
 
@@ -98,7 +114,7 @@ def blame(
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
-            return Blame(culprits, _joined(culprits))
+            return Blame(culprits)
     stalled = (
         bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
     )  # these ranks move, so their counts mean nothing
@@ -117,26 +133,45 @@ def blame(
         )
     culprits = culprits or _left(columns, groups)
     if culprits:
-        return Blame(culprits, _joined(culprits))
+        return Blame(culprits)
     if capturing:
-        return Blame((), "by their progress alone no rank is to blame")
+        return Blame((), Unnamed(StacksFollow()))
     if differing is not None:
-        return Blame((), f"{several_calls(differing.group, differing.number, differing.calls)}, so no rank is named")
-    return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))
+        calls = tuple((_made(call), Some.of(ranks)) for call, ranks in differing.calls[:3])
+        return Blame((), Unnamed(DifferentCalls(differing.group, differing.number, calls)))
+    return Blame((), _why_none(columns, groups, waiting, without_stacks))
 
 
 def _lost_node(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     return tuple(
-        culprit_of(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss)
+        culprit_of(columns, v.rank, v.node_loss)
         for v in verdicts.of_kinds(VerdictKind.NODE_LOST)
-        if v.node_loss
+        if v.node_loss is not None
     )
+
+
+def detection_of(columns: RankColumns, first: Verdict, others: int, blamed: Blame) -> Detection:
+    """What was detected: a rank over its limit, ``others`` more, and what the logs show first if it only followed."""
+    causes = [culprit.cause for culprit in blamed.culprits[:1]]
+    after = first.node_loss is not None or any(isinstance(cause, Exited) and cause.early for cause in causes)
+    failed = np.flatnonzero(failed_ranks(columns)).tolist() if after else []
+    crash = (
+        Followed(failed[0], columns.hosts[failed[0]], exit_of(columns, failed[0]), len(failed) - 1) if failed else None
+    )
+    has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
+    kind, rank, section, limit, elapsed, _, source, _ = first
+    return Detection(kind, rank, columns.hosts[rank], section, limit, elapsed, source, others, has_beaten, crash)
+
+
+def described(found: Detection, blamed: Blame) -> str:
+    """The detection and its cause as the reason of an incident."""
+    return sentence(found, [culprit[:3] for culprit in blamed.culprits], blamed.why_none)
 
 
 def follows_from_another(columns: RankColumns, rank: int) -> bool:
     """Whether the exception of a rank that crashed is about its connection to others, which one of them ended."""
-    raised = columns.exit_code_R[rank] > 0 or columns.exit_code_R[rank] == -signal_number("SIGABRT")
+    raised = columns.exit_code_R[rank] > 0 or columns.exit_code_R[rank] == -SIGABRT
     return bool(raised) and is_consequence(columns.exit_messages.get(rank, ""))
 
 
@@ -145,27 +180,21 @@ def _process(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGro
     exits = sorted(verdicts.of_kinds(VerdictKind.PROCESS_EXITED), key=lambda v: v.since)
     causes = [v for v in exits if not follows_from_another(columns, v.rank)]
     left = left_ranks(columns).tolist() if exits and not causes else []
-    culprits = [
-        culprit_of(columns, rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, rank)}{LEFT_EARLY}")
-        for rank in left
-    ] or [
-        culprit_of(columns, v.rank, CulpritClass.DEAD, f"{ITS_PROCESS}{exit_words(columns, v.rank)}")
-        for v in causes or exits
-    ]
-    if not culprits:
-        for rank in np.flatnonzero(columns.process_R == STOPPED):
-            text = "its process is stopped by a signal (state T), so it cannot run"
-            culprits.append(culprit_of(columns, int(rank), CulpritClass.STOPPED, text))
-    if not culprits:
-        for rank in np.flatnonzero(leaving_ranks(columns)):
-            elapsed = columns.last_heard_R[rank] - columns.leaving_since_R[rank]
-            text = f"{ITS_PROCESS}began to end {elapsed:.0f} s ago and is still there"
-            culprits.append(culprit_of(columns, int(rank), CulpritClass.BEHIND, text))
-    if not culprits:
-        for verdict in verdicts.of_kinds(VerdictKind.NEVER_STARTED):
-            text = "it never reported, while other ranks did"
-            culprits.append(culprit_of(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
-    return tuple(culprits)
+    if left:
+        return tuple(culprit_of(columns, rank, exit_of(columns, rank, early=True)) for rank in left)
+    if exits:
+        return tuple(culprit_of(columns, v.rank, exit_of(columns, v.rank)) for v in causes or exits)
+    if stopped := np.flatnonzero(columns.process_R == STOPPED).tolist():
+        return tuple(culprit_of(columns, rank, Stopped()) for rank in stopped)
+    if leaving := np.flatnonzero(leaving_ranks(columns)).tolist():
+        begun_R = columns.last_heard_R - columns.leaving_since_R
+        return tuple(culprit_of(columns, rank, Leaving(float(begun_R[rank]))) for rank in leaving)
+    return tuple(culprit_of(columns, v.rank, NeverStarted()) for v in verdicts.of_kinds(VerdictKind.NEVER_STARTED))
+
+
+def exit_of(columns: RankColumns, rank: int, *, early: bool = False) -> Exited:
+    """How the process of a rank ended; ``early``: while other ranks still needed it."""
+    return Exited(int(columns.exit_code_R[rank]), columns.exit_messages.get(rank, ""), early)
 
 
 def _device(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -175,16 +204,7 @@ def _device(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGrou
     live = len(_live(columns))
     if len(ranks) == live > 1 or (2 * len(ranks) > live and len({columns.hosts[r] for r in ranks}) > 1):
         return ()  # all, or most of several nodes: what they share is stuck, and no rank or node is to blame
-    return tuple(
-        culprit_of(
-            columns,
-            rank,
-            CulpritClass.DEVICE_OR_NETWORK,
-            "its process is stuck in the kernel (state D): a device, a file system or the network of "
-            f"{columns.hosts[rank] or 'its node'} does not answer",
-        )
-        for rank in ranks
-    )
+    return tuple(culprit_of(columns, rank, InKernel(columns.hosts[rank])) for rank in ranks)
 
 
 def _in_kernel(columns: RankColumns, groups: Sequence[StackGroup]) -> set[int]:
@@ -200,15 +220,7 @@ def _gil(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup])
     ranks = np.flatnonzero((lost_R > TICK_LOST) & runs_R)
     if len(ranks) == len(_live(columns)) > 1:
         return ()  # all at once: they were suspended together with their launchers, as by a scheduler
-    return tuple(
-        culprit_of(
-            columns,
-            int(r),
-            CulpritClass.GIL_HELD,
-            f"its process runs, but no Python thread of it has for {lost_R[r]:.1f} s: something holds its GIL",
-        )
-        for r in ranks
-    )
+    return tuple(culprit_of(columns, rank, GilHeld(float(lost_R[rank]))) for rank in ranks.tolist())
 
 
 def _silent(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -216,15 +228,13 @@ def _silent(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGrou
     lost: dict[str, list[Verdict]] = {}
     for verdict in verdicts.of_kinds(VerdictKind.NODE_LOST):
         lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
-    reasons: dict[int, str] = {}
+    causes: dict[int, NodeSilent | Silent] = {}
     for host, of_host in lost.items():
-        ranks = "the rank" if len(of_host) == 1 else f"the {len(of_host)} ranks"
-        longest = max(v.elapsed for v in of_host)
-        silence = f"neither the launcher nor {ranks} of {host or 'its node'} reported for {longest:.1f} s"
-        reasons.update((v.rank, silence) for v in of_host)
+        silence = NodeSilent(host, len(of_host), max(v.elapsed for v in of_host))
+        causes.update((v.rank, silence) for v in of_host)
     for verdict in verdicts.of_kinds(VerdictKind.SILENT):
-        reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
-    return tuple(culprit_of(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
+        causes[verdict.rank] = Silent(verdict.elapsed)
+    return tuple(culprit_of(columns, rank, causes[rank]) for rank in sorted(causes))
 
 
 def _live(columns: RankColumns) -> Ints:
@@ -252,23 +262,24 @@ def _by_mismatch(
     sites = {rank: site for rank, site in _call_sites(groups).items() if rank not in differing.beside}
     (usual, majority), *others = differing.calls
     site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)
+    most = _made(usual, site, waits=not differing.waiting.isdisjoint(majority))
+
+    def other(call: str, rank: int) -> OtherCall:
+        waits = rank in differing.waiting
+        made = _made(call, sites.get(rank) if waits else None, waits=waits)
+        return OtherCall(made, most, len(majority), differing.group, differing.number)
+
     return tuple(
-        culprit_of(
-            columns,
-            rank,
-            CulpritClass.BEHIND,
-            other_call(
-                (call, sites.get(rank), rank in differing.waiting),
-                (usual, site, not differing.waiting.isdisjoint(majority)),
-                ranks=len(majority),
-                group=differing.group,
-                number=differing.number,
-            ),
-        )
+        culprit_of(columns, rank, other(call, rank))
         for call, ranks in others
         for rank in ranks
         if rank < len(candidate_R) and candidate_R[rank]
     )
+
+
+def _made(call: str, site: Frame | None = None, *, waits: bool = False) -> Made:
+    operation, _, size = call.partition(" of ")  # as torch's flight recorder gives it
+    return Made(operation, size, site_of(site) if waits else None, waits)
 
 
 def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -286,7 +297,7 @@ def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[
     if 2 * len(ranks_at[usual]) <= len(live):
         return ()
     return tuple(
-        culprit_of(columns, rank, CulpritClass.BEHIND, other_site(place(front), site, usual, len(ranks_at[usual])))
+        culprit_of(columns, rank, OtherSite(call_of(front), site_of(site), site_of(usual), len(ranks_at[usual])))
         for site, ranks in ranks_at.items()
         if site != usual
         for rank in ranks
@@ -311,21 +322,17 @@ def _by_collectives(
         return ()  # they wait for one that makes no collectives with them: point to point, or by a store
     named = sorted(outside or set(late) - waits or late)
     sites = {rank: call_site(g.frames) for g in groups for rank in set(named).intersection(g.ranks)}
-    return tuple(
-        culprit_of(
-            columns,
-            rank,
-            CulpritClass.BEHIND,
-            late[rank].sentence
-            + (
-                waits_instead(place(other), None if other.beside else sites.get(rank))
-                if (other := late[rank].instead) and rank in waits
-                else ""
-            )
-            + (OTHER_ORDER if late[rank].reordered else ""),
+
+    def not_entered(rank: int) -> NotEntered:
+        each = late[rank]
+        cause = NotEntered(call_of(each.missed), each.waiting, each.newest, reordered=each.reordered)
+        if each.instead is None or rank not in waits:
+            return cause
+        return replace(
+            cause, instead=call_of(each.instead), site=site_of(None if each.instead.beside else sites.get(rank))
         )
-        for rank in named
-    )
+
+    return tuple(culprit_of(columns, rank, not_entered(rank)) for rank in named)
 
 
 def _by_progress(columns: RankColumns, odd: set[int], *, shed: bool) -> tuple[Culprit, ...]:
@@ -346,12 +353,9 @@ def _by_progress(columns: RankColumns, odd: set[int], *, shed: bool) -> tuple[Cu
         behind = ranks[behind_R & np.isin(ranks, list(odd))]  # the others are behind because they wait themselves
         others = len(ranks) - len(behind)
     steps = int(iteration_R[last] - iteration_R[first])
-    gap = f"is {steps} {'step' if steps == 1 else 'steps'} behind" if steps else f"is {WITHIN_STEP}"
-    if not steps and _between_steps(columns, ranks, behind):
-        gap = "has not begun the step that the others are in"
-    wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
-    text = f"it {gap}, and {wait} for it"
-    return tuple(culprit_of(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
+    between = not steps and _between_steps(columns, ranks, behind)
+    cause = Behind(steps, others, between)
+    return tuple(culprit_of(columns, rank, cause) for rank in behind.tolist())
 
 
 def _current(columns: RankColumns, ranks: Ints) -> Ints:
@@ -377,59 +381,35 @@ def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup])
     if not odd or 2 * len(odd) > len(_live(columns)):
         return ()
     innermost = {rank: g.frames[0] if g.frames else None for g in groups for rank in g.ranks}
-    return tuple(
-        culprit_of(
-            columns,
-            rank,
-            CulpritClass.BEHIND,
-            f"it is {_where(innermost[rank])}, while the others wait for their peers",
-        )
-        for rank in sorted(odd)
-    )
+    return tuple(culprit_of(columns, rank, Outside(site_of(innermost[rank]))) for rank in sorted(odd))
 
 
-def _where(frame: Frame | None) -> str:
-    if frame is None:
-        return "outside every call that waits for peers"
-    return f"in {frame.function} ({file_and_line(frame)})"
-
-
-def _explain_no_culprit(
+def _why_none(
     columns: RankColumns, groups: Sequence[StackGroup], waiting: WaitingRanks, without_stacks: Sequence[str]
-) -> str:
+) -> Unnamed:
     ranks = _live(columns)
     apart = any(np.ptp(column[ranks]) for column in (columns.iteration_R, columns.progress_R)) if len(ranks) else False
-    lead = asleep = ""  # a host that does not answer comes first: it is where to look
-    if without_stacks:
-        few = ", ".join(sorted(without_stacks)[:3]) + (
-            f" and {len(without_stacks) - 3} more" if len(without_stacks) > 3 else ""
-        )
-        lead = f"node{'' if len(without_stacks) == 1 else 's'} {few} did not answer in time, and "
-    if number := len(_in_kernel(columns, groups)):
-        asleep = f"; {number} of {len(ranks)} ranks are stuck in the kernel (state D)"
+    asleep, unanswered = len(_in_kernel(columns, groups)), tuple(sorted(without_stacks))
+    why: Circle | AllAlike | Apart
     if waiting.cycle:
-        circle = in_a_circle(waiting.cycle, [(place(front), front.ranks) for front in waiting.circle])
-        return f"{lead}{circle}, so no rank is named{asleep}"
-    if without_stacks and groups:
-        where = _place_of_all(groups, waiting)
-        return f"{lead}the ranks that could be asked all wait for their peers{where}, so no rank is named{asleep}"
-    if apart and not groups:
-        return (
-            f"{lead}the ranks are at different points, and without stacks it is unknown which waits for which, so no "
-            f"rank is named{asleep}"
+        why = Circle(
+            Some.of(waiting.cycle), tuple((call_of(front), Some.of(front.ranks)) for front in waiting.circle[:5])
         )
-    if apart and not any(g.waits for g in groups):
-        return f"{lead}the ranks are in different places and none waits for another, so no rank is named{asleep}"
-    return f"{lead}all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{asleep}"
+    elif unanswered and groups:
+        why = replace(_all_alike(groups, waiting), answered=True)
+    elif apart and not any(g.waits for g in groups):
+        why = Apart(seen=bool(groups))
+    else:
+        why = _all_alike(groups, waiting)
+    return Unnamed(why, unanswered, asleep, len(ranks))
 
 
-def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:
-    """Where all ranks are, in parentheses: the collective that all have entered, else the function."""
+def _all_alike(groups: Sequence[StackGroup], waiting: WaitingRanks) -> AllAlike:
+    """Where all ranks are: the collective that all have entered, else the function."""
     if waiting.everywhere:
-        front = max(waiting.everywhere, key=lambda each: len(each.ranks))
-        return f" ({place(front)})"
+        return AllAlike(call_of(max(waiting.everywhere, key=lambda each: len(each.ranks))))
     calls = {call.function for g in groups if (call := waiting_call(g.frames)) is not None}
-    return f" ('{calls.pop()}')" if len(calls) == 1 and all(g.waits for g in groups) else ""
+    return AllAlike(function=calls.pop() if len(calls) == 1 and all(g.waits for g in groups) else "")
 
 
 def _alone(columns: RankColumns, verdicts: Verdicts, *, shed: bool) -> tuple[Culprit, ...]:
@@ -447,17 +427,15 @@ def _alone(columns: RankColumns, verdicts: Verdicts, *, shed: bool) -> tuple[Cul
     unaware = all(common.source is LimitSource.FIRST_TIME for common in verdicts.occurring())
     if live > 1 and (shed or unaware or 2 * len(offenders) >= live) and not go_on:
         return ()
-    alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
-    text = "it is past its limit, and the other ranks are not" if live > 1 else alone
-    return tuple(culprit_of(columns, rank, CulpritClass.BEHIND, text) for rank in offenders.tolist())
+    cause = PastLimit("within" if live > 1 else "none" if len(columns) == 1 else "ended")
+    return tuple(culprit_of(columns, rank, cause) for rank in offenders.tolist())
 
 
 def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     """Ranks that exited with code 0 while all others wait: not every backend ends the call that waits for them."""
     if not groups or not all(g.waits for g in groups):
         return ()
-    text = f"{ITS_PROCESS}exited with code 0{LEFT_EARLY}"
-    return tuple(culprit_of(columns, rank, CulpritClass.DEAD, text) for rank in left_ranks(columns).tolist())
+    return tuple(culprit_of(columns, rank, Exited(0, early=True)) for rank in left_ranks(columns).tolist())
 
 
 def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
@@ -465,7 +443,3 @@ def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
     if not any(g.waits for g in groups):
         return set()
     return {rank for g in groups if not g.waits for rank in g.ranks}
-
-
-def _joined(culprits: Sequence[Culprit]) -> str:
-    return "; ".join(f"rank {c.rank}: {c.reason}" for c in culprits[:3])

@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
+from rankwatch_monitor.core.cause import Call
 from rankwatch_monitor.core.hang.stacks import GroupProgress
 
 MOST_BYTES: Final = 1 << 28
@@ -36,14 +37,6 @@ class Late(NamedTuple):
     reordered: bool = False
     """The ranks wait for each other in a circle, and this one has entered the groups in another order than before."""
 
-    @property
-    def sentence(self) -> str:
-        """Why it is to blame."""
-        number = self.missed.enqueued
-        waits = "1 rank waits" if self.waiting == 1 else f"{self.waiting} ranks wait"
-        gap = f"; the newest that it has entered there is number {self.newest}" if number - self.newest > 1 else ""
-        return f"it has not entered {place(self.missed)}, in which {waits}{gap}"
-
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
@@ -61,9 +54,9 @@ class Mismatch:
     """Ranks of which another thread than the main one made the newest call of the group."""
 
 
-def place(each: GroupProgress) -> str:
-    """A collective as sentences name it; names of torch are quoted like those of sections."""
-    return f"'{each.operation}' number {each.enqueued} of group '{each.group}'"
+def call_of(each: GroupProgress) -> Call:
+    """The newest collective that ranks have entered."""
+    return Call(each.operation, each.enqueued, each.group)
 
 
 class WaitingRanks(NamedTuple):

@@ -44,7 +44,7 @@ undecided            all else: a rank was not looked at, polls or spins: patienc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -52,9 +52,9 @@ from rankwatch.contract.enums import ProcessState, Proof, WaitKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch.contract.peers import waits_for_peers
-from rankwatch_monitor.core.hang.collectives import cannot_complete, waiting_ranks
-from rankwatch_monitor.core.hang.collectives import place as collective
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks, of_torch_or_rankwatch
+from rankwatch_monitor.core.cause import Shown, Some, Watched
+from rankwatch_monitor.core.hang.collectives import call_of, cannot_complete, waiting_ranks
+from rankwatch_monitor.core.hang.stacks import StackGroup, Stacks, of_torch_or_rankwatch, site_of
 from rankwatch_monitor.core.ranks import PROOFS, RankColumns, left_ranks, live_ranks
 
 STILL_SECONDS: Final = 6.0
@@ -182,12 +182,8 @@ HOLDS: Final = (Proof.BUSY, Proof.UNINTERRUPTIBLE, Proof.DEBUGGED, Proof.SUSPEND
 """What keeps a suspicion from being acted on, for as long as it is seen."""
 LASTING: Final = (Proof.BUSY, Proof.MAY_END)
 """What is stated with how long it has lasted."""
-REASONS: Final = {
-    Proof.BUSY: "it is busy",
-    Proof.MAY_END: "it waits for something that may end by itself",
-    Proof.DEBUGGED: "it is in a debugger",
-}
-"""Why the ranks are waited for."""
+WAITED_FOR: Final = (Proof.BUSY, Proof.MAY_END, Proof.DEBUGGED)
+"""What ranks show that the others wait for."""
 
 
 class Decision(NamedTuple):
@@ -278,11 +274,11 @@ def _past_its_own(columns: RankColumns, limits: RankLimits, rank: int, now: floa
     return configured is None or now - float(_moved_at(columns)[rank]) > configured
 
 
-# Sentences ------------------------------------------------------------------------------------------------------------
+# What is stated -------------------------------------------------------------------------------------------------------
 
 
-def sentence(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns: RankColumns, now: float) -> str:
-    """What the looks show while nothing proves a hang.
+def shown(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns: RankColumns, now: float) -> Shown:
+    """What the looks show, as a record.
 
     Args:
         decision: what they decide.
@@ -291,114 +287,30 @@ def sentence(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, colu
         columns: the ranks of the attempt.
         now: unix seconds.
     """
-    groups, ranks = stacks.groups(), decision.ranks
-    match decision.proof:
-        case Proof.UNINTERRUPTIBLE:
-            return (
-                f"All {len(ranks)} ranks wait in the kernel (state D){place(ranks[0], groups)}: storage or a device "
-                "that they share does not answer. A restart would not bring it back, so none follows unless an "
-                "operator orders it."
-            )
-        case Proof.SUSPENDED:
-            return f"All {len(ranks)} ranks are stopped (state T), as by a scheduler that suspends a job."
-        case Proof.TRANSPORT if len(ranks) == 1:
-            return f"Rank {ranks[0]} waits for its device{place(ranks[0], groups)}, which may recover."
-        case Proof.TRANSPORT:
-            entered = max(waiting_ranks(stacks.group_progress()).everywhere, key=_size, default=None)
-            where = f"have entered {collective(entered)}, and it" if entered else "wait in a collective that"
-            return f"All {len(ranks)} ranks {where} does not complete: their network or a device may recover."
-        case Proof.BUSY | Proof.MAY_END | Proof.DEBUGGED:
-            return _of_one(decision, waits.get(ranks[0]), groups, columns, now)
-        case _:
-            return ""
-
-
-def _size(progress: GroupProgress) -> int:
-    return len(progress.ranks)
-
-
-def _of_one(
-    decision: Decision, wait: Wait | None, groups: Sequence[StackGroup], columns: RankColumns, now: float
-) -> str:
-    """What the first of the ranks does, where, for how long, and how many wait for it."""
-    rank = decision.ranks[0]
-    since = float(_moved_at(columns)[rank])
-    lasted = f" for {now - since:.0f} s" if np.isfinite(since) else ""
-    more = len(decision.ranks) - 1
-    does = "is busy" if decision.proof is Proof.BUSY else wait_words(wait)
-    others = f" ({more} more {'are busy' if decision.proof is Proof.BUSY else 'wait alike'})" if more else ""
-    left = int(np.count_nonzero(live_ranks(columns))) - len(decision.ranks)
-    waits = f", {left} {'rank waits' if left == 1 else 'ranks wait'}" if left else ""
-    host = f" on {columns.hosts[rank]}" if columns.hosts[rank] else ""
-    return f"Rank {rank}{host} {does}{place(rank, groups)}{lasted}{others}{waits}."
-
-
-def wait_words(wait: Wait | None) -> str:
-    """``waits for an answer from 10.0.3.7:443``: what a rank does that waits for this."""
-    if wait is None:
-        return "waits"
-    target = f" {wait.target}" if wait.target else ""
-    through = f" in its thread '{wait.through}'" if wait.through else ""
-    match wait.kind:
-        case WaitKind.TIMED:
-            words = "sleeps"
-        case WaitKind.CHILD:
-            words = f"waits for its child process{target}"
-        case WaitKind.FILE_LOCK:
-            words = f"waits for the lock of a file{target}"
-        case WaitKind.SOCKET:
-            words = f"waits for an answer from{target}" if target else "waits for an answer over a socket"
-        case WaitKind.PIPE:
-            words = f"waits for the other end of a pipe{target}"
-        case WaitKind.STORAGE:
-            words = f"waits for storage{target}"
-        case WaitKind.DEVICE:
-            words = f"waits for its device{target}"
-        case WaitKind.TERMINAL:
-            words = "is stopped in a debugger" if wait.target == "a debugger" else f"waits for input at{target}"
-        case WaitKind.PEERS:
-            words = "waits for other ranks"
-        case WaitKind.STOPPED:
-            words = f"waits for a process that is stopped,{target}"
-        case WaitKind.THREAD:
-            words = "waits for a thread that nothing wakes"
-        case WaitKind.RUNNING | WaitKind.UNKNOWN:
-            words = "waits"
-        case _:
-            assert_never(wait.kind)
-    return words + through
-
-
-def stall_sentence(seconds: float) -> str:
-    """How long no step has completed, and why no action follows."""
-    return (
-        f"No step has completed for {seconds:.0f} s, although the ranks are alive and move: a retry that never ends, "
-        "or steps that fail and are caught. No restart follows unless an operator orders it."
+    ranks = decision.ranks
+    if not ranks:
+        return Shown(decision.proof, Some((), 0))
+    first = ranks[0]
+    since = float(_moved_at(columns)[first])
+    entered = max(waiting_ranks(stacks.group_progress()).everywhere, key=lambda each: len(each.ranks), default=None)
+    return Shown(
+        decision.proof,
+        Some.of(ranks),
+        columns.hosts[first],
+        waits.get(first),
+        site_of(own_frame(first, stacks.groups())),
+        now - since if np.isfinite(since) else None,
+        int(np.count_nonzero(live_ranks(columns))) - len(ranks),
+        None if entered is None else call_of(entered),
     )
 
 
-def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
-    """Which proof confirmed a suspicion."""
-    rank = decision.ranks[0]
-    more = f", and {len(decision.ranks) - 1} more" if len(decision.ranks) > 1 else ""
-    match decision.proof:
-        case Proof.STOPPED:
-            return f"Proof: the process of rank {rank}{more} stays stopped (state T)."
-        case Proof.WAITING:
-            return (
-                "Proof: every rank waits for its peers, in collectives that cannot complete, and in repeated samples "
-                "none has moved."
-            )
-        case _:
-            return f"Proof: rank {rank}{more} does not move{place(rank, groups)}, and no thread or child can wake it."
-
-
-def place(rank: int, groups: Sequence[StackGroup]) -> str:
-    """`` in evaluate() (train.py:41)``: the innermost function of the script; empty: its stack is unknown."""
-    if (frame := own_frame(rank, groups)) is None:
-        return ""
-    name = frame.function if frame.function.startswith("<") else f"{frame.function}()"
-    return f" in {name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+def watched(seen: Shown, rank: int, wait: Wait | None, stacks: Stacks) -> Watched:
+    """The cause of a rank that others wait for, and that may still go on."""
+    site = seen.site  # that of the first; of ranks without a known wait there may be thousands
+    if rank not in seen.ranks.first[:1]:
+        site = None if wait is None else site_of(own_frame(rank, stacks.groups()))
+    return Watched(seen.proof, wait, site, seen.waiting)
 
 
 def own_frame(rank: int, groups: Sequence[StackGroup]) -> Frame | None:

@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
 from rankwatch.contract.peers import waiting_call, waits_for_peers
+from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.core.rank_runs import RankRuns, ranges
 
 MAX_PLACES: Final = 64
@@ -100,6 +101,15 @@ def call_site(frames: Sequence[Frame]) -> Frame | None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
     return next((f for f in outside if not of_torch_or_rankwatch(f)), None)
+
+
+@overload
+def site_of(frame: Frame) -> Site: ...
+@overload
+def site_of(frame: Frame | None) -> Site | None: ...
+def site_of(frame: Frame | None) -> Site | None:
+    """The place of a frame, without its folder."""
+    return None if frame is None else Site(frame.function, frame.file.rsplit("/", 1)[-1], frame.line)
 
 
 def of_torch_or_rankwatch(frame: Frame) -> bool:

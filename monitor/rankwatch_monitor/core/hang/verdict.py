@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch_monitor.core.cause import Cause, NodeLost, Unnamed, class_of
 from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints, RankColumns
+from rankwatch_monitor.core.words.causes import reason
 
 OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
 """Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
@@ -27,8 +29,8 @@ class Verdict(NamedTuple):
     since: float
     source: LimitSource = LimitSource.CONFIGURED
     """Of the limit. Only limits that were not configured need a confirmation."""
-    node_loss: str = ""
-    """The launchers' report of the lost node this rank was on, as a sentence; the launchers handle the loss."""
+    node_loss: NodeLost | None = None
+    """The launchers' report of the lost node this rank was on; they handle the loss."""
 
     @property
     def stated_source(self) -> str:
@@ -47,7 +49,7 @@ class Common(NamedTuple):
     kind: VerdictKind
     section: str | None = None
     source: LimitSource = LimitSource.CONFIGURED
-    node_loss: str = ""
+    node_loss: NodeLost | None = None
 
 
 class Verdicts:
@@ -189,16 +191,25 @@ NONE: Final = Verdicts.of(())
 
 
 class Culprit(NamedTuple):
-    """One rank that is to blame, and why in one sentence."""
+    """One rank that is to blame, and why."""
 
     rank: int
     host: str
-    kind: CulpritClass
-    reason: str
+    cause: Cause
     local_rank: int = -1
     """Which of the host's processes it was; -1: not known."""
     device: str = ""
     """The UUID of its device; empty: not known."""
+
+    @property
+    def kind(self) -> CulpritClass:
+        """The class of its cause."""
+        return class_of(self.cause)
+
+    @property
+    def reason(self) -> str:
+        """Its cause as a clause: ``it has not entered ...``."""
+        return reason(self.cause)
 
     @property
     def gpu_key(self) -> str:
@@ -206,16 +217,16 @@ class Culprit(NamedTuple):
         return self.device or str(self.local_rank)
 
 
-def culprit_of(columns: RankColumns, rank: int, kind: CulpritClass, reason: str, host: str | None = None) -> Culprit:
+def culprit_of(columns: RankColumns, rank: int, cause: Cause, host: str | None = None) -> Culprit:
     """The culprit at a rank, with the place of its process; ``host``: where it ran, if it may run elsewhere now."""
     now_at = columns.hosts[rank] if rank < len(columns) else ""
     if rank >= len(columns) or host not in (None, now_at):
-        return Culprit(rank, host or "", kind, reason)
-    return Culprit(rank, now_at, kind, reason, int(columns.local_rank_R[rank]), columns.devices[rank])
+        return Culprit(rank, host or "", cause)
+    return Culprit(rank, now_at, cause, int(columns.local_rank_R[rank]), columns.devices[rank])
 
 
 class Blame(NamedTuple):
-    """The culprits. If there are none, ``explanation`` is the reason."""
+    """The culprits; ``why_none`` if there are none."""
 
     culprits: tuple[Culprit, ...]
-    explanation: str
+    why_none: Unnamed | None = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rankwatch.contract.enums import VerdictKind
-from rankwatch_monitor.core.hang import messages
-from rankwatch_monitor.core.hang.blame import blame, follows_from_another
+from rankwatch_monitor.core.hang.blame import blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.detect import exited
 from rankwatch_monitor.core.hang.verdict import union
 from rankwatch_monitor.core.incident.state_machine import Diagnosis
@@ -38,10 +37,12 @@ def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
         return None
     named = {culprit.rank for culprit in blamed.culprits}
     first = next((v for v in verdicts if v.rank in named), verdicts[0])
+    found = detection_of(columns, first, len(verdicts) - 1, blamed)
     return Diagnosis(
         VerdictKind.PROCESS_EXITED,
-        messages.sentence(first, len(verdicts) - 1, blamed, columns),
+        described(found, blamed),
         since=first.since,
+        found=found,
         culprits=blamed.culprits,
         affected=union(verdicts.ranks, [*named]),
     )

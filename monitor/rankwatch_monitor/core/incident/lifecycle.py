@@ -8,6 +8,7 @@ comparison. What happened to an incident is passed to :func:`.state_machine.tran
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,10 +26,12 @@ from rankwatch.contract.enums import (
     VerdictKind,
 )
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
+from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
+from rankwatch_monitor.core.cause import SIGABRT, Exited, Shown, Slow, Some
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import messages, proof, standstill
-from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
+from rankwatch_monitor.core.hang import proof, standstill
+from rankwatch_monitor.core.hang.blame import behind_abort, blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import NONE, OF_A_SECTION, Blame, Verdict, Verdicts, culprit_of, union
@@ -36,10 +39,12 @@ from rankwatch_monitor.core.incident import exclusion, late_exits, notices, sett
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.patience import patience, standstill_of
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
-from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline
+from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline, stated
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
 from rankwatch_monitor.core.regression.explain import clock_time
+from rankwatch_monitor.core.words.causes import reason
+from rankwatch_monitor.core.words.sentence import also_to_blame
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,
@@ -241,7 +246,7 @@ def _open(job: Job, verdicts: Verdicts, now: float, effects: list[Effect]) -> In
     captures = not by_launchers and _captures(job)
     diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
     if by_launchers:
-        if diagnosis is not None and all(c.reason == ABORTED for c in diagnosis.culprits):
+        if diagnosis is not None and all(isinstance(c.cause, Exited) and c.cause.aborted for c in diagnosis.culprits):
             diagnosis = diagnosis._replace(culprits=(), aborted=tuple(c.rank for c in diagnosis.culprits))
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
@@ -329,9 +334,7 @@ def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | N
         VerdictKind.STRAGGLER,
         first.reason,
         since=min(s.since for s in due.stragglers),
-        culprits=tuple(
-            culprit_of(job.columns, s.rank, CulpritClass.STRAGGLER, s.reason, s.host) for s in due.stragglers
-        ),
+        culprits=tuple(culprit_of(job.columns, s.rank, Slow(s.reason), s.host) for s in due.stragglers),
         affected=tuple(sorted(s.rank for s in due.stragglers)),
     )
     _send(job, incident, machine.Decided(due.action, due.why, diagnosis), now, effects)
@@ -370,20 +373,18 @@ def _diagnose(
         capturing=capturing,
         shed=now - job.shed_at < SHED_SECONDS,
     )
-    same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
-    if not renew and incident.reason and same and _already_stated(incident, blamed):
+    if not renew and incident.reason and _already_stated(incident, blamed):
         return None
     first = _foremost(job, verdicts, blamed, now)
     affected = union(verdicts.rank_V, [first.rank])
+    found = detection_of(job.columns, first, len(affected) - 1, blamed)
     return Diagnosis(
         first.kind,
-        _with_proof(incident, messages.sentence(first, len(affected) - 1, blamed, job.columns)),
+        _with_proof(incident, described(found, blamed)),
         since=first.since,
-        section=first.section,
-        limit=first.limit or None,
-        limit_source=first.stated_source,
-        elapsed=first.elapsed or None,
+        found=found,
         culprits=blamed.culprits,
+        why_none=blamed.why_none,
         affected=affected,
     )
 
@@ -394,10 +395,13 @@ def _with_proof(incident: Incident, text: str) -> str:
 
 
 def _already_stated(incident: Incident, blamed: Blame) -> bool:
-    """Whether the incident's sentence states this cause; stacks and collectives may add to what progress showed."""
-    if blamed.culprits and blamed.culprits[0].kind is not CulpritClass.BEHIND:
-        return True  # its text holds a duration, which changes all the time
-    return (blamed.culprits[0].reason if blamed.culprits else blamed.explanation) in incident.reason
+    """Whether the incident states this cause; stacks and collectives may add to what progress showed."""
+    if [(c.rank, c.host, c.kind) for c in blamed.culprits] != [(c.rank, c.host, c.kind) for c in incident.culprits]:
+        return False
+    if not blamed.culprits:
+        return blamed.why_none == incident.why_none
+    first = blamed.culprits[0]  # other classes hold a duration, which changes all the time
+    return first.kind is not CulpritClass.BEHIND or first.cause == incident.culprits[0].cause
 
 
 def _without_stacks(job: Job, incident: Incident) -> list[str]:
@@ -442,7 +446,7 @@ def _recognise_node_loss(job: Job, incident: Incident, verdicts: Verdicts, now: 
         if cause is not None:
             _send(job, incident, machine.Rediagnosed(cause), now, effects)
         return
-    lost = verdicts.that(lambda common: bool(common.node_loss)).ranks.tolist()
+    lost = verdicts.that(lambda common: common.node_loss is not None).ranks.tolist()
     if set(lost) <= {c.rank for c in incident.culprits}:
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
@@ -478,17 +482,13 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
     ranks = {rank for loss in losses for rank in loss.ranks}
     if not ranks or ranks <= {culprit.rank for culprit in incident.culprits}:
         return None
-    stated = "; ".join(loss.reason for loss in losses)
+    lost = "; ".join(reason(loss.cause) for loss in losses)
     followed = uncapital(incident.reason)
     return Diagnosis(
         VerdictKind.NODE_LOST,
-        f"{capital(stated)}; after that, {followed}",
+        f"{capital(lost)}; after that, {followed}",
         since=min(loss.since for loss in losses),
-        culprits=tuple(
-            culprit_of(job.columns, rank, CulpritClass.HOST_SILENT, loss.reason, loss.host)
-            for loss in losses
-            for rank in loss.ranks
-        ),
+        culprits=tuple(culprit_of(job.columns, rank, loss.cause, loss.host) for loss in losses for rank in loss.ranks),
         affected=union(incident.affected, ranks),
     )
 
@@ -505,15 +505,16 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
     waited = now - incident.opened_at >= job.policy.capture_deadline + evidence_spread(len(asked))
     if not (set(asked) <= incident.heard_nodes or waited or job.ended is not None or _stepped(job, incident)):
         return
-    reason = incident.reason
+    text = incident.reason
     culprits = behind_abort(job.columns, stacks.groups(), stacks.group_progress())
     if culprits:
-        reason = messages.also_to_blame(reason, culprits)
+        text = also_to_blame(text, [culprit[:3] for culprit in culprits])
     else:
-        culprits = tuple(culprit_of(job.columns, rank, CulpritClass.DEAD, ABORTED) for rank in incident.aborted)
+        culprits = tuple(culprit_of(job.columns, rank, Exited(-SIGABRT)) for rank in incident.aborted)
     diagnosis = Diagnosis(
         incident.kind,
-        reason,
+        text,
+        found=incident.found,
         since=incident.opened_at if incident.timeline.since is None else incident.timeline.since,
         culprits=culprits,
         affected=union(incident.affected, [c.rank for c in culprits]),
@@ -728,12 +729,11 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         proof.begin_anew(job.columns, now)
     if decision.proven or (not held and _proven(job, incident, verdicts, now)):
         if incident.proof == Proof.BUSY:
-            _send(job, incident, machine.Proved("", "", None), now, effects)
+            _send(job, incident, machine.Proved(None), now, effects)
         _confirm(job, incident, verdicts, now, effects)
     elif not incident.held and _retries_for_ever(job, incident, verdicts, now):
-        why = proof.stall_sentence(now - verdicts[0].since)
-        diagnosis = _while_held(job, incident, verdicts, decision, why)
-        _send(job, incident, machine.Proved(str(Proof.STALLED), why, diagnosis), now, effects)
+        stalled = Shown(Proof.STALLED, Some((), 0), seconds=now - verdicts[0].since)
+        _send(job, incident, machine.Proved(stalled, _while_held(job, incident, verdicts, stalled)), now, effects)
     if incident.phase is Phase.CONFIRMING:
         before = incident.attempts_here
         _set_deadline(job, incident, decision, now)
@@ -756,24 +756,18 @@ def _state(
     renew: bool = False,
 ) -> None:
     """State what the looks show, when it is something else than before (or ``renew``), or has lasted for some time."""
-    shown = decision.proof
-    changed = renew or incident.proof != shown
-    if shown is Proof.UNDECIDED or not (changed or now - incident.proof_at >= RESTATE_AFTER):
+    changed = renew or incident.proof != decision.proof
+    if decision.proof is Proof.UNDECIDED or not (changed or now - incident.proof_at >= RESTATE_AFTER):
         return
-    if decision.proven:
-        why = proof.proof_sentence(decision, incident.stacks.groups())
-        _send(job, incident, machine.Proved(str(shown), why), now, effects)
+    if not changed and decision.proof not in proof.LASTING:
         return
-    if not changed and shown not in proof.LASTING:
-        return
-    waits = {each.rank: each.wait for each in incident.waits}
-    why = proof.sentence(decision, waits, incident.stacks, job.columns, now)
-    if incident.attempts_here:
-        why += (
-            f" Attempt {incident.attempt} stands at the same place as {count(incident.attempts_here, 'earlier one')}."
-        )
-    diagnosis = _while_held(job, incident, verdicts, decision, why)
-    _send(job, incident, machine.Proved(str(shown), why, diagnosis), now, effects)
+    shown = proof.shown(decision, _waits(incident), incident.stacks, job.columns, now)
+    diagnosis = None if decision.proven else _while_held(job, incident, verdicts, shown, decision.ranks)
+    _send(job, incident, machine.Proved(shown, diagnosis), now, effects)
+
+
+def _waits(incident: Incident) -> dict[int, Wait]:
+    return {each.rank: each.wait for each in incident.waits}
 
 
 def _set_deadline(job: Job, incident: Incident, decision: proof.Decision, now: float) -> None:
@@ -794,21 +788,20 @@ def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: flo
     return stalled and now - _waited_since(job, incident) >= job.policy.confirmation_window
 
 
-def _while_held(job: Job, incident: Incident, verdicts: Verdicts, decision: proof.Decision, why: str) -> Diagnosis:
+def _while_held(job: Job, incident: Incident, verdicts: Verdicts, shown: Shown, ranks: Sequence[int] = ()) -> Diagnosis:
     """The diagnosis while nothing proves a hang; the others wait for the ranks that the looks show."""
-    reason = proof.REASONS.get(decision.proof)
-    culprits = () if reason is None else decision.ranks
-    first = verdicts[0]
+    first, waits = verdicts[0], _waits(incident)
+    culprits = ranks if shown.proof in proof.WAITED_FOR else ()
     return Diagnosis(
         first.kind,
-        why,
+        stated(shown, incident),
         since=incident.timeline.since,
-        section=first.section,
-        limit=first.limit or None,
-        limit_source=first.stated_source,
-        elapsed=first.elapsed or None,
-        culprits=tuple(culprit_of(job.columns, r, CulpritClass.BEHIND, reason or "") for r in culprits),
-        affected=union(verdicts.rank_V, decision.ranks),
+        found=detection_of(job.columns, first, len(verdicts) - 1, Blame(())),
+        culprits=tuple(
+            culprit_of(job.columns, rank, proof.watched(shown, rank, waits.get(rank), incident.stacks))
+            for rank in culprits
+        ),
+        affected=union(verdicts.rank_V, ranks),
     )
 
 

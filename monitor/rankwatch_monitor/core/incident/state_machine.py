@@ -51,8 +51,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital
-from rankwatch.contract.enums import Action, CulpritClass, VerdictKind, WaitKind
+from rankwatch.contract.enums import Action, VerdictKind, WaitKind
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
+from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import MAX_WAITS, Incident, Notice, Phase, RankWait
@@ -67,11 +68,9 @@ class Diagnosis(NamedTuple):
     reason: str
     """One sentence; log, API, page and directive show it."""
     since: float | None = None
-    section: str | None = None
-    limit: float | None = None
-    limit_source: str = ""
-    elapsed: float | None = None
+    found: Detection | None = None
     culprits: tuple[Culprit, ...] = ()
+    why_none: Unnamed | None = None
     affected: Sequence[int] = ()
     aborted: tuple[int, ...] = ()
 
@@ -135,12 +134,11 @@ class Confirmed(NamedTuple):
 
 
 class Proved(NamedTuple):
-    """Several looks at the ranks gave a proof, or none any more."""
+    """Repeated samples of the ranks show something else than before, or nothing any more (None)."""
 
-    proof: str
-    why: str
+    shown: Shown | None
     diagnosis: Diagnosis | None = None
-    """Of a busy rank: what the incident states instead."""
+    """Of a rank that is waited for: what the incident states instead."""
 
 
 class DeadlineSet(NamedTuple):
@@ -400,11 +398,11 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             _set(incident, confirmed=True, acts_at=None)
             _set_times(incident, decided=now)
             return f"{incident.reason} Action: {_words(incident.action)}."
-        case Proved(proof, why, diagnosis):
-            changed = proof != incident.proof
-            _set(incident, proof=proof, proof_reason=why, proof_at=now)
+        case Proved(shown, diagnosis):
+            before = incident.proof
+            _set(incident, shown=shown, proof_at=now)
             _diagnose(incident, diagnosis)
-            return why if changed else ""
+            return incident.proof_reason if incident.proof != before else ""
         case DeadlineSet(acts_at, cost, attempts):
             _set(incident, acts_at=acts_at, restart_cost=cost, attempts_here=attempts)
             return None
@@ -492,7 +490,7 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
     outcome = "the rank continued or ended, as its notice states"
     if notice.kind is VerdictKind.WRONG_RESULT:
         place = notice.local_rank, notice.device
-        culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason, *place)
+        culprit = Culprit(notice.rank, notice.host, Rejected(notice.reason), *place)
         _set(incident, culprits=(culprit,))
     else:
         outcome = f"the training function was restarted in the same process after {notice.seconds:.1f} s"
@@ -560,11 +558,9 @@ def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
         incident,
         kind=diagnosis.kind,
         reason=diagnosis.reason,
-        section=diagnosis.section,
-        limit=diagnosis.limit,
-        limit_source=diagnosis.limit_source,
-        elapsed=diagnosis.elapsed,
+        found=diagnosis.found,
         culprits=diagnosis.culprits,
+        why_none=diagnosis.why_none,
         affected=diagnosis.affected,
         aborted=diagnosis.aborted,
     )

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rankwatch.cli.formatting import capital, uncapital
+from rankwatch_monitor.core.cause import Exited
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import host_commands
@@ -44,12 +45,13 @@ _CLASSES: Final = tuple(
         (ErrorClass.KERNEL, r"device-side assert|illegal memory access|misaligned address"),
         (ErrorClass.DEVICE, r"\becc\b|\bxid\b|uncorrectable|fell off the bus|gpu is lost|unhandled cuda error"),
         (ErrorClass.GPU_MEMORY, r"(cuda|hip|gpu|device).*out of memory|outofmemoryerror"),
-        (ErrorClass.HOST_MEMORY, r"killed by SIGKILL|cannot allocate memory|memoryerror|out of memory|oom-kill"),
+        (ErrorClass.HOST_MEMORY, r"cannot allocate memory|memoryerror|out of memory|oom-kill"),
         (ErrorClass.NETWORK, r"\bnccl|\bgloo\b|connection (reset|refused|closed)|socket|network is unreachable"),
         (ErrorClass.DEVICE, r"\b(cuda|hip)(blas|dnn)? (error|failure)|\bcu(blas|dnn).*(error|failed)"),
     )
 )
 """The first that matches: an ECC error that NCCL reports is one of the GPU."""
+_SIGKILL: Final = 9
 BLOCKING: Final = "CUDA_LAUNCH_BLOCKING=1"
 _AGAIN: Final = f"Run again with {BLOCKING}"
 _ORIGIN: Final = {
@@ -58,8 +60,11 @@ _ORIGIN: Final = {
 }
 
 
-def error_class(error: str) -> ErrorClass:
-    """What an error points to, by its text."""
+def error_class(ended: Exited) -> ErrorClass:
+    """What a crash points to, by its signal, else by the text of its error."""
+    if ended.code == -_SIGKILL:
+        return ErrorClass.HOST_MEMORY
+    error = ended.message
     return next((each for each, pattern in _CLASSES if pattern.search(error)), ErrorClass.OTHER)
 
 
@@ -80,7 +85,7 @@ class Passed(NamedTuple):
 class Crash(NamedTuple):
     """One crash, or several alike, as far as the advice needs it."""
 
-    error: str
+    ended: Exited
     rank: int
     host: str
     gpu: str
@@ -119,7 +124,7 @@ class Advice(NamedTuple):
 
 def advice(crash: Crash) -> Advice:
     """What to look at first after a crash."""
-    found = error_class(crash.error)
+    found = error_class(crash.ended)
     return Advice(found, *_look(found, crash), crash.host, crash.passed)
 
 
@@ -151,7 +156,8 @@ def crash_of(culprit: Culprit, incident: Incident, others: Iterable[Incident]) -
     local, step = culprit.local_rank, incident.furthest_iteration
     gpu, selector = (f"GPU {local}", culprit.device or str(local)) if local >= 0 else ("", culprit.device)
     passed = _passed(step, (each for each in others if each.job_id == incident.job_id))
-    return Crash(culprit.reason, culprit.rank, culprit.host, gpu, selector, step, passed)
+    ended = culprit.cause if isinstance(culprit.cause, Exited) else Exited(0)
+    return Crash(ended, culprit.rank, culprit.host, gpu, selector, step, passed)
 
 
 def _passed(step: int | None, incidents: Iterable[Incident]) -> Passed | None:

@@ -1,8 +1,8 @@
 """An ended or lost job: how its ranks ended, why no restart followed its failure, and what a person should do next.
 
-The launchers report a failure with what happened (``cause``), why no restart follows (``no_restart``), and both in one
-sentence. Older ones send the sentence alone, ``<how a rank crashed>; <why no restart follows>``, which is taken apart
-here. All of it is derived when read, so that a job read back from its record is shown like one that has just ended.
+The launchers report a failure with what happened (``cause``), the code of why no restart follows (``no_restart``), and
+both in one sentence. All of it is derived when read, so that a job read back from its record is shown like one that
+has just ended.
 Shapes: R ranks.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rankwatch.cli.formatting import duration, uncapital
 from rankwatch.contract.enums import CulpritClass, JobState, NoRestart, RankState
-from rankwatch_monitor.core.hang.messages import ITS_PROCESS
+from rankwatch_monitor.core.cause import Exited
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
@@ -49,21 +49,8 @@ _NEXT: Final[Mapping[str, str]] = {
     NoRestart.NOT_ALLOWED: "Remove the cause, then launch the job again: its launcher allows no restart.",
     NoRestart.NO_OTHER_NODE: "Launch the job again with another node: the excluded one had no replacement.",
 }
-_STATED: Final = (
-    ("before the first step", NoRestart.FAILED_AT_START),
-    ("cannot be imported", NoRestart.SCRIPT_BROKEN),
-    ("there is no script", NoRestart.SCRIPT_MISSING),
-    ("rejected a result", NoRestart.RESULT_REJECTED),
-    ("asks to be resumed elsewhere", NoRestart.RESUME_ELSEWHERE),
-    ("made no progress beyond step", NoRestart.NO_PROGRESS),
-    ("restarts are used up", NoRestart.USED_UP),
-    ("no restart is allowed", NoRestart.NOT_ALLOWED),
-    ("the job has no other node", NoRestart.NO_OTHER_NODE),
-)
-"""The same in the sentences of older launchers, and of the exit of a rank."""
 _EXHAUSTED: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
 """Those after which the cause is not known from the launchers' words."""
-_REJECTED: Final = ": it rejected a result, "
 _OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
 _LOST: Final = "Check whether the job still runs (squeue, kubectl get pods) before you launch it again."
 
@@ -107,11 +94,9 @@ def repeated(job: Job) -> Repeated | None:
     last = _last(job, job.ended)
     if last is None or len(last.culprits) != 1 or last.culprits[0].kind is not CulpritClass.DEAD:
         return None
-    rank, host, reason = last.culprits[0].rank, last.culprits[0].host, last.culprits[0].reason
+    rank, host, cause, *_ = last.culprits[0]
     alike = [
-        each
-        for each in job.incidents
-        if each.confirmed and any((c.rank, c.host, c.reason) == (rank, host, reason) for c in each.culprits)
+        each for each in job.incidents if each.confirmed and any(c[:3] == (rank, host, cause) for c in each.culprits)
     ]
     if len(alike) < 2:
         return None
@@ -177,17 +162,13 @@ def next_step(job: Job, state: JobState) -> str:
     return (
         _after_repeated(job, again)
         if again is not None and cause_is_open(job)
-        else _NEXT.get(_no_restart(job.ended), _OTHERWISE)
+        else _NEXT.get(job.ended.no_restart, _OTHERWISE)
     )
 
 
 def cause_is_open(job: Job) -> bool:
     """Whether the launchers' reason for no further restart leaves open why the job failed."""
-    return job.ended is not None and _no_restart(job.ended) in _EXHAUSTED
-
-
-def _no_restart(ending: Ending) -> str:
-    return ending.no_restart or next((code for part, code in _STATED if part in ending.reason), "")
+    return job.ended is not None and job.ended.no_restart in _EXHAUSTED
 
 
 def crash_advice(job: Job) -> Advice | None:
@@ -246,19 +227,12 @@ def _last(job: Job, ending: Ending) -> Incident | None:
 
 
 def _parts(job: Job, ending: Ending) -> tuple[str, str]:
-    """The cause, and why no restart followed: what a rank printed may hold a semicolon itself, the reason does not."""
+    """The cause, and why no restart followed."""
     reason = ending.reason.rstrip(".")
     if ending.state is not JobState.FAILED:
         return reason, ""
     incident = _last(job, ending)
-    crash = next((c.reason for c in incident.culprits if c.kind is CulpritClass.DEAD), "") if incident else ""
-    stated, _, why = reason.rpartition("; ")
-    if ending.cause:
-        stated, why = ending.cause, reason.removeprefix(ending.cause).lstrip(",;: ")
-    elif _REJECTED in reason:
-        stated, _, why = reason.rpartition(": ")
-    elif not stated:
-        return reason, ""
-    if incident is not None and crash.removeprefix(ITS_PROCESS).rstrip(".") in reason:
+    why = reason.removeprefix(ending.cause).lstrip(",;: ") if ending.cause else ""
+    if incident is not None and any(isinstance(culprit.cause, Exited) for culprit in incident.culprits):
         return incident.reason.rstrip("."), why
-    return stated, why
+    return ending.cause or reason, why

@@ -95,9 +95,9 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
 
 def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Pointer:
     newest, culprit = max(crashes, key=lambda fault: fault[0].opened_at)
-    [(reason, times)] = Counter(each.reason for _, each in crashes).most_common(1)
+    [(cause, times)] = Counter(each.cause for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
-    found: Advice = advice(crash_of(culprit._replace(reason=reason), newest, [each for each, _ in crashes]))
+    found: Advice = advice(crash_of(culprit._replace(cause=cause), newest, [each for each, _ in crashes]))
     of_job = found.points_to in _OF_JOB
     text = f"{newest.job_id}: {found.text}" if of_job else found.text
     match found.points_to:

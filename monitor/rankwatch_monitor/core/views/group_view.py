@@ -20,7 +20,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler.lateness import OWN
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import headline
+from rankwatch_monitor.core.views.headline import headline, without_subject
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.node_view import (
     LABELS,
@@ -148,8 +148,8 @@ def _standing(job: Job, ranks: Ints, late: Floats, quiet: QuietHost | None, *, k
         named = sorted(inside.intersection(blamed))
         is_cause = ("is" if len(named) == 1 else "are") if incident.confirmed else "may be"
         lead = f"{'Rank' if len(named) == 1 else 'Ranks'} {as_ranges(named)} of this group {is_cause} the cause"
-        if blamed == tuple(named):
-            what = re.sub(rf"^Rank {named[0]}(?: on \S+)? (?=\w)", "it ", what)
+        if blamed == tuple(named) and quiet is None:
+            what = without_subject(incident, "it" if len(named) == 1 else "they") or what
         return Standing(Role.CAUSE, f"{lead}: {_lower(what)}.", blamed)
     if job.ended is not None:
         return Standing(Role.UNKNOWN, "The job is over: its ranks are shown as last reported.")

@@ -1,7 +1,7 @@
 """An incident in one line, what its reason adds to that line, and what a person should do about it.
 
-All are made from the record alone, so that they are the same while the incident is open, in the store and in a copy.
-The headline is the culprit's part of the incident's ``reason``, shortened clause by clause.
+All are made from the facts of the record alone, so that they are the same while the incident is open, in the store and
+in a copy. A line that is short of room leaves out the last parts of the cause.
 
 ============  ==========================================================================================================
 headline      at most 90 characters, for lists
@@ -13,44 +13,26 @@ detail        what ``reason`` states and ``title`` does not; empty: nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import capital, uncapital
+from rankwatch.cli.formatting import capital, count, uncapital
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
 from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
-from rankwatch_monitor.core.hang.messages import ITS_PROCESS
+from rankwatch_monitor.core.cause import Behind, Exited, NodeLost, NodeSilent, Rejected, Silent, Slow
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
 from rankwatch_monitor.core.views.awaited import under_way
 from rankwatch_monitor.core.views.host_commands import reach
+from rankwatch_monitor.core.words import sentence
+from rankwatch_monitor.core.words.causes import Parts, When, predicate, unnamed
+from rankwatch_monitor.core.words.sentence import followed, on, when_detected
 
 LONGEST: Final = 90
 """Characters of a headline."""
 LONGEST_TITLE: Final = 160
 
-_ENDING: Final = (".", ",", ":", ";", " ")
-_RANKS: Final = re.compile(r"\branks (\d+(?:, \d+){2,})")
-_PAST: Final = {
-    "is": "was", "are": "were", "has": "had", "have": "had", "wait": "waited", "waits": "waited", "cannot": "could not",
-    "does": "did", "holds": "held", "report": "reported", "reports": "reported", "runs": "ran",
-}  # fmt: skip
-_PRESENT: Final = re.compile(rf"(?<![\w'./-])(?:{'|'.join(_PAST)})(?![\w'./-])")
-_UNNAMED: Final = ", so no rank is named"
-_SUBJECT: Final = re.compile(r"(?i)(?:^|[;:] )(?:rank \d+(?: on \S+)?(?: is to blame:)?)?(?: ?it(?:s process)?)?$")
-"""What stands before the cause in a reason and names the culprit again."""
-_COLLECTIVE: Final = re.compile(r"'([^']+)' number (\d+) of group '[^']+'")
-_BEHIND: Final = re.compile(
-    r"it (?:is behind within the same step|has not begun the step that the others are in|is (\d+ steps? behind))"
-    r", and (?:the (other) rank waits|the (\d+) other ranks wait) for it"
-)
-"""The cause of a rank whose progress is behind that of the others; it hangs there, and they wait."""
-_VAGUE: Final = re.compile(r"\b(?:is|are) (?=behind|past|in |outside|stuck|at different|in different)")
-"""What a suspicion states as a fact and is not certain yet."""
-_QUOTES: Final = re.compile(r" (?:exited with code \d+: |was killed by \w+ after )")
-"""What stands before the error that a process printed."""
 _REST: Final = re.compile(r"(?:[:;]| \(| before | if |\. |\.$).*", re.DOTALL)
 """What follows the first clause of a proposal: how and why."""
 _BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
@@ -114,29 +96,45 @@ class NextAction(NamedTuple):
 
 def headline(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST` characters."""
-    return _in_tense(incident, LONGEST)
+    return _line(incident, LONGEST).text
 
 
 def title(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST_TITLE` characters."""
-    return _in_tense(incident, LONGEST_TITLE)
+    return _line(incident, LONGEST_TITLE).text
 
 
 def detail(incident: Incident) -> str:
     """What the reason states beyond the title: how it was detected, what follows; empty: nothing."""
-    line, reason = _line(incident, LONGEST_TITLE), incident.reason.rstrip(".")
-    cause = _cause(incident)
-    before, found, after = reason.partition(cause) if cause else (reason, "", "")
-    if not found:
-        return "" if _plain(line) == _plain(reason) else incident.reason
-    reworded = _cause_follows(incident) or _silent_host(incident) or _hangs(incident, LONGEST_TITLE)
-    if not reworded and _compact(cause) not in line and _compact(capital(cause)) not in line:
-        return incident.reason  # the title had to be shortened
-    parts = [_when_detected(incident, _SUBJECT.sub("", before.rstrip()).rstrip("".join(_ENDING)))]
-    after = after.lstrip("".join(_ENDING))
-    if after and not after.startswith(("likewise ", _UNNAMED.strip(", "))):
-        parts.append(f"{capital(after)}.")
+    line, found = _line(incident, LONGEST_TITLE), incident.found
+    if not line.whole:
+        return incident.reason
+    if found is None:
+        return "" if _plain(line.text) == _plain(incident.reason) else incident.reason
+    culprits = incident.culprits
+    subject = "it" if any(c.rank == found.rank for c in culprits[:1]) else f"rank {found.rank}{on(found.host)}"
+    if not culprits and found.others:
+        subject = "one of them"
+    differing = next((c for c in culprits[1:] if c.cause != culprits[0].cause), None)
+    aborted = found.kind is VerdictKind.PROCESS_EXITED and bool(culprits) and subject != "it"
+    parts = (
+        f"When detected, {subject} was aborted." if aborted else "",
+        "" if incident.shown is not None and not incident.confirmed else when_detected(found, subject),
+        "" if differing is None else f"{capital(_subject_of(differing) + differing.reason)}.",
+        "" if found.followed is None else f"{capital(followed(found.followed).removeprefix('; '))}.",
+        incident.proof_reason if incident.proof not in ("", Proof.BUSY) and incident.confirmed else "",
+    )
     return " ".join(filter(None, parts))
+
+
+def _subject_of(culprit: Culprit) -> str:
+    return "" if isinstance(culprit.cause, NodeLost) else f"Rank {culprit.rank}: "
+
+
+def without_subject(incident: Incident, pronoun: str) -> str:
+    """The headline about a pronoun instead of its ranks; empty: it is not about ranks."""
+    line = _line(incident, LONGEST)
+    return f"{pronoun} {line.rest}" if line.subject else ""
 
 
 def of_job(incident: Incident | None, reason: str) -> str:
@@ -146,7 +144,7 @@ def of_job(incident: Incident | None, reason: str) -> str:
         incident: the open one.
         reason: of the job's state.
     """
-    return headline(incident) if incident is not None else _shortened(capital(reason.rstrip(".")))
+    return headline(incident) if incident is not None else _clauses(capital(reason.rstrip(".")))
 
 
 def next_action(incident: Incident, without: str = "", obstacle: str = "") -> NextAction:
@@ -229,96 +227,80 @@ def restart_without(host: str) -> str:
     return f"Restart without {host}, where incidents repeat"
 
 
-def _in_tense(incident: Incident, longest: int) -> str:
-    """The line in the tense of the incident. How a process ended is in the past already, and quotes its output."""
-    line = _line(incident, longest)
-    if incident.open and not incident.confirmed:
-        return _shortened(uncertain(incident, line), longest)
-    going_on = incident.open and incident.phase is not Phase.RECOVERING
-    if going_on or incident.elective or any(c.kind is CulpritClass.DEAD for c in incident.culprits):
-        return line
-    return _shortened(_PRESENT.sub(lambda found: _PAST[found[0]], line), longest)
+class _Line(NamedTuple):
+    subject: str
+    """``Rank 3 on host-0 ``; empty: the line has another one."""
+    rest: str
+    whole: bool = True
+    """Nothing of the cause was left out."""
+
+    @property
+    def text(self) -> str:
+        return self.subject + self.rest
 
 
-def uncertain(incident: Incident, line: str) -> str:
-    """A line about an incident, as a possibility where that is all that is known.
+def when_of(incident: Incident) -> When:
+    """Whether an incident is stated as of now, as over, or as a possibility.
 
-    What several samples showed, and how a process is as its launcher observed it, is certain.
+    What repeated samples showed, and how a process is as its launcher observed it, is certain.
     """
-    if (
-        not incident.open
-        or incident.confirmed
-        or incident.proof
-        or any(c.kind is not CulpritClass.BEHIND for c in incident.culprits)
-    ):
-        return line
-    return _VAGUE.sub("may be ", line, count=1)
+    if incident.open and not incident.confirmed:
+        sure = incident.proof or any(c.kind is not CulpritClass.BEHIND for c in incident.culprits)
+        return When.NOW if sure else When.MAYBE
+    going_on = incident.open and incident.phase is not Phase.RECOVERING
+    return When.NOW if going_on or incident.elective else When.PAST
 
 
-def _when_detected(incident: Incident, found: str) -> str:
-    """The limit that was passed, as of the detection: its figures do not grow with time."""
-    if not found:
-        return ""
-    found = found.replace(" has ", " had ", 1)
-    for culprit in incident.culprits[:1]:
-        found = re.sub(rf"^Rank {culprit.rank} on \S+ had ", "it had ", found)
-    return f"When detected, {uncapital(found)}."
-
-
-def _line(incident: Incident, longest: int) -> str:
+def _line(incident: Incident, longest: int) -> _Line:
+    when = when_of(incident)
     if not incident.culprits:
-        if _cause_follows(incident):
-            where = f" in section '{incident.section}'" if incident.section else ""
-            return f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet"
-        return _shortened(capital(_cause(incident) or incident.reason).rstrip("."), longest)
-    if silent := _silent_host(incident):
-        return _shortened(silent, longest)
-    if hangs := _hangs(incident, longest):
-        return hangs
+        return _without_culprits(incident, when, longest)
     first = incident.culprits[0]
-    cause = _compact(first.reason).rstrip(".")
-    alike = [c for c in incident.culprits if c.reason == first.reason]
-    for start in (ITS_PROCESS, "it "):
-        if cause.startswith(start):
-            return _of_ranks(alike, " " + cause.removeprefix(start), first.host, longest)
-    if cause.startswith("its "):
-        return _of_ranks(alike, ": " + cause, first.host, longest)
-    return _shortened(capital(cause), longest)
+    alike = [c for c in incident.culprits if c.cause == first.cause]
+    if silent := _silent_host(incident, when):
+        return _Line("", _first_words(silent, longest))
+    if hangs := _hangs(incident, when, longest):
+        return hangs
+    if isinstance(first.cause, Slow | Rejected):
+        text = capital(first.cause.stated.rstrip("."))
+        return _Line("", _clauses(text, longest), len(text) <= longest)
+    if isinstance(first.cause, NodeLost):
+        lost, *why = predicate(first.cause, when, short=True)
+        return _fitted("", (capital(lost), *why), longest)
+    subject = f"Rank {first.rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "") + on(first.host)
+    if isinstance(first.cause, Exited) and first.cause.message:
+        return _crash(f"{subject} ", "".join(predicate(first.cause)).rstrip("."), longest)
+    return _fitted(f"{subject} ", predicate(first.cause, when, short=True), longest)
 
 
-def _cause(incident: Incident) -> str:
-    """The words of the reason that the headline is made of; empty: all of them."""
-    if not incident.culprits:
-        return incident.reason.partition("; ")[2].rstrip(".").replace(_UNNAMED, "")
-    cause = incident.culprits[0].reason.rstrip(".")
-    for start in (ITS_PROCESS, "it "):
-        cause = cause.removeprefix(start)
-    return cause if cause in incident.reason else capital(cause)
+def _without_culprits(incident: Incident, when: When, longest: int) -> _Line:
+    if _cause_follows(incident):
+        where = f" in section '{incident.section}'" if incident.section else ""
+        return _Line("", f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet")
+    if incident.why_none is not None:
+        first, *more = unnamed(incident.why_none, when, short=True)
+        return _fitted("", (capital(first), *more), longest)
+    shown = incident.shown is not None and not incident.confirmed and sentence.shown(incident.shown, when)
+    text = capital((shown or incident.reason).rstrip("."))
+    return _Line("", _clauses(text, longest), len(text) <= longest)
 
 
-def _hangs(incident: Incident, longest: int) -> str:
-    """Where the ranks hang for which the others wait; empty: another fault, or the place is not known."""
-    culprits = incident.culprits
-    if not culprits or any(c.reason != culprits[0].reason for c in culprits):
-        return ""
-    found = _BEHIND.fullmatch(culprits[0].reason.rstrip("."))
+def _hangs(incident: Incident, when: When, longest: int) -> _Line | None:
+    """Where the ranks hang for which the others wait; None: another fault, or the place is not known."""
+    culprits, cause = incident.culprits, incident.culprits[0].cause
     several = len(culprits) > 1
     place = _place(incident, culprits[0].rank, several=several)
-    if found is None or not place:
-        return ""
-    waited = int(found[3] or 1)
-    verb = "hang" if several else "hangs"
-    if not incident.open or incident.phase is Phase.RECOVERING:
-        verb = "hung"
-    elif not incident.confirmed:
-        verb = "may be hung"
-    what = (
-        f"{verb} {place}{f', {found[1]}' if found[1] else ''}; {waited} {'rank waits' if waited == 1 else 'ranks wait'}"
-    )
+    if not isinstance(cause, Behind) or not place or any(c.cause != cause for c in culprits):
+        return None
+    verb = {When.NOW: "hang" if several else "hangs", When.PAST: "hung", When.MAYBE: "may be hung"}[when]
+    behind = f", {count(cause.steps, 'step')} behind" if cause.steps else ""
+    waits = when.value.waits if cause.waiting == 1 else when.value.wait
+    what = f"{verb} {place}{behind}; {count(cause.waiting, 'rank')} {waits}"
     subject = f"Ranks {as_ranges([c.rank for c in culprits])}" if several else f"Rank {culprits[0].rank}"
     host = culprits[0].host if len({c.host for c in culprits}) == 1 else ""
-    whole = f"{subject} on {host} {what}"
-    return whole if host and len(whole) <= longest else _shortened(f"{subject} {what}", longest)
+    on_host = f"{subject}{on(host)} "
+    fits = len(on_host) + len(what) <= longest
+    return _Line(on_host if fits else f"{subject} ", what if fits else _first_words(what, longest - len(subject) - 1))
 
 
 def _place(incident: Incident, rank: int, *, several: bool) -> str:
@@ -344,55 +326,46 @@ def _cause_follows(incident: Incident) -> bool:
     return hangs and not incident.culprits and len(incident.affected) > 1
 
 
-def _silent_host(incident: Incident) -> str:
+def _silent_host(incident: Incident, when: When) -> str:
     """The one host of which nothing is received, with its ranks; empty: it is another kind of fault."""
-    culprits = incident.culprits
-    if not culprits:
+    culprits, cause = incident.culprits, incident.culprits[0].cause
+    host, number = culprits[0].host, len(culprits)
+    if not host or any(c.host != host or type(c.cause) is not type(cause) for c in culprits):
         return ""
-    host, reason = culprits[0].host, culprits[0].reason
-    if not host or any((c.host, c.kind) != (host, CulpritClass.HOST_SILENT) for c in culprits):
-        return ""
-    number = len(culprits)
-    if reason.startswith("neither the launcher nor "):
-        ranks = "rank reports" if number == 1 else f"{number} ranks report"
-        return f"Node {host} is silent: neither its launcher nor its {ranks}"
-    if reason.startswith("it has sent no report ") and number > 1:
-        return f"Node {host}: its {number} ranks stopped reporting, while its launcher still does"
+    if isinstance(cause, NodeSilent):
+        past = when is When.PAST
+        ranks = f"rank report{'ed' if past else 's'}" if number == 1 else f"{number} ranks report{'ed' if past else ''}"
+        return f"Node {host} {when.value.is_} silent: neither its launcher nor its {ranks}"
+    if isinstance(cause, Silent) and number > 1:
+        return f"Node {host}: its {number} ranks stopped reporting, while its launcher still {when.value.does}"
     return ""
 
 
-def _compact(text: str) -> str:
-    """Collectives as ``all_reduce #7``, ranks as ranges."""
-    text = _COLLECTIVE.sub(r"\1 #\2", text)
-    return _RANKS.sub(lambda found: f"ranks {as_ranges(map(int, found[1].split(', ')))}", text)
+def _fitted(subject: str, parts: Parts, longest: int) -> _Line:
+    """The subject with as many parts of the clause as there is room for, and with words where one is too long."""
+    number = len(parts)
+    while number > 1 and len(subject) + len("".join(parts[:number])) > longest:
+        number -= 1
+    rest = "".join(parts[:number])
+    shown = _first_words(rest, longest - len(subject))
+    return _Line(subject, shown, number == len(parts) and shown == rest)
 
 
-def _of_ranks(alike: Sequence[Culprit], cause: str, host: str, longest: int) -> str:
-    subject = f"Rank {alike[0].rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "")
-    whole = f"{subject} on {host}{cause}"
-    return _shortened(whole if host else subject + cause, longest)
+def _crash(subject: str, text: str, longest: int) -> _Line:
+    """A crash with as much of its error as there is room for; it is the kind of the error that counts."""
+    whole = shorter = subject + text
+    for shorter in (whole, *shorter_exits(whole)):
+        if len(shorter) <= longest:
+            break
+    fits = shorter == whole and len(whole) <= longest
+    shorter = _first_words(shorter, longest)
+    return _Line(subject, shorter[len(subject) :], fits) if shorter.startswith(subject) else _Line("", shorter, fits)
 
 
-def _shortened(text: str, longest: int = LONGEST) -> str:
-    """Without its last clauses, or words where that is not enough; an ellipsis where it ends within one."""
-    if len(text) > longest and (quote := _QUOTES.search(text)):
-        return _error_shortened(text, quote.end(), longest)
-    whole = text
+def _clauses(text: str, longest: int = LONGEST) -> str:
+    """A text that others wrote, without its last clauses, or words where that is not enough."""
     while len(text) > longest and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > longest // 3:
         text = text[:cut]
-    if text != whole and not whole.startswith("; ", len(text)) and ": " in whole[: len(text) + 2]:
-        text += "…"  # it quotes what a process printed
-    return _first_words(text, longest)
-
-
-def _error_shortened(text: str, quote: int, longest: int) -> str:
-    """A crash with as much of its error as there is room for; it is the kind of the error that counts."""
-    while len(text) > longest and (cut := text.rfind("; ")) >= quote:
-        text = text[:cut]
-    for shorter in (text, *shorter_exits(text)):
-        if len(shorter) <= longest:
-            return shorter
-        text = shorter
     return _first_words(text, longest)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rankwatch.cli.formatting import capital, duration
 from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
-from rankwatch_monitor.core.hang.messages import exit_words
+from rankwatch_monitor.core.hang.blame import exit_of
 from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
@@ -32,6 +32,7 @@ from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
 from rankwatch_monitor.core.views.slow_headline import slow_headline
 from rankwatch_monitor.core.views.todo import by_itself, todo
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
+from rankwatch_monitor.core.words.causes import reason as exit_reason
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
@@ -289,7 +290,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     reasons: dict[int, str] = {}
     functions: dict[int, str] = {}
     if incident is not None and incident.attempt == job.attempt:
-        reasons = {c.rank: headline.uncertain(incident, explained(incident, c, columns)) for c in incident.culprits}
+        reasons = {c.rank: explained(incident, c, columns) for c in incident.culprits}
         groups = incident.stacks.groups()
         functions = {rank: each.frames[0].function for each in groups if each.frames for rank in each.ranks}
     if job.ended is not None:
@@ -314,7 +315,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
                 "function": (functions.get(rank) or None) if stands else None,
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],
-                "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
+                "reason": exit_reason(exit_of(columns, rank)) if dead else reasons.get(rank, ""),
             }
         )
     return rows

@@ -5,24 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from rankwatch.contract.peers import waiting_call
-from rankwatch_monitor.core.hang.blame import WITHIN_STEP
+from rankwatch_monitor.core.cause import Behind
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.ranks import RankColumns, live_ranks
-from rankwatch_monitor.core.views.headline import innermost
+from rankwatch_monitor.core.views.headline import innermost, when_of
+from rankwatch_monitor.core.words.causes import reason
 
 
 def explained(incident: Incident, culprit: Culprit, columns: RankColumns) -> str:
     """The culprit's reason, with what shows it while ranks are ahead of it in the same step."""
-    rank = culprit.rank
-    if WITHIN_STEP not in culprit.reason or rank >= len(columns):
-        return culprit.reason
+    rank, cause = culprit.rank, culprit.cause
+    stated = reason(cause, when_of(incident))
+    if not isinstance(cause, Behind) or not cause.within_step or rank >= len(columns):
+        return stated
     own, live_R = int(columns.progress_R[rank]), live_ranks(columns)
     ahead_R = live_R & (columns.iteration_R == columns.iteration_R[rank]) & (columns.progress_R > own)
     if own < 0 or not np.any(ahead_R):
-        return culprit.reason
+        return stated
     shown = _by_stacks(incident, rank) or _by_progress(own, int(np.sum(ahead_R)), int(np.sum(live_R)) - 1)
-    return f"{culprit.reason} ({shown})"
+    return f"{stated} ({shown})"
 
 
 def _by_stacks(incident: Incident, rank: int) -> str:

@@ -146,7 +146,7 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     lines += wrapped(incident.reason, "    ")
     for culprit in incident.culprits[:SHOWN_CULPRITS]:
         host = f" on {culprit.host}" if culprit.host else ""
-        why = f": {culprit.reason}" if culprit.reason and culprit.reason not in incident.reason else ""
+        why = "" if culprit.cause == incident.culprits[0].cause else f": {culprit.reason}"
         lines += wrapped(f"culprit: rank {culprit.rank}{host}, {culprit.kind.replace('_', ' ')}{why}", "    ")
     if len(incident.culprits) > SHOWN_CULPRITS:
         lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more culprit')}")

@@ -19,11 +19,16 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.hang.blame import blame
-from rankwatch_monitor.core.hang.messages import exit_words
+from rankwatch_monitor.core.hang.blame import blame, exit_of
 from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
 from rankwatch_monitor.core.hang.verdict import Blame, Verdict, Verdicts
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNINTERRUPTIBLE, RankColumns
+from rankwatch_monitor.core.words.causes import exited, unnamed
+
+
+def explained(judged: Blame) -> str:
+    assert judged.why_none is not None
+    return "".join(unnamed(judged.why_none))
 
 
 def test_a_stopped_process_is_named_before_anything_else() -> None:
@@ -420,12 +425,12 @@ def test_all_in_the_same_collective_names_no_rank_and_states_which() -> None:
     stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
-    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so no rank" in judged.explanation
+    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so no rank" in explained(judged)
 
 
 def test_without_numbers_the_function_is_reported() -> None:
     judged = blamed(columns_of(2), overrun(0, 1), taken(REDUCING, REDUCING))
-    assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so no rank is named"
+    assert explained(judged) == "all ranks are stuck in the same place ('all_reduce'), so no rank is named"
 
 
 @pytest.mark.parametrize(("thread", "placed"), [(7, True), (8, False), (0, True)])
@@ -451,8 +456,8 @@ def test_ranks_that_wait_for_each_other_are_reported_and_no_rank_is_named() -> N
         stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=reported))
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
-    assert "ranks 0, 1 wait for each other in a circle" in judged.explanation
-    assert "rank 1 in 'broadcast' number 5 of group 'b'" in judged.explanation
+    assert "ranks 0, 1 wait for each other in a circle" in explained(judged)
+    assert "rank 1 in 'broadcast' number 5 of group 'b'" in explained(judged)
 
 
 def in_call(rank: int, call: str, line: int, *, done: int = 132, group: str = "default_pg") -> RankStack:
@@ -511,7 +516,7 @@ def test_without_a_majority_the_mismatch_is_stated_and_no_rank_named(behind: boo
     columns.progress_R[1] -= behind
     judged = blamed(columns, overrun(0, 1), of_calls(REDUCED, ("barrier", 50)))
     assert judged.culprits == ()
-    assert judged.explanation == (
+    assert explained(judged) == (
         "different collectives were called as number 133 of group 'default_pg' (rank 0 in 'all_reduce', "
         "rank 1 in 'barrier'), so no rank is named"
     )
@@ -520,7 +525,7 @@ def test_without_a_majority_the_mismatch_is_stated_and_no_rank_named(behind: boo
 def test_lines_of_two_and_two_name_no_rank() -> None:
     judged = blamed(columns_of(4), overrun(0, 1, 2, 3), of_calls(REDUCED, (REDUCED[0], 57), REDUCED, (REDUCED[0], 57)))
     assert judged.culprits == ()
-    assert "in the same place" in judged.explanation
+    assert "in the same place" in explained(judged)
 
 
 def test_a_rank_that_waits_in_another_group_is_named_with_that_group() -> None:
@@ -555,7 +560,7 @@ def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
     stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
     judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, without_stacks=["host-1"])
     assert judged.culprits == ()
-    assert judged.explanation == (
+    assert explained(judged) == (
         "node host-1 did not answer in time, and the ranks that could be asked all wait for their peers "
         "('all_reduce' number 58 of group 'default_pg'), so no rank is named"
     )
@@ -607,7 +612,7 @@ def test_a_file_system_that_stalls_all_nodes_is_no_ones_fault() -> None:
     columns.process_R[:] = UNINTERRUPTIBLE
     judged = blamed(columns, overrun(0, 1, 2, 3), Stacks())
     assert judged.culprits == ()
-    assert "4 of 4 ranks are stuck in the kernel (state D)" in judged.explanation
+    assert "4 of 4 ranks are stuck in the kernel (state D)" in explained(judged)
 
 
 # Deaths ---------------------------------------------------------------------------------------------------------------
@@ -653,7 +658,7 @@ def test_exit_words(code: int, message: str, words: str) -> None:
     columns.exit_code_R[1] = code
     if message:
         columns.exit_messages[1] = message
-    assert exit_words(columns, 1) == words
+    assert exited(exit_of(columns, 1).code, exit_of(columns, 1).message) == words
 
 
 def test_frames_of_the_scene_are_what_they_pretend_to_be() -> None:

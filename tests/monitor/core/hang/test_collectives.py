@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rankwatch.contract.messages import Collective, RankStack
-from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, cannot_complete, mismatch, waiting_ranks
+from rankwatch_monitor.core.cause import Call
+from rankwatch_monitor.core.hang.collectives import (
+    Mismatch,
+    WaitingRanks,
+    call_of,
+    cannot_complete,
+    mismatch,
+    waiting_ranks,
+)
 from rankwatch_monitor.core.hang.stacks import GroupProgress, Stacks
 
 WORLD = "default_pg"
@@ -22,24 +30,21 @@ def judged(**ranks: list[Collective]) -> WaitingRanks:
     return waiting_ranks(stacks.group_progress())
 
 
-def test_the_rank_that_has_not_entered_is_late_and_the_words_state_so() -> None:
+def test_the_rank_that_has_not_entered_is_late() -> None:
     found = judged(r0=[at(58)], r1=[at(57, done=57)], r2=[at(58)], r3=[at(58)])
     assert set(found.late) == {1}
-    assert (
-        found.late[1].sentence
-        == "it has not entered 'all_reduce' number 58 of group 'default_pg', in which 3 ranks wait"
-    )
+    assert (call_of(found.late[1].missed), found.late[1].waiting) == (Call("all_reduce", 58, "default_pg"), 3)
 
 
 def test_a_majority_may_be_late() -> None:
     found = judged(r0=[at(58)], r1=[at(57, done=57)], r2=[at(57, done=57)])
     assert set(found.late) == {1, 2}
-    assert "in which 1 rank waits" in found.late[1].sentence
+    assert found.late[1].waiting == 1
 
 
 def test_a_wider_gap_is_reported() -> None:
     found = judged(r0=[at(58, done=54)], r1=[at(54, done=54)])
-    assert found.late[1].sentence.endswith("; the newest that it has entered there is number 54")
+    assert (found.late[1].missed.enqueued, found.late[1].newest) == (58, 54)
 
 
 def test_a_rank_that_waits_for_a_later_one_in_the_same_group_is_not_to_blame() -> None:
@@ -55,7 +60,7 @@ def test_a_rank_that_waits_in_another_group_is_not_to_blame() -> None:
         r3=[at(3, done=3, group="dp (5)")],
     )
     assert set(found.late) == {3}
-    assert "group 'dp (5)'" in found.late[3].sentence
+    assert found.late[3].missed.group == "dp (5)"
 
 
 def test_groups_go_at_their_own_pace() -> None:

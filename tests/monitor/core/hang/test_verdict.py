@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch_monitor.core.cause import Behind
 from rankwatch_monitor.core.hang.verdict import NONE, Verdict, Verdicts, culprit_of, joined
 from rankwatch_monitor.core.ranks import RankColumns
 
@@ -68,5 +69,5 @@ def test_a_culprit_has_the_place_of_its_process_only_while_that_runs_there(
 ) -> None:
     columns = RankColumns(2)
     columns.hosts[1], columns.local_rank_R[1] = "host-a", 5
-    found = culprit_of(columns, rank, CulpritClass.BEHIND, "it is behind", host)
+    found = culprit_of(columns, rank, Behind(1, 1), host)
     assert (found.rank, found.host, found.local_rank) == (rank, *place)

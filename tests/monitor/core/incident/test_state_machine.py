@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 import rankwatch_monitor
-from rankwatch.contract.enums import Action, VerdictKind
+from rankwatch.contract.enums import Action, Proof, VerdictKind
+from rankwatch_monitor.core.cause import Shown, Some
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import ANY, OPEN, TABLE, Row, transition
 from rankwatch_monitor.core.incident_record import Incident, Notice, Phase, Timeline
@@ -27,7 +28,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
         machine.Ordered(Action.STOP, "an operator ordered stop", 2),
         machine.StacksTaken(),
         machine.Confirmed(),
-        machine.Proved("busy", "Rank 0 is busy."),
+        machine.Proved(Shown(Proof.BUSY, Some.of((0,)))),
         machine.DeadlineSet(NOW + 180.0, 42.0, 0),
         machine.StopStepRefused(),
         machine.StopTimedOut(60.0),

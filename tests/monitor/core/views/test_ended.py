@@ -13,11 +13,16 @@ ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
 ASSERT = "RuntimeError: CUDA error: device-side assert triggered"
 
 
-def failed(why: str, *, attempt: int = 1) -> Scene:
+def failed(why: str, no_restart: NoRestart = NoRestart.USED_UP) -> Scene:
     """A job that ended with the crash of rank 2."""
     scene = Scene(4, hosts=2).run(20).die(2, exit_code=1, message=ERROR)
-    scene.run(2).finish(ProcessEventKind.FAILED, f"rank 2 on host-1 exited with code 1: {ERROR}; {why}")
+    scene.run(2)
+    end(scene, f"rank 2 on host-1 exited with code 1: {ERROR}", why, no_restart)
     return scene.run(5)
+
+
+def end(scene: Scene, cause: str, why: str, no_restart: NoRestart = NoRestart.USED_UP) -> None:
+    scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart))
 
 
 def states(scene: Scene) -> list[str]:
@@ -68,20 +73,18 @@ def test_ages_of_an_ended_job_are_those_of_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "step"),
+    ("code", "step"),
     [
-        ("all 3 restarts are used up (--max-restarts)", "no restart is left"),
-        ("no restart is allowed (--max-restarts 0)", "allows no restart"),
-        (
-            "all 4 ranks here failed alike before the first step, so no restart follows",
-            "Correct what fails at the start",
-        ),
-        ("3 attempts in a row made no progress beyond step 18 (--max-no-progress 3)", "Find out why no further step"),
+        (NoRestart.USED_UP, "no restart is left"),
+        (NoRestart.NOT_ALLOWED, "allows no restart"),
+        (NoRestart.FAILED_AT_START, "Correct what fails at the start"),
+        (NoRestart.NO_PROGRESS, "Find out why no further step"),
     ],
 )
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_failure_is_stated_once_with_why_no_restart_followed(why: str, step: str, stored: bool) -> None:
-    scene = failed(why)
+def test_a_failure_is_stated_once_with_why_no_restart_followed(code: NoRestart, step: str, stored: bool) -> None:
+    why = "so no restart follows"
+    scene = failed(why, code)
     shown = job_view.summary(scene.reload().job if stored else scene.job, scene.now)
     assert (shown["state"], shown["no_restart"]) == ("failed", why)
     assert step in shown["next_step"]
@@ -103,8 +106,8 @@ def test_why_no_restart_followed_is_a_field_and_no_matter_of_words(no_restart: N
 
 def test_a_rejected_result_is_not_restarted() -> None:
     scene = Scene(4).run(20)
-    stated = "rank 1 on host-0 exited with code 17: it rejected a result, so the job is not restarted automatically"
-    scene.finish(ProcessEventKind.FAILED, stated)
+    why = "it rejected a result, so the job is not restarted automatically"
+    end(scene, "rank 1 on host-0 exited with code 17", why, NoRestart.RESULT_REJECTED)
     shown = job_view.summary(scene.job, scene.now)
     assert shown["headline"] == "Rank 1 on host-0 exited with code 17"
     assert shown["no_restart"] == "it rejected a result, so the job is not restarted automatically"
@@ -153,8 +156,8 @@ def crashed_again(
             scene.run(10)
     rank = ranks[(times - 1) % len(ranks)]
     host = scene.job.columns.hosts[rank]
-    why = f"rank {rank} on {host} exited with code 1: {error}; all {times - 1} restarts are used up (--max-restarts)"
-    scene.run(2).finish(ProcessEventKind.FAILED, why)
+    cause, why = f"rank {rank} on {host} exited with code 1: {error}", f"all {times - 1} restarts are used up"
+    end(scene.run(2), cause, why)
     return scene.run(5)
 
 
@@ -223,8 +226,7 @@ def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None
             scene.run(1).event(ProcessEventKind.RESTARTING, attempt=attempt)
             scene.launch(attempt=attempt)
             scene.run(8)
-    why = f"rank 2 on host-1 exited with code 1: {ASSERT}; all 2 restarts are used up (--max-restarts)"
-    scene.run(2).finish(ProcessEventKind.FAILED, why)
+    end(scene.run(2), f"rank 2 on host-1 exited with code 1: {ASSERT}", "all 2 restarts are used up (--max-restarts)")
     found, (first, *_, last) = job_view.summary(scene.job, scene.now), scene.job.incidents
     assert first.furthest_iteration > last.furthest_iteration
     assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, Proof, VerdictKind
-from rankwatch_monitor.core.hang.collectives import place
-from rankwatch_monitor.core.hang.stacks import GroupProgress
+from rankwatch.contract.enums import Action, DirectiveKind, LimitSource, Proof, VerdictKind, WaitKind
+from rankwatch.contract.messages import Wait
+from rankwatch_monitor.core.cause import (
+    AllAlike,
+    Behind,
+    Call,
+    Cause,
+    Detection,
+    Exited,
+    Followed,
+    GilHeld,
+    InKernel,
+    NodeLost,
+    NodeSilent,
+    NotEntered,
+    PastLimit,
+    Shown,
+    Silent,
+    Site,
+    Some,
+    Stopped,
+    Unnamed,
+    Watched,
+)
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
@@ -20,9 +42,13 @@ from rankwatch_monitor.core.views.host_commands import reach
 from rankwatch_monitor.core.views.incident_view import shown
 
 HOST = "gpu-0123"
-SILENT = CulpritClass.HOST_SILENT
+ANSWER = Wait(WaitKind.SOCKET, "10.0.3.7:443")
 MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB"
-REACHED = GroupProgress("world", "all_reduce", 8192, 8191, (0, 1))
+REACHED = Call("all_reduce", 8192, "world")
+LATE = NotEntered(REACHED, 2047, 8191)
+EXITED = VerdictKind.PROCESS_EXITED
+IN_STEP = "had been in section 'step' for 11.0 s, over its configured limit of 10 s"
+ERROR = "RuntimeError: " + "no room " * 30
 
 
 def incident(*culprits: Culprit, reason: str = "Something is wrong.", **fields: object) -> Incident:
@@ -30,50 +56,48 @@ def incident(*culprits: Culprit, reason: str = "Something is wrong.", **fields: 
     return Incident("job-1", "job", attempt=1, opened_at=0.0, reason=reason, culprits=culprits, **made)  # type: ignore[arg-type]
 
 
-def behind(rank: int, reason: str, host: str = HOST, kind: CulpritClass = CulpritClass.BEHIND) -> Culprit:
-    return Culprit(rank, host, kind, reason)
+def over(rank: int = 3, host: str = HOST, section: str = "step", others: int = 0) -> Detection:
+    return Detection(VerdictKind.SECTION_OVERRUN, rank, host, section, 10.0, 11.0, LimitSource.CONFIGURED, others)
+
+
+def late(rank: int, cause: Cause, host: str = HOST) -> Culprit:
+    return Culprit(rank, host, cause)
 
 
 @pytest.mark.parametrize(
     ("culprits", "expected"),
     [
+        ([late(9210, LATE)], "Rank 9210 on gpu-0123 has not entered all_reduce #8192, in which 2047 ranks wait"),
         (
-            [behind(9210, f"it has not entered {place(REACHED)}, in which 2047 ranks wait")],
-            "Rank 9210 on gpu-0123 has not entered all_reduce #8192, in which 2047 ranks wait",
-        ),
-        (
-            [behind(r, "its process is stopped by a signal (state T), so it cannot run") for r in (4, 5, 6)],
+            [late(rank, Stopped()) for rank in (4, 5, 6)],
             "Rank 4 (and 2 more) on gpu-0123 is stopped by a signal (state T), so it cannot run",
         ),
+        ([late(3, Exited(1, "ValueError: bad batch"))], "Rank 3 on gpu-0123 exited with code 1: ValueError: bad batch"),
+        ([late(3, NodeSilent(HOST, 1, 12.3))], "Node gpu-0123 is silent: neither its launcher nor its rank reports"),
         (
-            [behind(3, "its process exited with code 1: ValueError: bad batch")],
-            "Rank 3 on gpu-0123 exited with code 1: ValueError: bad batch",
-        ),
-        (
-            [behind(3, "neither the launcher nor the rank of gpu-0123 reported for 12.3 s", kind=SILENT)],
-            "Node gpu-0123 is silent: neither its launcher nor its rank reports",
-        ),
-        (
-            [behind(r, "neither the launcher nor the 2 ranks of a reported for 12.3 s", "a", SILENT) for r in (3, 4)],
+            [late(rank, NodeSilent("a", 2, 12.3), "a") for rank in (3, 4)],
             "Node a is silent: neither its launcher nor its 2 ranks report",
         ),
         (
-            [behind(r, "it has sent no report for 61.0 s", kind=SILENT) for r in (3, 4)],
+            [late(rank, Silent(61.0)) for rank in (3, 4)],
             "Node gpu-0123: its 2 ranks stopped reporting, while its launcher still does",
         ),
         (
-            [behind(r, f"it has sent no report for 61.{r} s", f"host-{r}", SILENT) for r in (3, 4)],
-            "Rank 3 on host-3 has sent no report for 61.3 s",
+            [late(rank, Silent(61.0 + rank), f"host-{rank}") for rank in (3, 4)],
+            "Rank 3 on host-3 has sent no report for 64.0 s",
         ),
         (
-            [behind(3, "node a is lost with ranks 3, 4, 5, 6 and 7 more: no heartbeat", "a", SILENT)],
+            [late(3, NodeLost("a", Some((3, 4, 5, 6), 11), "no heartbeat"), "a")],
             "Node a is lost with ranks 3-6 and 7 more: no heartbeat",
         ),
         (
-            [behind(3, "its process exited with code 1: RuntimeError: " + "no room " * 30)],
+            [late(3, Exited(1, ERROR))],
             "Rank 3 on gpu-0123: RuntimeError: no room no room no room no room no room no room no…",
         ),
-        ([behind(3, "it " + "waits " * 40)], "Rank 3 on gpu-0123" + " waits" * 11 + "…"),
+        (
+            [late(3, Watched(Proof.MAY_END, ANSWER, Site("reward", "reward.py", 88), 3))],
+            "Rank 3 on gpu-0123 waits for an answer from 10.0.3.7:443 in reward(), 3 ranks wait",
+        ),
     ],
 )
 def test_the_headline_is_the_culprits_part_of_the_reason(culprits: list[Culprit], expected: str) -> None:
@@ -87,7 +111,7 @@ def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_
     scene.order(Action.CAPTURE)
     scene.until(lambda: scene.incident.stacks and scene.incident.phase is Phase.DETECTED)
     assert next_action(scene.incident)[:3:2] == (Action.RESTART, (2,))
-    watched = next_action(incident(behind(2, "it is late"), action=Action.LOG, action_reason=NO_LAUNCHER))
+    watched = next_action(incident(late(2, LATE), action=Action.LOG, action_reason=NO_LAUNCHER))
     assert (watched.action, watched.text) == (
         None,
         "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",
@@ -95,75 +119,61 @@ def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_
 
 
 @pytest.mark.parametrize(
-    ("culprits", "reason", "expected"),
+    ("culprits", "found", "expected"),
     [
-        ([behind(3, "its process was killed by SIGSEGV")], "Rank 3 on gpu-0123 was killed by SIGSEGV.", ""),
+        ([late(3, Exited(-11))], replace(over(), kind=VerdictKind.PROCESS_EXITED), ""),
         (
-            [behind(3, "its process exited with code 1: RuntimeError: CUDA error: an illegal access to memory, found")],
-            "Rank 3 on gpu-0123 exited with code 1: RuntimeError: CUDA error: an illegal access to memory, found.",
-            "",
+            [late(3, LATE), late(4, LATE)],
+            over(others=3),
+            f"When detected, it {IN_STEP} (3 others too).",
         ),
         (
-            [behind(3, "it is behind")],
-            "Rank 3 on gpu-0123 has been in section 'step' for 11.0 s, over its limit of 10 s (3 others too): it is "
-            "behind; likewise rank 4.",
-            "When detected, it had been in section 'step' for 11.0 s, over its limit of 10 s (3 others too).",
+            [late(3, LATE), late(4, Stopped())],
+            over(0, "a"),
+            "When detected, rank 0 on a had been in section 'step' for 11.0 s, over its configured limit of 10 s. "
+            "Rank 4: its process is stopped by a signal (state T), so it cannot run.",
         ),
-        (
-            [behind(3, f"it has not entered {place(REACHED)}")],
-            "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s; rank 3 on x is to blame: "
-            f"it has not entered {place(REACHED)}; rank 4: it is late.",
-            "When detected, rank 0 on a had been in section 'step' for 11.0 s, over its limit of 10 s. Rank 4: it is "
-            "late.",
-        ),
-        (
-            [behind(3, "node a is lost with ranks 3, 4, 5: no heartbeat", "a", SILENT)],
-            "Node a is lost with ranks 3, 4, 5: no heartbeat.",
-            "",
-        ),
-        (
-            [],
-            "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s; all wait for storage.",
-            "When detected, rank 0 on a had been in section 'step' for 11.0 s, over its limit of 10 s.",
-        ),
-        ([], "An operator ordered restart.", ""),
-        ([behind(3, "it is busy")], "Rank 3 computes.", "Rank 3 computes."),
-        ([behind(3, "it " + "waits " * 40)], "Rank 3 " + "waits " * 40, "Rank 3 " + "waits " * 40),
+        ([], over(0, "a"), f"When detected, rank 0 on a {IN_STEP}."),
+        ([late(0, Exited(1, "KeyError"))], replace(over(0), kind=EXITED, followed=Followed(1, "b", Exited(-6), 2)),
+         "After that, rank 1 on b was killed by SIGABRT; 2 more ended like that."),
+        ([], None, ""),
+        ([late(3, Exited(1, ERROR))], over(), "Something is wrong."),
     ],
-)
-def test_the_detail_is_what_the_reason_adds_to_the_title(culprits: list[Culprit], reason: str, expected: str) -> None:
-    assert detail(incident(*culprits, reason=reason)) == expected
+)  # fmt: skip
+def test_the_detail_is_what_the_reason_adds_to_the_title(
+    culprits: list[Culprit], found: Detection | None, expected: str
+) -> None:
+    why = None if culprits else Unnamed(AllAlike())
+    made = incident(*culprits, found=found, why_none=why, reason="Something is wrong.")
+    assert detail(made) == expected if found is not None else detail(replace(made, why_none=None)) == ""
 
 
 def test_a_title_holds_more_than_a_headline() -> None:
     words = "exited with code 1: RuntimeError: CUDA error: an illegal memory access was encountered"
-    crash = incident(behind(3, f"its process {words}"))
+    crash = incident(late(3, Exited(1, "RuntimeError: CUDA error: an illegal memory access was encountered")))
     assert headline(crash) == f"Rank 3 on {HOST}: CUDA error: an illegal memory access was encountered"
     assert title(crash) == f"Rank 3 on {HOST} {words}"
 
 
 def test_a_crash_keeps_the_kind_of_its_error() -> None:
     error = "RuntimeError: CUDA error: device-side assert triggered"
-    why = f"rank 5 on host-0 exited with code 1: {error}; all 3 restarts are used up (--max-restarts)"
-    assert of_job(None, why) == "Rank 5 on host-0 exited with code 1: CUDA error: device-side assert triggered"
-    memory = f"its process exited with code 1: {MEMORY}"
-    assert headline(incident(behind(3, memory))) == (
+    assert headline(incident(late(3, Exited(1, MEMORY)))) == (
         f"Rank 3 on {HOST}: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB…"
     )
-    aborted = f"its process was killed by SIGABRT after Accelerator{error.removeprefix('Runtime')} in the assembler"
-    assert headline(incident(behind(3, aborted))) == (
-        f"Rank 3 on {HOST} was killed by SIGABRT after CUDA error: device-side assert triggered…"
+    aborted = Exited(-6, f"Accelerator{error.removeprefix('Runtime')} in the assembler")
+    assert headline(incident(late(3, aborted))) == (
+        f"Rank 3 on {HOST} was killed by SIGABRT after CUDA error: device-side assert triggered in…"
     )
-    assert headline(incident(behind(3, "its process exited with code 1: ValueError: no; none"))) == (
+    assert headline(incident(late(3, Exited(1, "ValueError: no; none")))) == (
         f"Rank 3 on {HOST} exited with code 1: ValueError: no; none"
     )
 
 
 def test_an_incident_that_is_over_is_in_the_past_tense() -> None:
-    waits = behind(3, "it has not entered 'all_reduce' number 7 of group 'g', in which 2 ranks wait", "gpu-is-1")
+    waits = late(3, NotEntered(Call("all_reduce", 7, "g"), 2, 6), "gpu-is-1")
     expected = "Rank 3 on gpu-is-1 had not entered all_reduce #7, in which 2 ranks waited"
     assert headline(incident(waits, phase=Phase.CLOSED)) == expected
-    crash = behind(3, "its process exited with code 1: OSError: disk is full", kind=CulpritClass.DEAD)
+    crash = late(3, Exited(1, "OSError: disk is full"))
     assert headline(incident(crash, phase=Phase.CLOSED)).endswith("disk is full")
     scene = Scene().run(20).hang(2)
     scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.CLOSED)
@@ -172,10 +182,9 @@ def test_an_incident_that_is_over_is_in_the_past_tense() -> None:
 
 
 def test_a_hang_that_stacks_will_explain_is_stated_without_a_guess() -> None:
-    reason = "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s (1 other too); nobody knows."
-    hangs = incident(reason=reason, phase=Phase.CAPTURING, section="step", affected=(0, 1))
+    hangs = incident(phase=Phase.CAPTURING, found=over(0, "a", others=1), affected=(0, 1))
     assert title(hangs) == "2 ranks make no progress in section 'step'; the cause is not known yet"
-    assert detail(hangs).startswith("When detected, rank 0 on a had been in section 'step' for 11.0 s")
+    assert detail(hangs).startswith("When detected, one of them had been in section 'step' for 11.0 s")
 
 
 def test_a_silent_host_leads_once_its_silence_is_certain_or_it_has_not_answered() -> None:
@@ -192,12 +201,9 @@ def test_a_silent_host_leads_once_its_silence_is_certain_or_it_has_not_answered(
 
 
 def test_without_a_culprit_the_headline_is_the_explanation() -> None:
-    reason = (
-        "Rank 0 on a has been in section 'step' for 11.0 s, over its limit of 10 s (3 others too); all ranks are stuck "
-        "in the same place ('all_reduce'), so no rank is named."
-    )
-    assert headline(incident(reason=reason)) == "All ranks are stuck in the same place ('all_reduce')"
-    assert detail(incident(reason=reason)).endswith("over its limit of 10 s (3 others too).")
+    alike = incident(why_none=Unnamed(AllAlike(function="all_reduce")), found=over(others=3))
+    assert headline(alike) == "All ranks are stuck in the same place ('all_reduce')"
+    assert detail(alike).endswith("over its configured limit of 10 s (3 others too).")
 
 
 def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its() -> None:
@@ -211,25 +217,25 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind", "action", "ranks"),
+    ("fields", "cause", "action", "ranks"),
     [
-        ({}, CulpritClass.BEHIND, None, ()),
-        ({"confirmed": False}, CulpritClass.BEHIND, None, ()),
-        ({"phase": Phase.CLOSED}, CulpritClass.BEHIND, None, ()),
-        ({"phase": Phase.ACTING}, CulpritClass.BEHIND, None, ()),
-        ({"action": Action.LOG}, CulpritClass.BEHIND, Action.CAPTURE, ()),
-        ({"action": Action.LOG, "confirmed": False}, CulpritClass.BEHIND, Action.CAPTURE, ()),
-        ({"action": Action.CAPTURE}, CulpritClass.BEHIND, Action.RESTART, (3,)),
-        ({"action": Action.CAPTURE, "phase": Phase.CAPTURING}, CulpritClass.BEHIND, None, ()),
-        ({"action": Action.LOG}, CulpritClass.DEVICE_OR_NETWORK, Action.RESTART_EXCLUDING_NODE, (3,)),
-        ({"action": Action.LOG, "phase": Phase.ACTING}, CulpritClass.HOST_SILENT, Action.RESTART_EXCLUDING_NODE, (3,)),
-        ({"confirmed": False, "proof": Proof.STALLED}, CulpritClass.BEHIND, Action.RESTART, ()),
+        ({}, LATE, None, ()),
+        ({"confirmed": False}, LATE, None, ()),
+        ({"phase": Phase.CLOSED}, LATE, None, ()),
+        ({"phase": Phase.ACTING}, LATE, None, ()),
+        ({"action": Action.LOG}, LATE, Action.CAPTURE, ()),
+        ({"action": Action.LOG, "confirmed": False}, LATE, Action.CAPTURE, ()),
+        ({"action": Action.CAPTURE}, LATE, Action.RESTART, (3,)),
+        ({"action": Action.CAPTURE, "phase": Phase.CAPTURING}, LATE, None, ()),
+        ({"action": Action.LOG}, InKernel("h"), Action.RESTART_EXCLUDING_NODE, (3,)),
+        ({"action": Action.LOG, "phase": Phase.ACTING}, Silent(9.0), Action.RESTART_EXCLUDING_NODE, (3,)),
+        ({"confirmed": False, "shown": Shown(Proof.STALLED, Some((), 0))}, LATE, Action.RESTART, ()),
     ],
 )
 def test_the_next_action_is_an_order_only_where_rankwatch_does_not_act(
-    fields: dict[str, object], kind: CulpritClass, action: Action | None, ranks: tuple[int, ...]
+    fields: dict[str, object], cause: Cause, action: Action | None, ranks: tuple[int, ...]
 ) -> None:
-    found = next_action(incident(behind(3, "it is late", kind=kind), **fields))
+    found = next_action(incident(late(3, cause), **fields))
     assert (found.action, found.ranks) == (action, ranks)
     assert found.text.endswith(".")
     assert found.text.startswith("Wait") or action is not None or fields.get("phase") is Phase.CLOSED
@@ -247,13 +253,13 @@ def test_a_hang_is_stated_with_its_place_and_the_ranks_that_wait() -> None:
     scene = Scene(16, hosts=2).run(20).hang(13)
     scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.ACTING)
     assert headline(scene.incident) == "Rank 13 on host-1 hangs in load_batch after step 18; 15 ranks wait"
-    late = incident(behind(2, "it is 3 steps behind, and the other rank waits for it"), section="data")
-    assert headline(late) == f"Rank 2 on {HOST} hangs in section 'data', 3 steps behind; 1 rank waits"
-    several = (
-        behind(rank, "it is behind within the same step, and the 6 other ranks wait for it", "a") for rank in (4, 5)
+    far = incident(late(2, Behind(3, 1)), found=over(section="data"))
+    assert headline(far) == f"Rank 2 on {HOST} hangs in section 'data', 3 steps behind; 1 rank waits"
+    several = (late(rank, Behind(0, 6), "a") for rank in (4, 5))
+    assert headline(incident(*several, found=over(section="data"))) == (
+        "Ranks 4-5 on a hang in section 'data'; 6 ranks wait"
     )
-    assert headline(incident(*several, section="data")) == "Ranks 4-5 on a hang in section 'data'; 6 ranks wait"
-    unknown = incident(behind(2, "it is behind within the same step, and the 3 other ranks wait for it"))
+    unknown = incident(late(2, Behind(0, 3)))
     assert "is behind within the same step" in headline(unknown)
 
 
@@ -262,14 +268,13 @@ def test_a_suspicion_is_stated_as_one() -> None:
     scene.until(lambda: scene.incident.phase is Phase.CONFIRMING)
     assert not scene.incident.confirmed
     assert headline(scene.incident) == "Rank 13 on host-1 may be hung in load_batch after step 58; 15 ranks wait"
-    past = behind(3, "it is past its limit, and the other ranks are not")
+    past = late(3, PastLimit("within"))
     assert (
         headline(incident(past, confirmed=False))
         == f"Rank 3 on {HOST} may be past its limit, and the other ranks are not"
     )
-    stuck = "it is stuck in the kernel (state D)"
-    observed = behind(3, stuck, kind=CulpritClass.DEVICE_OR_NETWORK)
-    assert headline(incident(observed, confirmed=False)) == f"Rank 3 on {HOST} is stuck in the kernel (state D)"
+    observed = late(3, GilHeld(9.0))
+    assert headline(incident(observed, confirmed=False)).startswith(f"Rank 3 on {HOST} runs, but no Python thread")
 
 
 def test_what_to_do_follows_from_the_phase_of_a_restart() -> None:

@@ -7,7 +7,21 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
+from rankwatch.contract.enums import Action, CulpritClass, LimitSource, VerdictKind
+from rankwatch_monitor.core.cause import (
+    Behind,
+    Cause,
+    Detection,
+    Exited,
+    GilHeld,
+    InKernel,
+    NeverStarted,
+    Rejected,
+    Silent,
+    Slow,
+    Stopped,
+    class_of,
+)
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views.incident_label import LONGEST, label
@@ -45,12 +59,23 @@ def test_faults_of_processes_hosts_and_orders_have_labels_of_their_own() -> None
     assert label(ordered.incident) == "capture ordered"
 
 
+CAUSES = (
+    Exited(1), Stopped(), NeverStarted(), InKernel("h"), GilHeld(3.0), Silent(60.0), Behind(1, 3),
+    Slow("Rank 3 is slow."), Rejected("Not equal."),
+)  # fmt: skip
+
+
+def test_each_class_has_a_cause_here() -> None:
+    assert {class_of(cause) for cause in CAUSES} == {*CulpritClass}
+
+
 @pytest.mark.parametrize("kind", VerdictKind)
-@pytest.mark.parametrize("fault", CulpritClass)
-def test_each_label_is_short_and_in_plain_words(kind: VerdictKind, fault: CulpritClass) -> None:
-    culprits = tuple(Culprit(rank, f"{'very-long-name-of-a-host' * 3}", fault, "it is late") for rank in (3, 5, 9))
+@pytest.mark.parametrize("cause", CAUSES, ids=class_of)
+def test_each_label_is_short_and_in_plain_words(kind: VerdictKind, cause: Cause) -> None:
+    culprits = tuple(Culprit(rank, f"{'very-long-name-of-a-host' * 3}", cause) for rank in (3, 5, 9))
+    found_in = Detection(kind, 1, "h", "forward", 1.0, 2.0, LimitSource.CONFIGURED)
     for some in ((), culprits[:1], culprits):
-        found = label(Incident("i", "j", kind, 1, 5.0, "Why.", culprits=some, affected=(1, 2), section="forward"))
+        found = label(Incident("i", "j", kind, 1, 5.0, "Why.", culprits=some, affected=(1, 2), found=found_in))
         assert found
         assert len(found) <= LONGEST
         assert "_" not in found
