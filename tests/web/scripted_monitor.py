@@ -111,7 +111,8 @@ class Script:
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
             "closed_at": None, "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
             "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 14.2, "action": "restart",
-            "action_reason": "a configured limit acts at once", "phase": "capturing", "confirmed": True, "outcome": "",
+            "action_reason": "a configured limit acts at once", "withheld": None, "ended": None,
+            "phase": "capturing", "confirmed": True, "outcome": "",
             "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
                          "restarted": None, "first_step": None},
             "steps_lost": None,
@@ -124,7 +125,7 @@ class Script:
         incident = self.hang(job_id, rank, reason)
         incident["timeline"] |= {"decided": None, "captured": incident["timeline"]["detected"] + 1}
         incident |= {
-            "confirmed": False, "phase": "confirming", "action_reason": "the policy, once looks prove it",
+            "confirmed": False, "phase": "confirming", "action_reason": "the policy is to restart",
             "acts_at": incident["opened_at"] + 60, "restart_cost": 42.0, "attempts_here": 0, "waits": [],
         }  # fmt: skip
         self.jobs[job_id] |= {"state": "running", "reason": f"Suspected: {reason}"}
@@ -140,7 +141,12 @@ class Script:
     def go_on(self, job_id: str) -> None:
         """Close the incident: the ranks went on by themselves."""
         [incident] = self.incidents[job_id]
-        incident |= {"closed_at": time.time(), "phase": "closed", "outcome": "the ranks went on by themselves"}
+        incident |= {
+            "closed_at": time.time(),
+            "phase": "closed",
+            "ended": "went_on",
+            "outcome": "the ranks went on by themselves",
+        }
         self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0}
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
 

@@ -463,7 +463,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
             stops = each.action in STOPS and job.ended is not None and job.ended.at <= each.closed_at
             mark = str(each.action).replace("_", " ") if restarts or captures or stops else "no action"
         else:
-            mark = "resumed by itself" if "went on" in each.outcome or not each.outcome else "never confirmed"
+            mark = "resumed by itself" if each.ended == "went_on" else "never confirmed"
         same("mark of an incident", small.split(" · ")[0], mark)
     if incident is not None:
         same("kicker", shown["kicker"], ["Open incident" if incident.confirmed else "Suspected"])

@@ -23,8 +23,6 @@ HELD_BECAUSE: Final = {
     Proof.STALLED: "the ranks move and complete no step, which a restart may not change",
 }
 """Suspicions that are announced although no action follows, by what the looks show."""
-NO_LAUNCHER: Final = "no launcher of Rankwatch runs this job, so it can only be watched"
-"""Why nothing can be ordered."""
 
 SETTLED_AFTER: Final = 30.0
 """Seconds after an incident's end, and without further stacks, from which on none are expected."""
@@ -77,6 +75,44 @@ class Standstill(NamedTuple):
         )
 
 
+class Withheld(StrEnum):
+    """Why nothing is done about an incident, or nothing that the policy wants."""
+
+    NO_LAUNCHER = "no_launcher"
+    OBSERVE_ONLY = "observe_only"
+    POLICY = "policy"
+    """It only records."""
+    NO_RESTART = "no_restart"
+    """None is left, and a limit that nobody configured ends no job."""
+    REFUSED = "refused"
+    """By every launcher."""
+
+
+class Ended(StrEnum):
+    """How an incident ended."""
+
+    WENT_ON = "went_on"
+    """The ranks, by themselves."""
+    RECOVERED = "recovered"
+    """A new attempt goes on."""
+    SUPERSEDED = "superseded"
+    """The new attempt had another incident before its first step."""
+    RANKS_ENDED = "ranks_ended"
+    JOB_ENDED = "job_ended"
+    LAUNCHED_AGAIN = "launched_again"
+    LIMIT_CHANGED = "limit_changed"
+    """The ranks have not moved."""
+    DETECTION_OFF = "detection_off"
+    CAPTURED = "captured"
+    """Only stacks were wanted."""
+    HANDLED = "handled"
+    """By the rank."""
+    NOT_CARRIED_OUT = "not_carried_out"
+    """No launcher was there for the order."""
+    UNSEEN = "unseen"
+    """The monitor was away."""
+
+
 class Phase(StrEnum):
     """Phase of an incident; the transitions are in :mod:`.incident.state_machine`."""
 
@@ -122,9 +158,11 @@ class Incident:
     """The limit that was passed; None: none was."""
     action: Action = Action.LOG
     action_reason: str = ""
+    withheld: Withheld | None = None
     phase: Phase = Phase.DETECTED
     phase_since: float = 0.0
     outcome: str = ""
+    ended: Ended | None = None
     closed_at: float | None = None
     timeline: Timeline = field(default_factory=Timeline)
     steps_lost: int | None = None
@@ -263,6 +301,7 @@ class Incident:
             "elapsed": self.elapsed,
             "action": str(self.action),
             "action_reason": self.action_reason,
+            "withheld": self.withheld and str(self.withheld),
             "exclude": list(self.exclude),
             "phase": str(self.phase),
             "confirmed": self.confirmed,
@@ -274,6 +313,7 @@ class Incident:
             "restart_cost": self.restart_cost,
             "attempts_here": self.attempts_here,
             "outcome": self.outcome,
+            "ended": self.ended and str(self.ended),
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,
             "furthest_iteration": self.furthest_iteration,

@@ -6,10 +6,14 @@ goes before it. Time between the two is accounted for as time without a monitor.
 
 from __future__ import annotations
 
+from typing import Final
+
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.incident.state_machine import Closed, transition
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.incident_record import Ended, Incident
 from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
+
+UNSEEN: Final = "the monitor watched the job again before it had read its history"
 
 
 def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
@@ -29,7 +33,11 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     for incident in closed:
         transition(
             incident,
-            Closed(began, incident.outcome or "the monitor watched the job again before it had read its history"),
+            Closed(
+                began,
+                incident.ended or Ended.UNSEEN,
+                incident.outcome or UNSEEN,
+            ),
             began,
         )
     job.incidents = [*past.incidents, *job.incidents][-KEPT_INCIDENTS:]

@@ -36,7 +36,7 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase, RankWait, Standstill, Timeline
+from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, RankWait, Standstill, Timeline, Withheld
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 
@@ -45,6 +45,8 @@ _RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "why_none": TypeAdapter(Unnamed | None),
     "found": TypeAdapter(Detection | None),
     "shown": TypeAdapter(Shown | None),
+    "withheld": TypeAdapter(Withheld | None),
+    "ended": TypeAdapter(Ended | None),
 }
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 

@@ -21,7 +21,7 @@ from rankwatch_monitor.core.incident.state_machine import (
     StacksTaken,
     transition,
 )
-from rankwatch_monitor.core.incident_record import SETTLED_AFTER, Incident, Phase, settle
+from rankwatch_monitor.core.incident_record import SETTLED_AFTER, Ended, Incident, Phase, settle
 
 
 def stack(rank: int) -> RankStack:
@@ -77,7 +77,7 @@ def hang(ranks: int) -> Incident:
         stacks = tuple(replace(stack(rank), collectives=group) for rank in range(8 * node, 8 * node + 8))
         transition(made, EvidenceReceived(f"node-{node}", stacks, 1.0), 1.0)
     transition(made, StacksTaken(opened), 2.0)
-    transition(made, Closed(3.0, "it went on"), 3.0)
+    transition(made, Closed(3.0, Ended.WENT_ON, "it went on"), 3.0)
     settle([made], 3.0 + SETTLED_AFTER)
     return made
 

@@ -14,6 +14,7 @@ from rankwatch.contract.messages import Collective, Evidence, Frame, NodeRegistr
 from rankwatch_monitor.core.events import Order
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.incident.state_machine import Closed, transition
+from rankwatch_monitor.core.incident_record import Ended
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.persistence import LATE_EVIDENCE_INTERVAL, LATE_EVIDENCE_QUIET
 from rankwatch_monitor.store.repository import Repository
@@ -46,7 +47,7 @@ def test_evidence_of_a_closed_incident_is_encoded_once_a_period_and_never_on_the
             monitor.submit("job", ProcessEvent(f"n{node}", ProcessEventKind.STARTED, 1, rank=node, world_size=NODES))
         monitor.submit("job", Order(Action.CAPTURE, "a look"))
         incident = job.incidents[-1]
-        transition(incident, Closed(clock.now(), "over"), clock.now())
+        transition(incident, Closed(clock.now(), Ended.WENT_ON, "over"), clock.now())
         assert monitor.repository is not None
         assert monitor.repository.flush(60.0)
         encoded.clear()
@@ -84,7 +85,7 @@ def test_evidence_that_arrives_last_is_stored_at_the_end(tmp_path: Path) -> None
     monitor.submit("job", ProcessEvent("n", ProcessEventKind.STARTED, 1, rank=0, world_size=1))
     monitor.submit("job", Order(Action.CAPTURE, "a look"))
     incident = job.incidents[-1]
-    transition(incident, Closed(clock.now(), "over"), clock.now())
+    transition(incident, Closed(clock.now(), Ended.WENT_ON, "over"), clock.now())
     monitor.submit("job", Evidence("n", 1, incident.id, (stack(0),)))
     monitor.close()
     reopened = Repository(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from rankwatch_monitor.core.incident import exclusion, late_exits, notices, sett
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.patience import patience, standstill_of
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
-from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase, Timeline, stated
+from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, Timeline, Withheld, stated
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
 from rankwatch_monitor.core.regression.explain import clock_time
@@ -81,7 +81,7 @@ def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
-        _send(job, incident, machine.Closed(now, incident.outcome), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.HANDLED, incident.outcome), now, effects)
         incident = None
     if job.unended is not None:
         _record_unended(job, now, effects)
@@ -134,24 +134,33 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
     return found or (NONE if leaves(job.columns, now) else stall.verdicts(job))
 
 
-def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> tuple[Action, str]:
-    """The action that may be taken when ``wanted`` is the policy's, and why.
+class Allowed(NamedTuple):
+    """The action that may be taken, and why."""
+
+    action: Action
+    why: str
+    withheld: Withheld | None = None
+
+
+def allowed_action(job: Job, wanted: Action, *, confirmed: bool = True) -> Allowed:
+    """The action that may be taken when ``wanted`` is the policy's.
 
     Without a limit that somebody configured (``confirmed`` is false) the job is never ended, whatever patience or
     looks at the ranks have confirmed meanwhile.
     """
     if not nodes.any_acting(job):
-        return Action.LOG, NO_LAUNCHER
+        no_launcher = "no launcher of Rankwatch runs this job, so it can only be watched"
+        return Allowed(Action.LOG, no_launcher, Withheld.NO_LAUNCHER)
     if job.policy.observe_only:
-        return Action.LOG, "observe-only is on"
+        return Allowed(Action.LOG, "observe-only is on", Withheld.OBSERVE_ONLY)
     if wanted is Action.LOG:
-        return Action.LOG, "the policy only records"
+        return Allowed(Action.LOG, "the policy only records", Withheld.POLICY)
     if wanted in RESTARTS and job.restarts >= job.restart_budget:
         if not confirmed:
             used = f"no restart is left ({job.restarts} of {job.restart_budget} used)"
-            return Action.LOG, f"{used}, and a limit that nobody configured ends no job"
-        return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.restart_budget})"
-    return wanted, f"the policy is to {_words(wanted)}"
+            return Allowed(Action.LOG, f"{used}, and a limit that nobody configured ends no job", Withheld.NO_RESTART)
+        return Allowed(Action.STOP, f"the restart budget is used up ({job.restarts} of {job.restart_budget})")
+    return Allowed(wanted, f"the policy is to {_words(wanted)}")
 
 
 def _send(job: Job, incident: Incident, event: machine.Event, now: float, effects: list[Effect]) -> None:
@@ -293,14 +302,12 @@ def _decision(
     job: Job, incident: Incident, verdicts: Verdicts, diagnosis: Diagnosis | None
 ) -> machine.Recorded | machine.RecordedWithStacks | machine.Decided:
     """The policy's action on a hang."""
-    action, why = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
-    if not incident.confirmed and action is not Action.LOG:
-        window = "" if incident.kind is VerdictKind.STALLED else "waiting has cost what a restart costs, or "
-        why += f", once {window}repeated samples of the ranks prove it"
+    action, why, withheld = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
     if action is not Action.LOG:
         return machine.Decided(action, why, diagnosis)
     takes = incident.phase is Phase.DETECTED and not incident.stacks and _captures(job)
-    return machine.RecordedWithStacks(why, diagnosis) if takes else machine.Recorded(why, diagnosis)
+    recorded = machine.RecordedWithStacks if takes else machine.Recorded
+    return recorded(why, withheld, diagnosis)
 
 
 def _no_restart(job: Job) -> str:
@@ -325,7 +332,7 @@ def _left_to_launchers(
 
 def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | None:
     """Open an incident about stragglers that the policy acts on."""
-    due = straggler_actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
+    due = straggler_actions.due(job, allowed_action(job, job.policy.on_straggler)[:2], effects)
     if due is None:
         return None
     first = due.stragglers[0]
@@ -546,8 +553,8 @@ def _record_unended(job: Job, now: float, effects: list[Effect]) -> None:
         "all its launchers are killed; the job was launched again."
     )
     diagnosis = Diagnosis(VerdictKind.PROCESS_EXITED, reason, since=before.heard)
-    _send(job, incident, machine.Recorded("nothing was left to act on", diagnosis), now, effects)
-    _send(job, incident, machine.Closed(now, LAUNCHED_AGAIN), now, effects)
+    _send(job, incident, machine.Recorded("nothing was left to act on", None, diagnosis), now, effects)
+    _send(job, incident, machine.Closed(now, Ended.LAUNCHED_AGAIN, LAUNCHED_AGAIN), now, effects)
 
 
 def _take_late_exits(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident | None:
@@ -629,7 +636,7 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
     if not nodes.any_acting(job):
         outcome = "there is no launcher of Rankwatch to carry it out"
         if incident.kind is VerdictKind.ORDERED:
-            _send(job, incident, machine.Closed(now, outcome), now, effects)
+            _send(job, incident, machine.Closed(now, Ended.NOT_CARRIED_OUT, outcome), now, effects)
         else:
             effects.append(Changed(incident, f"{capital(why)}, but {outcome}."))
         return incident
@@ -674,10 +681,10 @@ def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects:
     if not incident.open:
         return
     if job.ended is not None and not _stepped(job, incident):
-        _send(job, incident, machine.Closed(job.ended.at, _ending(job, incident)), now, effects)
+        _send(job, incident, machine.Closed(job.ended.at, Ended.JOB_ENDED, _ending(job, incident)), now, effects)
         return
     if job.attempt < incident.attempt or job.launches != incident.launch:
-        _send(job, incident, machine.Closed(now, LAUNCHED_AGAIN), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.LAUNCHED_AGAIN, LAUNCHED_AGAIN), now, effects)
         return
     if _order_missed(job, incident):
         _send(job, incident, machine.OrderRepeated(job.attempt), now, effects)
@@ -832,7 +839,7 @@ def _observe(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> No
 
 def _confirm(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
-    action, why = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
+    action, why, _ = allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)
     if not verdicts.act_at_once and incident.proof not in proof.PROVEN:
         why = f"{why}, after {now - _waited_since(job, incident):.0f} s without progress"
     _send(job, incident, machine.Confirmed(diagnosis, why if action is incident.action else ""), now, effects)
@@ -841,13 +848,14 @@ def _confirm(job: Job, incident: Incident, verdicts: Verdicts, now: float, effec
 def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
     """Close an incident without verdicts, if its ranks are known to be well."""
     if not job.policy.detection:
-        _send(job, incident, machine.Closed(now, "detection was switched off"), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.DETECTION_OFF, "detection was switched off"), now, effects)
     elif _reported_since(job, incident, now) and not leaves(job.columns, now):
-        outcome = "the ranks went on by themselves"
+        how, outcome = Ended.WENT_ON, "the ranks went on by themselves"
         if incident.kind in OF_A_SECTION and _stand_still(job, incident):
-            live = live_ranks(job.columns)[_affected(job, incident)].any()
-            outcome = "its limit was changed; the ranks have not moved" if live else "the ranks ended"
-        _send(job, incident, machine.Closed(now, outcome), now, effects)
+            how, outcome = Ended.RANKS_ENDED, "the ranks ended"
+            if live_ranks(job.columns)[_affected(job, incident)].any():
+                how, outcome = Ended.LIMIT_CHANGED, "its limit was changed; the ranks have not moved"
+        _send(job, incident, machine.Closed(now, how, outcome), now, effects)
 
 
 def _capturing(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
@@ -907,14 +915,14 @@ def _recovering(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
             outcome += "" if resumed else ", so no checkpoint was loaded"
             outcome += f"; {count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
         first_step = float(columns.first_step_R[stepped_R].min())
-        _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.RECOVERED, outcome, first_step, steps_lost), now, effects)
     elif verdicts:
         outcome = f"attempt {job.attempt} had another incident before its first step"
-        _send(job, incident, machine.Closed(now, outcome), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.SUPERSEDED, outcome), now, effects)
     elif not job.counts_steps and now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
         # Ranks that count steps may load and compile for many minutes before their first.
         outcome = f"attempt {job.attempt} runs; this job counts no steps"
-        _send(job, incident, machine.Closed(now, outcome), now, effects)
+        _send(job, incident, machine.Closed(now, Ended.RECOVERED, outcome), now, effects)
 
 
 # Facts ----------------------------------------------------------------------------------------------------------------

@@ -50,13 +50,13 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
-from rankwatch.cli.formatting import capital
+from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import Action, VerdictKind, WaitKind
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
-from rankwatch_monitor.core.incident_record import MAX_WAITS, Incident, Notice, Phase, RankWait
+from rankwatch_monitor.core.incident_record import MAX_WAITS, Ended, Incident, Notice, Phase, RankWait, Withheld
 
 # Events ---------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +79,7 @@ class Recorded(NamedTuple):
     """Nothing may be done about it, or the policy only records."""
 
     why: str
+    withheld: Withheld | None
     diagnosis: Diagnosis | None = None
 
 
@@ -86,6 +87,7 @@ class RecordedWithStacks(NamedTuple):
     """The policy only records: stacks are captured, and nothing else is done."""
 
     why: str
+    withheld: Withheld | None
     diagnosis: Diagnosis | None = None
 
 
@@ -184,6 +186,7 @@ class Closed(NamedTuple):
     """The incident is over."""
 
     at: float
+    how: Ended
     outcome: str
     first_step: float | None = None
     steps_lost: int | None = None
@@ -366,8 +369,8 @@ def _row(incident: Incident, event: Event) -> Row:
 def _write(incident: Incident, event: Event, now: float) -> str | None:
     """Write the fields; return the message for the log, empty when there is nothing to log, None when unchanged."""
     match event:
-        case Recorded(why, diagnosis) | RecordedWithStacks(why, diagnosis):
-            return _decide(incident, Action.LOG, why, diagnosis, now)
+        case Recorded(why, withheld, diagnosis) | RecordedWithStacks(why, withheld, diagnosis):
+            return _decide(incident, Action.LOG, why, diagnosis, now, withheld)
         case Decided(action, why, diagnosis):
             return _decide(incident, action, why, diagnosis, now)
         case LeftToLaunchers(action, why, decided_at, diagnosis):
@@ -383,7 +386,8 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             _set_times(incident, captured=now if incident.stacks else None)  # of two captures the later one counts
             if GUARDS["elective capture"](incident):
                 taken = len(incident.stacks)
-                return _close(incident, now, f"stacks of {taken} {'rank was' if taken == 1 else 'ranks were'} taken")
+                stated = f"stacks of {count(taken, 'rank')} {'was' if taken == 1 else 'were'} taken"
+                return _close(incident, now, Ended.CAPTURED, stated)
             if excluded is not None:
                 names, why = excluded
                 action = incident.action if names else Action.RESTART
@@ -409,6 +413,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case StopTimedOut(deadline):
             return _replan(incident, Action.STOP, f"the ranks did not stop by themselves within {deadline:g} s")
         case RefusedByAll():
+            _set(incident, withheld=Withheld.REFUSED)
             return _replan(incident, Action.LOG, f"every launcher refused: {incident.outcome or 'without a reason'}")
         case StopStepRefused() | Unanswered():
             return None
@@ -419,11 +424,11 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case AttemptBegan(attempt, at):
             _set_times(incident, restarted=at)
             return f"Attempt {attempt} has begun."
-        case Closed(at, outcome, first_step, steps_lost):
+        case Closed(at, how, outcome, first_step, steps_lost):
             _set(incident, steps_lost=steps_lost)
             if first_step is not None:
                 _set_times(incident, first_step=first_step)
-            return _close(incident, at, outcome)
+            return _close(incident, at, how, outcome)
         case Rediagnosed(diagnosis):
             _diagnose(incident, diagnosis)
             return incident.reason
@@ -451,9 +456,16 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             assert_never(event)
 
 
-def _decide(incident: Incident, action: Action, why: str, diagnosis: Diagnosis | None, now: float) -> str:
+def _decide(
+    incident: Incident,
+    action: Action,
+    why: str,
+    diagnosis: Diagnosis | None,
+    now: float,
+    withheld: Withheld | None = None,
+) -> str:
     _diagnose(incident, diagnosis)
-    _set(incident, action=action, action_reason=why)
+    _set(incident, action=action, action_reason=why, withheld=withheld)
     _set_times(incident, decided=now if incident.confirmed else None)
     return _announcement(incident)
 
@@ -473,8 +485,8 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
     return f"{incident.reason} Action: {_words(incident.action)}."
 
 
-def _close(incident: Incident, at: float, outcome: str) -> str:
-    _set(incident, closed_at=at, outcome=outcome.rstrip(". "), heard_nodes=set(), acts_at=None)
+def _close(incident: Incident, at: float, how: Ended, outcome: str) -> str:
+    _set(incident, closed_at=at, ended=how, outcome=outcome.rstrip(". "), heard_nodes=set(), acts_at=None)
     return f"Incident {incident.id} is over: {incident.outcome}."
 
 
@@ -580,7 +592,11 @@ def _set_times(incident: Incident, **times: float | None) -> None:
 
 
 def _announcement(incident: Incident) -> str:
-    return f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."
+    once = ""
+    if not incident.confirmed and incident.action is not Action.LOG:
+        patience = "" if incident.kind is VerdictKind.STALLED else "waiting has cost what a restart costs, or "
+        once = f", once {patience}repeated samples of the ranks prove it"
+    return f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}{once}."
 
 
 def _words(action: Action) -> str:

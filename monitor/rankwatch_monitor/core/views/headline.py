@@ -22,7 +22,7 @@ from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.cause import Behind, Exited, NodeLost, NodeSilent, Rejected, Silent, Slow
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
+from rankwatch_monitor.core.incident_record import Incident, Phase, Withheld
 from rankwatch_monitor.core.views.awaited import under_way
 from rankwatch_monitor.core.views.host_commands import reach
 from rankwatch_monitor.core.words import sentence
@@ -192,7 +192,7 @@ def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, witho
     restart = restart_without(without) if without else "Restart the ranks"
     if incident.phase is Phase.CAPTURING:
         return _wait("stacks are being captured", runbook)
-    if incident.action_reason.startswith(NO_LAUNCHER):
+    if incident.withheld is Withheld.NO_LAUNCHER:
         text = "Restart the job with the tool that started it: no launcher of Rankwatch runs it."
         return NextAction(None, text, runbook=runbook)
     if any(c.kind in _BROKEN_NODE for c in incident.culprits):

@@ -10,7 +10,7 @@ from monitor.core.scene import LOADING, Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import Collective, NodeRegistration, RankStack
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Phase
+from rankwatch_monitor.core.incident_record import Phase, Withheld
 from rankwatch_monitor.core.views.headline import headline
 
 CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
@@ -198,15 +198,15 @@ def test_policy_log_takes_stacks_and_only_records(limits: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("scene", "why"),
     [
-        (Scene(on_hang="log", observe_only=True), "observe-only is on"),
-        (Scene(on_hang="log", launchers=False), NO_LAUNCHER),
+        (Scene(on_hang="log", observe_only=True), Withheld.OBSERVE_ONLY),
+        (Scene(on_hang="log", launchers=False), Withheld.NO_LAUNCHER),
     ],
     ids=["observe-only", "no launcher"],
 )
-def test_policy_log_leaves_the_ranks_alone_where_none_can_or_may_ask_them(scene: Scene, why: str) -> None:
+def test_policy_log_leaves_the_ranks_alone_where_none_can_or_may_ask_them(scene: Scene, why: Withheld) -> None:
     scene.run(10).hang(2).until_found().run(30)
     assert (scene.issued, len(scene.incident.stacks), scene.state) == ([], 0, "hung")
-    assert scene.incident.action_reason == why
+    assert scene.incident.withheld is why
     assert len(scene.printed) == 1, "stated once, not at every tick"
 
 

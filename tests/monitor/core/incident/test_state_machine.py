@@ -14,16 +14,16 @@ from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch_monitor.core.cause import Shown, Some
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import ANY, OPEN, TABLE, Row, transition
-from rankwatch_monitor.core.incident_record import Incident, Notice, Phase, Timeline
+from rankwatch_monitor.core.incident_record import Ended, Incident, Notice, Phase, Timeline, Withheld
 
 NOW: Final = 1000.0
 NOTICE: Final = Notice(VerdictKind.WRONG_RESULT, 2, "host-1", "The loss is NaN.", 1.0, NOW, 1)
 EVENTS: Final[dict[type, machine.Event]] = {
     type(event): event
     for event in (
-        machine.Recorded("the policy only records"),
+        machine.Recorded("the policy only records", Withheld.POLICY),
         machine.Decided(Action.RESTART, "the policy is to restart"),
-        machine.RecordedWithStacks("the policy only records"),
+        machine.RecordedWithStacks("the policy only records", Withheld.POLICY),
         machine.LeftToLaunchers(Action.RESTART, "the launchers restart crashed ranks", NOW),
         machine.Ordered(Action.STOP, "an operator ordered stop", 2),
         machine.StacksTaken(),
@@ -36,7 +36,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
         machine.RefusedByAll(),
         machine.OrderRepeated(2),
         machine.AttemptBegan(2, NOW),
-        machine.Closed(NOW, "the ranks went on by themselves"),
+        machine.Closed(NOW, Ended.WENT_ON, "the ranks went on by themselves"),
         machine.Rediagnosed(machine.Diagnosis(VerdictKind.NODE_LOST, "Node host-1 is lost.")),
         machine.StopNoted("the ranks were asked to stop"),
         machine.NoticeReceived(NOTICE),

@@ -35,7 +35,7 @@ from rankwatch_monitor.core.cause import (
 )
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
-from rankwatch_monitor.core.incident_record import NO_LAUNCHER, Incident, Phase
+from rankwatch_monitor.core.incident_record import Incident, Phase, Withheld
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, title
 from rankwatch_monitor.core.views.host_commands import reach
@@ -111,7 +111,7 @@ def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_
     scene.order(Action.CAPTURE)
     scene.until(lambda: scene.incident.stacks and scene.incident.phase is Phase.DETECTED)
     assert next_action(scene.incident)[:3:2] == (Action.RESTART, (2,))
-    watched = next_action(incident(late(2, LATE), action=Action.LOG, action_reason=NO_LAUNCHER))
+    watched = next_action(incident(late(2, LATE), action=Action.LOG, withheld=Withheld.NO_LAUNCHER))
     assert (watched.action, watched.text) == (
         None,
         "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",

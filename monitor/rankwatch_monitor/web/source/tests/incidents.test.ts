@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary, StackGroup } from "../src/api/types";
-import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, inPast, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -73,8 +73,8 @@ test("the current activity is described while the incident is open", () => {
 });
 
 test("what is recorded only is not being decided", () => {
-  const rests = (action: string, action_reason: string) => doing(some({ phase: "detected", action, action_reason }));
-  assert.equal(rests("log", "the policy only records"), "");
+  const rests = (action: string, action_reason: string, withheld: string | null = null) => doing(some({ phase: "detected", action, action_reason, withheld }));
+  assert.equal(rests("log", "the policy only records", "policy"), "");
   assert.equal(rests("log", "observe-only is on"), "Recorded only: observe-only is on.");
   assert.equal(rests("capture", "the policy is to capture"), "Stacks were captured; nothing else is done by itself.");
   assert.equal(rests("restart", "the policy is to restart"), "Deciding what to do.");
@@ -101,9 +101,9 @@ test("missing stacks have a reason, and are promised only while they are capture
   assert.deepEqual(withoutTraceback(crash, [traceback]).map(({ rank }) => rank), [2]);
   assert.deepEqual(withoutTraceback({ culprits: [{ rank: 2, host: "a", class: "behind", reason: "" }] }, []), []);
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
-  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records", timeline: decided })), "Not captured: no launcher answered in time.");
-  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "observe-only is on, once 60 s have shown no progress" })), "Not captured: observe-only is on.");
-  assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records" })), "Not captured: the policy only records.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records", withheld: "policy", timeline: decided })), "Not captured: no launcher answered in time.");
+  assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "observe-only is on" })), "Not captured: observe-only is on.");
+  assert.equal(withoutStacks(some({ closed_at: 200, phase: "closed", action: "log", action_reason: "the policy only records", withheld: "policy" })), "Not captured: the policy only records.");
   assert.equal(withoutStacks(some({ phase: "acting", timeline: decided })), "Not captured: no launcher answered in time.");
   assert.equal(withoutStacks(some({ phase: "closed", closed_at: 200 })), "Not captured: nothing was ordered.");
 });
@@ -177,12 +177,6 @@ test("the ranks of a past incident are as of then", () => {
   assert.deepEqual(then.culprits.map(({ rank, state }) => [rank, state]), [[3, "hung"], [4, "silent"]]);
   assert.deepEqual([then.waiting, then.others], [[0, 1, 2], [5]]);
   assert.deepEqual(ranksThen({ culprits, affected: [] }, 6).others, [], "nothing is known of the others");
-});
-
-test("why something was done about an incident that is over", () => {
-  assert.equal(inPast("the policy is to restart"), "the policy was to restart");
-  assert.equal(inPast("the policy only records"), "the policy only recorded");
-  assert.equal(inPast("observe-only is on, no launcher runs this-is-it"), "observe-only was on, no launcher ran this-is-it");
 });
 
 test("the nodes of the ranks of a past incident are those of now, unless a culprit has moved", () => {

@@ -380,6 +380,8 @@ export interface Incident {
   elapsed: number | null;
   action: string;
   action_reason: string;
+  /** Why nothing is done: "no_launcher", "observe_only", "policy", "no_restart", "refused". */
+  withheld: string | null;
   phase: string;
   /** False: a suspicion, raised by a limit that was learned or loaded instead of configured. */
   confirmed: boolean;
@@ -394,6 +396,8 @@ export interface Incident {
   /** Earlier attempts that stood at the same place. */
   attempts_here?: number;
   outcome: string;
+  /** How it ended: "went_on", "recovered", "job_ended" ... */
+  ended: string | null;
   timeline: Timeline;
   /** Seconds of the lost steps. Absent with older monitors. */
   lost_steps_s?: number | null;

@@ -174,13 +174,6 @@ export function innermost(groups: readonly StackGroup[], ranks: readonly number[
   return [...new Set(groups.filter((group) => group.ranks.some((rank) => among.has(rank))).map(({ frames }) => frames[0]?.function))].filter(Boolean).join(", ");
 }
 
-const PAST: Record<string, string> = { is: "was", are: "were", has: "had", have: "had", records: "recorded", runs: "ran", waits: "waited", wait: "waited" };
-
-/** Why something was or was not done about an incident that is over: "the policy was to restart". */
-export function inPast(why: string): string {
-  return why.replace(/(?<![\w'./-])(is|are|has|have|records|runs|waits|wait)(?![\w'./-])/g, (found) => PAST[found]!);
-}
-
 const KINDS: Record<string, string> = {
   section_overrun: "section over its limit",
   out_of_section_overrun: "outside sections for too long",
@@ -216,8 +209,6 @@ const STOPPING: Record<string, string> = {
   save_and_stop: "Saving a checkpoint, then stopping",
 };
 
-const ONLY_RECORDS = "the policy only records";
-
 /** Whether its action restarts the ranks. */
 export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
 
@@ -229,11 +220,11 @@ export function doing(incident: Incident): string {
   return `${DOING[incident.phase] ?? words(incident.phase)}.`;
 }
 
-function resting({ action, action_reason: why }: Incident): string {
+function resting({ action, action_reason: why, withheld }: Incident): string {
   if (action === "capture") return "Stacks were captured; nothing else is done by itself.";
   if (action !== "log") return "Deciding what to do.";
   // That nothing happens by itself is stated with what to do.
-  return why.startsWith(ONLY_RECORDS) || why === "" ? "" : `Recorded only: ${why}.`;
+  return withheld === "policy" || why === "" ? "" : `Recorded only: ${why}.`;
 }
 
 /** Whether its action was carried out. `job` has ended with it where that was the action. */
@@ -258,11 +249,11 @@ export function capturedWords({ kind, timeline: { captured, since } }: Pick<Inci
 }
 
 /** Why an incident has no stacks, or when they come. */
-export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline }: Incident): string {
+export function withoutStacks({ action, action_reason: why, closed_at: closedAt, kind, phase, timeline, withheld }: Incident): string {
   if (phase === "capturing" && closedAt === null) return "Stacks are being captured.";
   if (kind === "process_exited") return "No traceback and no stack was received of this crash.";
-  const asks = action !== "log" || (closedAt === null && why.startsWith(ONLY_RECORDS));
-  return `Not captured: ${REASONS[kind] ?? (asks ? asked(timeline.decided !== null) : why.split(", once ")[0] || "nothing was ordered")}.`;
+  const asks = action !== "log" || (closedAt === null && withheld === "policy");
+  return `Not captured: ${REASONS[kind] ?? (asks ? asked(timeline.decided !== null) : why || "nothing was ordered")}.`;
 }
 
 const REASONS: Record<string, string> = {

@@ -11,7 +11,7 @@ export function isSuspected(incident: Incident): boolean {
 /** How an incident ended without confirmation; null if it was confirmed or is open. */
 export function unconfirmedEnd(incident: Incident): string | null {
   if (incident.confirmed || incident.closed_at === null) return null;
-  return incident.outcome.includes("went on") || incident.outcome === "" ? "resumed by itself" : "never confirmed";
+  return incident.ended === "went_on" ? "resumed by itself" : "never confirmed";
 }
 
 /** Label of the named ranks: "culprit" only once the incident is confirmed. */

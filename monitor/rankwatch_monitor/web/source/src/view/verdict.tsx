@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, inPast, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, doing, faultOf, hosts, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import type { Windows } from "../live/slow_poll";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
@@ -130,19 +130,15 @@ function atRisk({ steps_at_risk: steps, step_seconds: each }: JobSummary, incide
   return steps ? `up to ${plural(steps, "step")}${each ? ` (${wholeDuration(steps * each)})` : ""} more ${restartsRanks(incident) && ["acting", "recovering"].includes(incident.phase) ? "by this restart" : "if restarted"}` : "";
 }
 
-/** The monitor's reason where the policy records a hang and does nothing, which the advice states already. */
-const RECORDS = "the policy only records";
-
 function action(job: JobSummary, incident: Incident): Fact {
-  // When a suspicion is acted on is stated above.
-  const why = !incident.confirmed ? incident.action_reason.split(", once ")[0]! : incident.action_reason;
+  const why = incident.action_reason;
   if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
   const over = incident.closed_at !== null;
-  if (incident.action === "log") return { label: "Action", value: "none", note: over ? inPast(why) : why === RECORDS ? "on_hang = log" : why };
+  if (incident.action === "log") return { label: "Action", value: "none", note: incident.withheld === "policy" ? "on_hang = log" : why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
   const not = !taken && over ? "not taken; " : "";
-  return { label, value: words(incident.action), note: `${not}${over ? inPast(why) : why}` };
+  return { label, value: words(incident.action), note: `${not}${why}` };
 }
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
