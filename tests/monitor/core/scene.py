@@ -33,9 +33,9 @@ from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.process import TORCH, TRAIN, Position, Process
 from rankwatch_monitor.store import codec
+from support.simulator.plan import FaultKind
+from support.simulator.process import TORCH, TRAIN, Position, Process
 
 LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
 RAISING = (Frame("training_step", TRAIN, 57), Frame("main", TRAIN, 91))

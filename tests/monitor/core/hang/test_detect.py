@@ -11,7 +11,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.hang.limits import state_to_keep
 from rankwatch_monitor.core.incident.lifecycle import advance, verdicts_of
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 
 def healthy(**settings: object) -> Scene:

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0, wait=Wait(WaitKind.THREAD))
 """Nothing moves, and nothing in the process can wake it."""

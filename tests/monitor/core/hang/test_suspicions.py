@@ -15,7 +15,7 @@ from rankwatch.contract.messages import NodeObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 
 def trained(**changes: object) -> Scene:

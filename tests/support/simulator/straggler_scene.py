@@ -37,7 +37,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
-from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
+from support.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
 
 START: Final = 1_700_000_000.0
 """Unix seconds at which a scene begins."""

@@ -1,4 +1,4 @@
-"""``rankwatch simulate``: plays a scene through the core and prints what the monitor would see and do."""
+"""``python -m support.simulator``: plays a scene through the core and prints what the monitor would see and do."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.replay.cli import add_common_options, fail, incident_lines, policy_changes, print_json
+from rankwatch_monitor.replay.cli import add_common_options, incident_lines, policy_changes, print_json
 from rankwatch_monitor.replay.recording import Entry, Writer, beginning
-from rankwatch_monitor.simulator.outcome import Outcome, Simulation
-from rankwatch_monitor.simulator.plan import Plan, parse_fault
-from rankwatch_monitor.simulator.scene import START, Scene
+from support.simulator.outcome import Outcome, Simulation
+from support.simulator.plan import Plan, parse_fault
+from support.simulator.scene import START, Scene
 
 
 class EventPrinter:
@@ -88,9 +88,9 @@ def simulate(argv: Sequence[str]) -> int:
             simulation = Simulation(scene, policy, on_event=on_event, on_effect=printer.effect if printer else None)
             outcome = simulation.run()
     except ValueError as error:
-        return fail("simulate", str(error))
+        return _fail(str(error))
     except OSError as error:
-        return fail("simulate", f"cannot write {asked.record}: {error.strerror or error}")
+        return _fail(f"cannot write {asked.record}: {error.strerror or error}")
     if asked.json:
         print_json({**outcome.to_json(), "incidents": [i.to_json() for i in simulation.incidents.values()]})
     else:
@@ -103,7 +103,7 @@ def simulate(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = Parser(
-        prog="rankwatch simulate",
+        prog="python -m support.simulator",
         description="Play a simulated job through the monitor's core and print what it sees and does. Lines with * "
         "are events in the job, lines with > are decisions of the monitor.",
     )
@@ -140,6 +140,11 @@ def plan_of(asked: argparse.Namespace) -> Plan:
     values: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(Plan) if f.name != "faults"}
     plan = Plan(**values)
     return replace(plan, faults=tuple(parse_fault(text) for text in asked.fault)).checked()
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"simulator: {message}\n")
+    return 2
 
 
 def _recorder(path: str, stack: contextlib.ExitStack) -> Callable[[float, Job, JobEvent], None]:

@@ -1,4 +1,4 @@
-"""``rankwatch simulate``: what the monitor would see and do, told in words and for programs."""
+"""The simulator's command: what the monitor would see and do, told in words and for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankwatch_monitor.replay.cli import replay
-from rankwatch_monitor.simulator.cli import simulate
+from support.simulator.cli import simulate
 
 SMALL = ["--world", "4", "--seconds", "200", "--compilation", "5", "--checkpoint-every", "30", "--checkpoint", "2"]
 HANG = ["--fault", "kind=hang,rank=3,step=40"]

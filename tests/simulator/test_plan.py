@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan, parse_fault
+from support.simulator.plan import Fault, FaultKind, Plan, parse_fault
 
 
 def test_a_fault_is_read_from_text() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rankwatch_monitor.simulator.outcome import Outcome, evaluate
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.scene import Scene
+from support.simulator.outcome import Outcome, evaluate
+from support.simulator.plan import Fault, FaultKind, Plan
+from support.simulator.scene import Scene
 
 CONFIGURED = {"section_timeouts": {"step": 15.0}}
 PATIENCE = {"confirmation_window": 60.0, "longest_patience": 60.0}

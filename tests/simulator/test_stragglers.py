@@ -9,9 +9,9 @@ import pytest
 
 from rankwatch.contract.enums import Cause, Part, StragglerVerdict
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.simulator.straggler_outcome import StragglerOutcome, evaluate
-from rankwatch_monitor.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
-from rankwatch_monitor.simulator.straggler_scene import StragglerScene
+from support.simulator.straggler_outcome import StragglerOutcome, evaluate
+from support.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
+from support.simulator.straggler_scene import StragglerScene
 
 QUIET = StragglerPlan(
     world=16, layout=Layout(tensor=2, pipeline=2), ranks_a_host=2, noise=0.0, unlike=0.0, tails=0.0, windows=3

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rankwatch_monitor.simulator.outcome import evaluate
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.scene import Scene
+from support.simulator.outcome import evaluate
+from support.simulator.plan import Fault, FaultKind, Plan
+from support.simulator.scene import Scene
 
 DAY = 86_400.0
 MONTH: dict[str, Any] = {

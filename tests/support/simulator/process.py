@@ -13,7 +13,7 @@ from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.limits import RankActivity
 from rankwatch.contract.messages import Frame, RankObservation, RankStack
 from rankwatch_monitor.core.events import RankIdentity, RankReport
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 TRAIN: Final = "/srv/training/train.py"
 TORCH: Final = "/opt/python/site-packages/torch/distributed/distributed_c10d.py"

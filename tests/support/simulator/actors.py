@@ -16,9 +16,9 @@ from rankwatch.contract.messages import (
     ProcessEvent,
 )
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.process import Process
-from rankwatch_monitor.simulator.workload import JobProgress, LongestDuration
+from support.simulator.plan import FaultKind
+from support.simulator.process import Process
+from support.simulator.workload import JobProgress, LongestDuration
 
 JOB_ID: Final = "scene"
 RESEND_INTERVAL: Final = 60.0

@@ -14,8 +14,8 @@ from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import JobPlayer
-from rankwatch_monitor.simulator.actors import JOB_ID
-from rankwatch_monitor.simulator.scene import START, ExpectedVerdict, Scene
+from support.simulator.actors import JOB_ID
+from support.simulator.scene import START, ExpectedVerdict, Scene
 
 
 @dataclass(frozen=True, slots=True)

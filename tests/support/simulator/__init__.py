@@ -1,4 +1,4 @@
-"""Simulated jobs with known answers, for ``rankwatch simulate``, benchmarks and tests.
+"""Simulated jobs with known answers, for tests, benchmarks and ``python -m support.simulator`` in ``tests/``.
 
 In: a plan of a job and its faults. Out: the events it sends, and how well the core detected the faults.
 ``plan``, ``process``, ``workload``, ``actors``, ``scene`` and ``outcome`` simulate hangs event by event;

@@ -11,8 +11,8 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION, play_windows
 from rankwatch_monitor.replay.summary import summarize
-from rankwatch_monitor.simulator.straggler_plan import StragglerPlan
-from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
+from support.simulator.straggler_plan import StragglerPlan
+from support.simulator.straggler_scene import START, StragglerScene
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import pytest
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch_monitor.core.events import RankIdentity
-from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.process import Position, Process
+from support.simulator.plan import FaultKind
+from support.simulator.process import Position, Process
 
 
 def test_a_rank_that_moves_apart_does_not_follow_the_others() -> None:

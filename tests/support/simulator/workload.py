@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 from rankwatch_monitor.core.events import SectionStatistics
-from rankwatch_monitor.simulator.plan import BACKWARD, DATA, EVALUATION, EVALUATION_BATCH, FORWARD, Plan
-from rankwatch_monitor.simulator.process import Position
+from support.simulator.plan import BACKWARD, DATA, EVALUATION, EVALUATION_BATCH, FORWARD, Plan
+from support.simulator.process import Position
 
 DATA_SHARE: Final = 0.05
 FORWARD_SHARE: Final = 0.4

@@ -20,9 +20,9 @@ from rankwatch.contract.enums import AckState, CulpritClass, DirectiveKind, Proc
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Directive, DirectiveAck
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, RankIdentity
-from rankwatch_monitor.simulator.actors import JOB_ID, LATE_INTERVALS, LATE_SECONDS, Node, Rank
-from rankwatch_monitor.simulator.plan import EXPECTED_CLASSES, Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.workload import Activity, JobProgress
+from support.simulator.actors import JOB_ID, LATE_INTERVALS, LATE_SECONDS, Node, Rank
+from support.simulator.plan import EXPECTED_CLASSES, Fault, FaultKind, Plan
+from support.simulator.workload import Activity, JobProgress
 
 START: Final = 1_800_000_000.0
 """Unix seconds at which every scene begins."""

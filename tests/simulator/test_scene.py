@@ -8,8 +8,8 @@ from rankwatch.contract.enums import ProcessEventKind, ProcessState
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import JobEvent, RankReport
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.scene import START, Arrival, Scene
+from support.simulator.plan import Fault, FaultKind, Plan
+from support.simulator.scene import START, Arrival, Scene
 
 SMALL = {"world": 4, "nodes": 2, "seconds": 120.0, "compilation": 5.0, "checkpoint_every": 20, "checkpoint": 3.0}
 
