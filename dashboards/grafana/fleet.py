@@ -214,7 +214,6 @@ def _monitor() -> Row:
     messages = query(
         f"sum by (outcome) (increase({of_monitor(names.WEBHOOK_MESSAGES)}[$__rate_interval]))", "{{outcome}}"
     )
-    forwarded = query(f"sum by (outcome) (rate({of_monitor(names.FORWARD_REQUESTS)}[$__rate_interval]))", "{{outcome}}")
     rows = [
         query(f"sum({of_monitor(names.STORE_WAITING)})", "waiting"),
         query(f"sum(increase({of_monitor(names.STORE_LOST)}[$__rate_interval]))", "lost"),
@@ -292,24 +291,14 @@ def _monitor() -> Row:
             ),
             (5, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
             (4, lines("Database", "Rows that wait to be written, and those that never will be.", rows)),
-            (6, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
+            (12, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
             (
-                6,
+                12,
                 lines(
                     "Webhooks, waiting",
                     "Messages that no receiver has taken yet.",
                     [query(of_monitor(names.WEBHOOK_WAITING), "{{instance}}")],
                     steps=True,
-                ),
-            ),
-            (6, lines("Forwarded", "OTLP requests a second, by what became of them.", [forwarded], unit="reqps")),
-            (
-                6,
-                lines(
-                    "Forwarding, waiting",
-                    "What lies on disk since backends do not have it yet.",
-                    [query(of_monitor(names.FORWARD_WAITING), "{{instance}}")],
-                    unit="bytes",
                 ),
             ),
         ],

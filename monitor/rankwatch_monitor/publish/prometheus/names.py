@@ -229,22 +229,10 @@ WEBHOOK_MESSAGES: Final = Family(
 WEBHOOK_WAITING: Final = Family(
     "rankwatch_webhook_messages_waiting", "gauge", (), "messages to webhooks that are not delivered yet"
 )
-FORWARD_REQUESTS: Final = Family(
-    "rankwatch_forward_requests_total",
-    "counter",
-    ("outcome",),
-    "OTLP requests by what became of forwarding them, of each backend: sent, refused (by the backend), missed "
-    "(dropped, as it was away for too long)",
-)
-FORWARD_WAITING: Final = Family(
-    "rankwatch_forward_waiting_bytes", "gauge", (), "bytes that wait in memory for backends, of all together"
-)
 FROM_PUBLISHERS: Final = (
     PUBLISH_ERRORS,
     WEBHOOK_MESSAGES,
     WEBHOOK_WAITING,
-    FORWARD_REQUESTS,
-    FORWARD_WAITING,
 )
 """Families that are empty unless a publisher is configured."""
 BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"), "1 for the version that runs")

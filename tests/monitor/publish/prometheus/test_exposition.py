@@ -20,7 +20,6 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.exposition import NAMED, Own, exposition
 from rankwatch_monitor.publish.publisher import Publishing
@@ -291,7 +290,7 @@ def test_the_monitor_reports_itself() -> None:
 def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
     receiver: HttpReceiver, fast_retries: None
 ) -> None:
-    """Both are real, and so is the receiver: it refuses the first message and the first request for good."""
+    """The receiver is real, and refuses the first message for good."""
 
     def reported() -> dict[Sample, float]:
         return samples(own=Own(0, {}, 0.0, 0, 0, published=publishing.samples()))
@@ -300,12 +299,10 @@ def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
         return {dict(labels)["outcome"]: figure for (name, labels), figure in reported().items() if name == what}
 
     webhooks = Webhooks([Receiver(receiver.url, "json")], {}, lambda: NOW)
-    forwarding = Forwarding([Backend(receiver.url, {})], 1 << 20)
-    publishing = Publishing([forwarding], [webhooks])
+    publishing = Publishing([], [webhooks])
     try:
-        messages, requests = "rankwatch_webhook_messages_total", "rankwatch_forward_requests_total"
+        messages = "rankwatch_webhook_messages_total"
         assert counted(messages) == {"delivered": 0, "given_up": 0, "dropped": 0}
-        assert counted(requests) == {"sent": 0, "refused": 0, "missed": 0}
         labels = {name: {label for label, _ in given} for name, given in reported()}
         assert {f.name for f in names.FROM_PUBLISHERS} - labels.keys() == {names.PUBLISH_ERRORS.name}
         assert all(labels[f.name] == set(f.labels) for f in names.FROM_PUBLISHERS if f.name in labels)
@@ -315,20 +312,12 @@ def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
         for number in range(2):
             delivery.put(Message(f"key-{number}", number, "job", time.time(), {"event": "job_lost", "text": "lost"}))
         wait_for(lambda: counted(messages) == {"delivered": 1, "given_up": 1, "dropped": 0}, "both came to an end")
-        receiver.answers = Answers(first=[400])
-        for _ in range(3):
-            forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
-        wait_for(lambda: (counted(requests)["sent"], counted(requests)["refused"]) == (2, 1), "all were answered")
-        wait_for(lambda: reported()["rankwatch_forward_waiting_bytes", frozenset()] == 0, "nothing waits")
 
         receiver.away()
         delivery.put(Message("key-3", 3, "job", time.time(), {"event": "job_back", "text": "back"}))
-        forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
         assert reported()["rankwatch_webhook_messages_waiting", frozenset()] == 1
-        assert reported()["rankwatch_forward_waiting_bytes", frozenset()] == len(b"told")
     finally:
         webhooks.close(10)
-        forwarding.close(10)
 
 
 def test_one_rank_reported_twice_is_one_series() -> None:
