@@ -22,7 +22,7 @@ from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher import procfs
 from rankwatch_launcher.stacks.capture import run_all
-from rankwatch_launcher.stacks.tcp import bytes_moved
+from rankwatch_launcher.tcp import bytes_moved
 from rankwatch_launcher.stacks.waits import Found, PythonThread, wait_of
 
 SPAN: Final = 10.0

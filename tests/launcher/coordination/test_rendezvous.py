@@ -19,7 +19,7 @@ from rankwatch.contract.enums import NodeRole
 from rankwatch_launcher.coordination import rendezvous as module
 from rankwatch_launcher.coordination.decisions import RESTART, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.membership import Place, Roster
-from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous, workers_of
+from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, MasterAddress, Rendezvous, workers_of
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
 from rankwatch_launcher.torch_compat import DistError
@@ -94,8 +94,8 @@ def test_a_place_gives_the_attempt_its_store_and_address(scene: Scene) -> None:
     assert (place.attempt, scene.rendezvous.attempt, scene.taken) == (1, 1, [1])
     assert (info.rank, info.world_size) == (0, 1)
     assert info.bootstrap_store_info is not None
-    address = scene.store.find("master/1")
-    assert address == {"address": "127.0.0.1", "port": info.bootstrap_store_info.master_port}
+    address = scene.store.find("master/1", MasterAddress)
+    assert address == MasterAddress("127.0.0.1", info.bootstrap_store_info.master_port)
     info.store.set("key", "of attempt 1")
     assert not scene.store.attempt_store(2).check(["key"]), "attempts do not share keys"
 
