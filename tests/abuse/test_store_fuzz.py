@@ -56,7 +56,7 @@ RECORDS: Final[dict[str, Any]] = {
     "waiting": "for nodes",
 }  # fmt: skip
 EXAMPLES: Final = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

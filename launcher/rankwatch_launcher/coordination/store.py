@@ -11,7 +11,7 @@
 ``closed``             the job's :class:`Outcome`, once it is over
 ``end/ATTEMPT``        the :class:`AttemptDecision` that ends an attempt
 ``progress``           :class:`JobProgress` over all ended attempts
-``finished/ATTEMPT``   the ranks of all nodes have exited with code 0; ``finished/ATTEMPT/GROUP_RANK``: those of one node
+``finished/ATTEMPT``   the ranks of all nodes have exited with code 0; ``finished/ATTEMPT/GROUP_RANK``: of one node
 ``stop/ATTEMPT``       the request to save and stop; ``proposal/ATTEMPT`` is the newest stop step proposed
 ``fact/NAME``          what one launcher publishes for the others
 =====================  ==============================================================================================

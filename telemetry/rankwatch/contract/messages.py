@@ -7,7 +7,7 @@ that a newer peer added. Times are given as ages in seconds, never as clock read
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -361,7 +361,7 @@ _LARGEST: Final = 2**62
 
 
 def read(shape: type[T], data: object) -> T:
-    """Build ``shape`` from decoded JSON, leaving out unknown fields. Another process wrote it: nothing of it is trusted.
+    """Build ``shape`` from decoded JSON of another process, leaving out unknown fields.
 
     Raises:
         ValueError: a required field is missing, or a value, at any depth, is none that its field can have.
@@ -372,7 +372,7 @@ def read(shape: type[T], data: object) -> T:
     missing = [f.name for f in known if f.name not in data and f.default is MISSING and f.default_factory is MISSING]
     if missing:
         raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
-    kinds = _kinds(shape)
+    kinds = _kinds(cast(Hashable, shape))
     return shape(**{f.name: _value(kinds[f.name], data[f.name], f.name) for f in known if f.name in data})
 
 
@@ -390,7 +390,7 @@ def read_text(shape: type[T], text: str | bytes) -> T:
 
 
 @cache
-def _kinds(shape: type) -> dict[str, Any]:
+def _kinds(shape: Hashable) -> dict[str, Any]:
     return get_type_hints(shape)
 
 
@@ -423,4 +423,3 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         if "\0" not in value:
             return value
     raise ValueError(f"its {name} has a wrong value")
-
