@@ -397,7 +397,10 @@ def _kinds(shape: Hashable) -> dict[str, Any]:
 def _value(kind: Any, value: Any, name: str) -> Any:
     """``value`` if ``kind``, a type hint, allows it."""
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any or (value is None and NoneType in inner):
+    if kind is Any:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # else it could not be passed on
+        return value
+    if value is None and NoneType in inner:
         return value
     if origin is UnionType:
         (kind,) = (each for each in inner if each is not NoneType)
