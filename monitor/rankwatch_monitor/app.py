@@ -107,7 +107,13 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)
     app.add_middleware(  # the last to be added is the outermost
-        RequestGate, tokens=tokens, sessions=sessions, origins=origins, counters=monitor.counters, admission=bodies
+        RequestGate,
+        tokens=tokens,
+        sessions=sessions,
+        origins=origins,
+        counters=monitor.counters,
+        admission=bodies,
+        refuse_evidence=monitor.refuse_evidence,
     )
     app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
     app.include_router(
