@@ -31,7 +31,16 @@ from rankwatch_monitor.core.hang import messages, proof, standstill
 from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import NONE, OF_A_SECTION, Blame, Verdict, Verdicts, culprit_of, union
+from rankwatch_monitor.core.hang.verdict import (
+    NONE,
+    OF_A_SECTION,
+    OF_SILENCE,
+    Blame,
+    Verdict,
+    Verdicts,
+    culprit_of,
+    union,
+)
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.patience import patience, standstill_of
@@ -710,8 +719,12 @@ def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> boo
 
 
 def _waited_since(job: Job, incident: Incident) -> float:
-    """When the patience with a suspicion began: no look has shown since what keeps it from being acted on."""
-    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
+    """When the patience with a suspicion began: no look has shown since what keeps it from being acted on.
+
+    While other ranks go on, one that is only not heard works too, or is not needed.
+    """
+    moved = proof.last_moved(job.columns) if incident.kind in OF_SILENCE else -math.inf
+    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns), moved)
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
