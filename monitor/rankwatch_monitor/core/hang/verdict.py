@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
     @property
     def stated_source(self) -> str:
-        """The source of a limit of a section, the time between sections, heartbeats, or silence; empty: it has but one."""
+        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: it has but one."""
         return str(self.source) if self.limit and self.kind in (*OF_A_SECTION, *OF_SILENCE) else ""
 
     @property

@@ -87,7 +87,8 @@ def test_silence_that_nobody_configured_is_announced_and_ends_by_itself() -> Non
     scene.until_found().run(20)
     assert (scene.incident.confirmed, scene.incident.limit_source) == (False, "default")
     assert scene.incident.acts_at is not None
-    assert set(scene.blamed) <= {2, 3} and set(scene.blamed.values()) == {"host_silent"}
+    assert set(scene.blamed) <= {2, 3}
+    assert set(scene.blamed.values()) == {"host_silent"}
     scene.resume().run(20)
     assert scene.incident.phase is Phase.CLOSED
     assert not scene.directives(DirectiveKind.RESTART)
@@ -104,7 +105,8 @@ def test_silence_without_progress_of_any_rank_is_ended_by_patience() -> None:
     scene = Scene(hosts=2, section_timeouts={"step": None}).run(20).cut_host(1).until_found()
     scene.run(5)
     begun, acts_at = scene.incident.opened_at, scene.incident.acts_at
-    assert acts_at is not None and acts_at - begun >= WINDOW
+    assert acts_at is not None
+    assert acts_at - begun >= WINDOW
     scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=200)
     assert abs(scene.now - acts_at) <= 5
 
@@ -124,6 +126,27 @@ def test_a_silent_rank_whose_process_ends_is_a_crash_at_once() -> None:
     assert scene.incident.kind is VerdictKind.PROCESS_EXITED
     assert scene.blamed == {3: "dead"}
     assert scene.incident.confirmed
+
+
+# Where nothing follows ------------------------------------------------------------------------------------------------
+
+
+def test_with_no_restart_left_the_looks_go_on_and_nothing_is_done() -> None:
+    scene = trained(max_restarts=0).hang(2).until_found().run(5)
+    incident = scene.incident
+    assert (incident.phase, incident.action, incident.acts_at) == (Phase.DETECTED, Action.LOG, None)
+    assert scene.directives(DirectiveKind.CAPTURE)[0].watch
+    scene.run(130)
+    assert incident.confirmed, "patience is at its end: it is announced, and held"
+    assert not {d.kind for d in scene.issued} - {DirectiveKind.CAPTURE, DirectiveKind.TELL}
+
+
+@pytest.mark.parametrize("policy", [{"observe_only": True}, {"on_hang": "log"}], ids=["observe only", "log"])
+def test_a_suspicion_on_which_nothing_follows_is_told_to_the_launchers(policy: dict[str, object]) -> None:
+    scene = trained(**policy).hang(2).until_found().run(5)
+    told = scene.directives(DirectiveKind.TELL)
+    assert [(each.suspected, each.acts_in) for each in told] == [(True, None)]
+    assert told[0].follows == scene.incident.action_reason
 
 
 # Ranks that are about to end ------------------------------------------------------------------------------------------
