@@ -22,7 +22,7 @@ StacksTaken           capturing                            confirmed         act
 StacksTaken           capturing                            suspected         confirming
 Confirmed             detected                                               (same)        tell
 Confirmed             confirming                                             capturing     capture
-Proved                confirming                                             (same)
+Proved                detected confirming                                    (same)
 DeadlineSet           confirming                                             (same)
 StopStepRefused       acting                                                 (same)        act
 StopTimedOut          acting                                                 acting        act
@@ -319,7 +319,7 @@ TABLE: Final = (
     Row(StacksTaken, _CAPTURING, "suspected", Phase.CONFIRMING),
     Row(Confirmed, (Phase.DETECTED,), "", None, Command.TELL),
     Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
-    Row(Proved, (Phase.CONFIRMING,), "", None),
+    Row(Proved, (Phase.DETECTED, Phase.CONFIRMING), "", None),
     Row(DeadlineSet, (Phase.CONFIRMING,), "", None),
     Row(StopStepRefused, _ACTING, "", None, Command.ACT),
     Row(StopTimedOut, _ACTING, "", Phase.ACTING, Command.ACT),
@@ -455,7 +455,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
 
 def _decide(incident: Incident, action: Action, why: str, diagnosis: Diagnosis | None, now: float) -> str:
     _diagnose(incident, diagnosis)
-    _set(incident, action=action, action_reason=why)
+    _set(incident, action=action, action_reason=why, acts_at=None if action is Action.LOG else incident.acts_at)
     _set_times(incident, decided=now if incident.confirmed else None)
     return _announcement(incident)
 
