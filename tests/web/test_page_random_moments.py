@@ -639,7 +639,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
     for run in runs:
         job, (state, why, figures) = run.job, rows[run.job.id]
         holds(
-            "trouble has a reason", state == "running" or why or state in ("finished", "starting", "recovering"), state
+            "trouble has a reason", state == "running" or why or state in ("finished", "starting", "restarting"), state
         )
         if (incident := open_incident(job)) is not None and incident.culprits:
             holds("the culprit is named", re.search(r"rank|host", why, re.I), why)
@@ -647,7 +647,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
     needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
-    troubled = len(needing | {job for job, state in states.items() if state == "recovering"})
+    troubled = len(needing | {job for job, state in states.items() if state == "restarting"})
     apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state
     found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", apart)
     same("jobs in trouble", sum(map(int, found)), troubled)

@@ -67,18 +67,6 @@ def uncapital(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def useful(goodput: Mapping[str, Any], name: str) -> float | None:
-    """Goodput without the waiting for slow ranks, where there was any and the monitor is new enough to know it.
-
-    Args:
-        goodput: an object of the API that has it.
-        name: of the field with the whole goodput.
-    """
-    without: float | None = goodput.get(f"{name}_without_waiting")
-    known: float | None = goodput.get(name)
-    return known if without is None else without
-
-
 def of_it_lost(seconds: float | None, steps: int | None) -> str:
     """``, of it 7.5 s of training lost (8 steps)``: the part of a cost that lost steps are; empty: none, or unknown."""
     if not seconds:

@@ -402,7 +402,7 @@ WELL = {"state": "running", "open_incidents": 0, "open_stragglers": 0, "ended_at
         ({}, True, False),
         ({"state": "starting"}, False, False),
         ({"state": "hung"}, False, True),
-        ({"state": "recovering"}, False, True),
+        ({"state": "restarting"}, False, True),
         ({"state": "lost"}, False, True),
         ({"open_incidents": 1}, False, True),
         ({"open_stragglers": 1}, False, True),

@@ -179,6 +179,6 @@ def test_of_a_slow_job_it_has_what_to_do_and_whether_a_restart_gains_below_the_s
 
 def test_json_has_the_incident_with_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(answered(Scene(4, hosts=2).run(20).crash(2, ERROR), capsys, "--json"))
-    assert found["state"] == "recovering"
+    assert found["state"] == "restarting"
     assert found["incident"]["logs"][0]["lines"][-1] == ERROR
     assert json.loads(answered(Scene(4).run(20), capsys, "--json"))["incident"] is None

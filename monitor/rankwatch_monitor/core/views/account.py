@@ -16,7 +16,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verdict, rank_logs, rankings
-from rankwatch_monitor.core.views.job_view import job_state
+from rankwatch_monitor.core.views.verdict import goodput, job_state
 
 USUAL: Final = 3600.0
 """Seconds; the median step of as long is the usual one."""
@@ -104,7 +104,7 @@ def _finished(job: Job, now: float) -> Iterator[str]:
     lived = max(0.0, ended_at - job.created_at)
     steps = "" if job.furthest_iteration is None else f"{count(job.furthest_iteration, 'step')} in "
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
-    if (useful := goodput_note.useful(job)) is not None:
+    if (useful := goodput(job)) is not None:
         yield f"{percent(useful)} of the time went into steps that were kept"
     yield from _unsaved(job)
     faults = [each for each in job.incidents if each.confirmed and not each.elective]

@@ -49,7 +49,7 @@ def test_the_restart_follows_the_confirmation_and_a_second_capture() -> None:
     scene.until(lambda: scene.directives(DirectiveKind.RESTART))
     assert 60 <= scene.now - opened <= 64
     assert incident.confirmed
-    assert scene.state in ("hung", "recovering")
+    assert scene.state in ("hung", "restarting")
     assert len(scene.directives(DirectiveKind.CAPTURE)) == 2
     timeline = incident.timeline
     assert timeline.since < timeline.detected < timeline.decided <= timeline.captured

@@ -63,7 +63,7 @@ def test_a_run_that_finished_has_steps_time_cost_goodput_and_incidents() -> None
     assert f"{calm.job.furthest_iteration} steps in 1 min 4" in steps
     assert rest[-1] == "no incident, no restart"
     struck = Scene(4, hosts=2).run(30).hang(2)
-    struck.until(lambda: struck.state == "recovering")
+    struck.until(lambda: struck.state == "restarting")
     struck.run(60).finish()
     survived = account(struck.job, struck.now)[-1]
     assert survived.startswith("1 incident survived at a cost of ")

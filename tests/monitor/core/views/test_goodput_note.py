@@ -84,7 +84,7 @@ def test_steps_after_the_checkpoint_are_at_risk_while_a_job_stands_and_only_then
     assert notes(scene.job, scene.now) == []
     scene.crash(1, "boom").run(1)
     shown = job_view.summary(scene.job, scene.now)
-    assert (shown["state"], scene.incident.phase) == ("recovering", Phase.ACTING)
+    assert (shown["state"], scene.incident.phase) == ("restarting", Phase.ACTING)
     assert shown["steps_at_risk"] == pytest.approx(41, abs=1)
     assert notes(scene.job, scene.now) == [f"up to {shown['steps_at_risk']} steps lost by this restart"]
     scene.restart()

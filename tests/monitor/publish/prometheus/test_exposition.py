@@ -179,7 +179,7 @@ def in_state(state: JobState) -> Job:
     job = hung(Action.LOG, "observe-only is on")
     if state is JobState.LOST:
         job.last_heard = job.silence_baseline = NOW - 3600.0
-    elif state is JobState.RECOVERING:
+    elif state is JobState.RESTARTING:
         job.incidents[0] = replace(job.incidents[0], **restarting)
     elif state is not JobState.HUNG:
         job.ended = Ending(state, "rank 0 exited with code 1", NOW)
