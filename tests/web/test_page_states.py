@@ -152,9 +152,9 @@ def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
 
 def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     job = throttled("throttled", 600)
-    busy = goodput_accounting.ratio_without_waiting(job)
+    busy, spent = goodput_accounting.ratio(job), goodput_accounting.spent(job)
     assert busy is not None
-    lost = (goodput_accounting.ratio(job) or 0.0) - busy
+    lost = spent[Bucket.WAITING] / sum(spent.values())
     share, loss = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, lost))
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")

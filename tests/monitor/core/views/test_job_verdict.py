@@ -12,7 +12,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.findings import Finding
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import job_view, rankings, verdict
 from rankwatch_monitor.core.views.job_verdict import FIRST_STEP_AFTER, finding, no_step_since
 
 BEGAN = 14 * 3600.0 + 3 * 60 + 5
@@ -48,7 +48,7 @@ def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_sinc
 def test_its_twin_that_steps_is_healthy() -> None:
     scene = Scene().run(int(WHILE))
     assert verdict(scene.job, scene.now) == "healthy"
-    assert job_view.job_state(scene.job, scene.now) == ("running", "")
+    assert verdict.job_state(scene.job, scene.now) == ("running", "")
 
 
 def test_a_step_that_completes_makes_it_healthy_at_once() -> None:

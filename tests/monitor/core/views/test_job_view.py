@@ -15,7 +15,8 @@ from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.job_view import RANK_STATES, job_state, rank_states, ranks, stack_groups, summary
+from rankwatch_monitor.core.views.job_view import RANK_STATES, rank_states, ranks, stack_groups, summary
+from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.store import codec
 
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { byStage, goodputNotes, inWords, isYoung, slices, spent, stages, windowDiffers, windowName } from "../src/logic/goodput";
+import { asOfNow, byStage, goodputNotes, inWords, isYoung, slices, spent, stages, windowDiffers, windowName } from "../src/logic/goodput";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -51,10 +51,10 @@ test("a suspicion is confirmed in a stage of its own, which the table has only t
   const suspected = incident({ timeline: { ...hung, decided: null, captured: null, restarted: null, first_step: null }, confirmed: false, phase: "confirming", closed_at: null });
   const job = { ...summary, state: "suspected", started_at: 0 } as JobSummary;
   const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, decide_s: null, capture_s: null, restart_s: null, first_step_s: null, total_s: null }] };
-  const found = spent(job, answer, [suspected]);
-  assert.deepEqual([found.buckets.Confirm, found.apart], [4, []]);
+  const found = spent(job, answer, [suspected], 120);
+  assert.deepEqual([found.buckets.Confirm, found.apart], [9, []]);
   assert.deepEqual(found.columns.slice(0, 3), ["Detect", "Confirm", "Decide"]);
-  assert.ok(!spent(job, { ...answer, incidents: [entry] }, []).columns.includes("Confirm"));
+  assert.ok(!spent(job, { ...answer, incidents: [entry] }, [], 120).columns.includes("Confirm"));
 });
 
 const summary = { ended_at: null, last_heard: null, goodput: 0.9 };
@@ -88,6 +88,15 @@ test("a stage that the monitor counts in another bucket makes no difference wher
   const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, logged, 125);
   const { buckets, apart } = byStage({ productive: 80, hang: 25 }, [taken]);
   assert.deepEqual([buckets, apart], [{ productive: 80, Detect: 12, Unresolved: 8, Capture: 5 }, []]);
+});
+
+test("what has passed since the answer belongs to the stage that goes on", () => {
+  const crash = incident({ kind: "process_exited", phase: "acting", timeline: { ...hung, since: 100, detected: 100, decided: 100, captured: null, restarted: null, first_step: null } });
+  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, crash, 108.5);
+  assert.deepEqual(taken.Restart, { seconds: 8.5, open: true });
+  const now = asOfNow({ productive: 100, handling: 8 }, [taken], 108.5);
+  assert.deepEqual(byStage(now, [taken]), { buckets: { productive: 100, Restart: 8.5 }, apart: [] });
+  assert.deepEqual(asOfNow({ productive: 100 }, [], 108.5), { productive: 100 });
 });
 
 test("a run younger than an hour has no last hour", () => {

@@ -90,6 +90,17 @@ export function stages(entry: LedgerEntry, incident: Incident | undefined, now: 
 const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Confirm", "Decide", "Capture", "Restart", "Stop"], restart: ["Recover"] };
 /** Seconds by which a bucket may differ from its stages: the monitor counts about once a second. */
 const SAME_S = 0.5;
+/** Seconds that the answer may be older than what is shown. */
+const LATE_S = 60;
+
+/** The buckets as of now: what has passed since the answer belongs to the stage that is going on. `age`: seconds of the job. */
+export function asOfNow(buckets: Readonly<Record<string, number>>, all: readonly Record<string, Stage>[], age: number): Record<string, number> {
+  const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0];
+  const bucket = Object.keys(STAGES_IN).find((name) => open !== undefined && STAGES_IN[name]!.includes(open));
+  const late = age - totalSeconds(buckets);
+  return bucket === undefined || late <= 0 || late > LATE_S ? { ...buckets } : { ...buckets, [bucket]: (buckets[bucket] ?? 0) + late };
+}
+
 /**
  * Buckets of incidents as their stages, where both are the same seconds; `apart`: the names of those that are not. Seconds that one
  * bucket has more and another one has less are those of a stage between them: all buckets are then shown as stages.
@@ -122,7 +133,7 @@ export function inWords(found: readonly Slice[]): string {
 /** What goodput counts. */
 export const COUNTED = "share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs, waiting for slow ranks and restarts are the rest";
 
-/** The time of a job by bucket and by stage of each incident. */
+/** The time of a job as of now, by bucket and by stage of each incident. */
 export interface Spent {
   buckets: Record<string, number>;
   /** Names of buckets of incidents that are not the sum of the stages. */
@@ -135,15 +146,14 @@ export interface Spent {
   columns: readonly string[];
 }
 
-/** As of the answer, which has accounted for every second until then. */
-export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Incident[]): Spent {
-  const at = (job.started_at ?? 0) + totalSeconds(goodput.buckets);
+export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Incident[], now: number): Spent {
   const byId = new Map(incidents.map((incident) => [incident.id, incident]));
-  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), at, job)]));
+  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), now, job)]));
   const all = [...taken.values()];
+  const age = job.ended_at !== null || job.state === "lost" || job.started_at === null ? 0 : now - job.started_at;
   const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0] ?? null;
   const columns = ALL_STAGES.filter((name) => STAGES.includes(name) || all.some((each) => each[name] !== undefined));
-  return { ...byStage(goodput.buckets, all), taken, open, columns };
+  return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
 }
 
 const HOUR = 3600;

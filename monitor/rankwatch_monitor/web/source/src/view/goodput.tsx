@@ -6,7 +6,7 @@ import { asOf } from "../api/connection";
 import { COUNTED, goodputNotes, inWords, type Slice, slices, type Spent, type Stage, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
-import { addingUp, LOST, took } from "../logic/phases";
+import { addingUp, costText, LOST, took } from "../logic/phases";
 import { clock, count, duration, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 import { Fold } from "./fold";
@@ -72,7 +72,8 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
   const visible = all ? entries : entries.slice(0, FEW);
   const cost = (entry: LedgerEntry) => {
     if (entry.total_s !== null) return duration(entry.total_s);
-    return `${took(entry.lost_s, true)} so far`;
+    const incident = byId.get(entry.id);
+    return incident === undefined ? `${took(entry.lost_s, true)} so far` : costText(incident, job, asOf.value);
   };
   return (
     <>

@@ -76,7 +76,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const advised = requested === null && !unknown;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
-  const time = goodput.value === null ? null : spent(job, goodput.value, incidents);
+  const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
