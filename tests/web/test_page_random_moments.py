@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import Page
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import RESTARTS, Action, ProcessEventKind, Proof
+from rankwatch.contract.enums import RESTARTS, Action, ProcessEventKind, Proof, StragglerVerdict, VerdictKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
@@ -238,10 +238,15 @@ def state_of(job: Job, now: float) -> str:
     if silent(job, now):
         return "lost"
     if (incident := open_incident(job)) is not None:
-        if not incident.confirmed and incident.phase not in (Phase.ACTING, Phase.RECOVERING):
-            return "running"
-        handled = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
-        return "recovering" if handled else "hung"
+        acts = incident.phase in (Phase.ACTING, Phase.RECOVERING)
+        ended = incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST)
+        if not acts and not incident.confirmed:
+            return "suspected"
+        if acts or ended:
+            return "restarting" if incident.action in RESTARTS else "stopping"
+        return "hung"
+    if job.performance.finding.verdict is not StragglerVerdict.HEALTHY:
+        return "slow"
     return "running" if job.columns.reported_R.any() else "starting"
 
 

@@ -55,7 +55,7 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
     lived(scene, 1).event(ProcessEventKind.RESTARTING, attempt=2)
     scene.launch(attempt=2)
     lived(scene, 30).die(1, exit_code=1, message=ERROR)
-    why = f"rank 1 on host-0 exited with code 1: {ERROR}; all 1 restarts are used up (--max-restarts)"
+    why = f"rank 1 on host-0 exited with code 1: {ERROR}; the only restart is used up (--max-restarts)"
     lived(scene, 2).finish(ProcessEventKind.FAILED, why)
     lived(scene, 5)
     again = job_view.summary(scene.job, scene.now)["repeated"]

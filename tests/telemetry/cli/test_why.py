@@ -112,7 +112,7 @@ def test_of_a_job_that_crashed_it_has_the_incident_and_the_log_as_the_page_has(
     scene = Scene(4, hosts=2).run(20).crash(2, ERROR)
     lines = answered(scene, capsys).splitlines()
     (log,) = rank_logs.of_incident(scene.job, scene.incident)
-    assert lines[0] == "JOB gpt (job) is RECOVERING"
+    assert lines[0] == "JOB gpt (job) is RESTARTING"
     assert "  culprit: rank 2 on host-1, dead" in lines
     assert [f"    | {line}" for line in log.lines] == [line for line in lines if line.startswith("    | ")]
     assert f"    the whole log, on host-1: {log.place.command}" in lines

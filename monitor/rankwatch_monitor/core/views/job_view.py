@@ -79,11 +79,14 @@ def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
     if liveness.lost(job, now):
         codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.SILENT]
-    if incident is not None and _attempt_is_over(job, incident):
+    over = incident is not None and _attempt_is_over(job, incident)
+    if over:
         codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.WAITING]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
-    codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
+    # After a crash those that shut down have raised, or are about to be ended: how they exit is not known.
+    codes_R[columns.shut_down_R] = _CODE[RankState.ENDED if over else RankState.FINISHED]
+    codes_R[columns.exit_known_R & (columns.exit_code_R == 0)] = _CODE[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
     return codes_R
 

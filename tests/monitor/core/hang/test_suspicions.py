@@ -36,8 +36,8 @@ def test_a_hang_without_configuration_is_suspected_within_three_seconds_and_capt
     assert incident.phase is Phase.CONFIRMING
     assert scene.blamed == {2: "behind"}
     assert "has made no progress in section 'step' for" in incident.reason
-    assert scene.state == "running", "it is only suspected"
-    assert verdict.job_state(scene.job, scene.now)[1] == f"suspected: {incident.reason}"
+    assert scene.state == "suspected"
+    assert verdict.job_state(scene.job, scene.now) == ("suspected", incident.reason)
     assert "over its learned limit of 2.5 s" in incident.reason
     prove = "once waiting has cost what a restart costs, or repeated samples of the ranks prove it"
     assert incident.action_reason == f"the policy is to restart, {prove}"

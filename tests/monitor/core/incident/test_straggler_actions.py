@@ -46,7 +46,7 @@ def test_stacks_are_captured_first_and_the_directive_has_the_reason(action: str,
     (straggler,) = job.performance.open_stragglers
     assert (incident.kind, incident.reason) == (VerdictKind.STRAGGLER, straggler.reason)
     assert [(c.rank, c.kind) for c in incident.culprits] == [(9, CulpritClass.STRAGGLER)]
-    assert verdict.job_state(job.job, job.now)[0] is JobState.RUNNING  # nothing stands still
+    assert verdict.job_state(job.job, job.now)[0] is JobState.SLOW  # nothing stands still
     assert kinds(job) == [CAPTURE]
     job.wait(6.0)
     assert kinds(job) == [CAPTURE, kind]

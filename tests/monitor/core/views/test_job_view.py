@@ -98,7 +98,7 @@ def test_the_end_of_a_job_is_what_its_launchers_say_while_they_are_heard() -> No
     assert scene.state == "failed"
 
 
-@pytest.mark.parametrize(("restarts", "state"), [(3, "restarting"), (0, "running")])
+@pytest.mark.parametrize(("restarts", "state"), [(3, "restarting"), (0, "stopping")])
 def test_a_crash_never_looks_like_a_hang(restarts: int, state: str) -> None:
     scene = Scene(max_restarts=restarts).run(10)
     seen = set()

@@ -61,7 +61,7 @@ def test_a_suspicion_counts_although_the_job_is_running() -> None:
     scene.hang(2)
     scene.until(lambda: scene.job.open_incident is not None, within=400)
     shown = summary(scene.job, scene.now)
-    assert (shown["state"], scene.incident.confirmed) == ("running", False)
+    assert (shown["state"], scene.incident.confirmed) == ("suspected", False)
     assert since(scene) == (scene.incident.timeline.since or scene.incident.opened_at)
 
 
