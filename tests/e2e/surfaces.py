@@ -160,7 +160,9 @@ class Surfaces:
 
     def page(self) -> Facts:
         shown = self._page.evaluate(_ON_PAGE)
-        assert shown["title"].startswith(f"{shown['state']}: "), f"the tab: {shown['title']}, the page: {shown['state']}"
+        assert shown["title"].startswith(f"{shown['state']}: "), (
+            f"the tab: {shown['title']}, the page: {shown['state']}"
+        )
         facts, goodput = shown["facts"], _figure(shown["facts"].get("Goodput", ""))
         assert all(_figure(each) == goodput for each in shown["wholeRun"]), (shown["wholeRun"], goodput)
         step = _number(facts.get("Step") or facts.get("Final step") or "")
@@ -186,9 +188,7 @@ class Surfaces:
         assert found is not None, printed[-3000:]
         step = re.search(r"step (\d+)", found.group(2))
         goodput = re.search(r"goodput ([\d.]+)", found.group(2))
-        return Facts(
-            found.group(1), None, int(step.group(1)) if step else None, goodput.group(1) if goodput else None
-        )
+        return Facts(found.group(1), None, int(step.group(1)) if step else None, goodput.group(1) if goodput else None)
 
     def command(self, name: str, *flags: str) -> str:
         """What a command of this process prints."""

@@ -101,15 +101,19 @@ def test_the_monitor_is_restarted(training: Training, browser: Browser, tmp_path
     database = tmp_path / "jobs.db"
     with running_monitor(tmp_path / "one", database=database) as monitor:
         training.follow(monitor.url)
-        training.run("--max-restarts", "1", script=TO_THE_END, inject="rank=1,step=70,kind=exit,code=3")
+        # The second attempt goes on with step 70, and does not come as far as the first.
+        faults = "rank=1,step=78,kind=exit,code=3;rank=1,step=72,kind=exit,code=3,attempt=2"
+        training.run("--max-restarts", "1", script=TO_THE_END, inject=faults)
         training.launchers[-1].wait()
         with surfaces(training, browser) as seen:
-            seen.agree("finished", ended=True)
+            seen.agree("failed", ended=True)
             before = seen.api()
+            assert before.step is not None
+            assert before.step < 78
     with running_monitor(tmp_path / "two", database=database) as monitor:
         training.follow(monitor.url)
         with surfaces(training, browser) as seen:
-            seen.agree("finished, of the record", ended=True)
+            seen.agree("failed, of the record", ended=True)
             after = seen.api()
     assert after._replace(ranks=None) == before._replace(ranks=None)
 

@@ -194,6 +194,8 @@ def _settle_attempt(job: Job, ledger: Ledger, now: float, *, away: bool) -> None
 def _settle_run(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
     """Settle the time of a run that ended; nothing is accounted for until another one begins."""
     if ledger.ended:
+        if job.furthest_iteration is not None:  # the last report of a rank may come after the end
+            ledger.reach(job.furthest_iteration + ledger.offset)
         return
     if away or ledger.lost:
         intervals.append(ledger.pending, ledger.until, end, Bucket.UNSEEN)

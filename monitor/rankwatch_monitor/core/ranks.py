@@ -52,7 +52,9 @@ _COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R",
 _EMPTY: Final[Mapping[str, float]] = {
     **dict.fromkeys(_FLOATS, nan),
     **dict.fromkeys(_COUNTS, -1),
-    **dict.fromkeys(("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R", "exit_known_R", "counted_R"), False),
+    **dict.fromkeys(
+        ("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R", "exit_known_R", "counted_R"), False
+    ),
     "process_R": UNKNOWN,
     "exit_code_R": 0,
     "open_since_RS": nan,

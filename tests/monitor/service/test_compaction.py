@@ -17,7 +17,7 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.liveness import COMPACT_AFTER
 from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.core.views import verdict, rankings
+from rankwatch_monitor.core.views import rankings, verdict
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.service import trend
 from rankwatch_monitor.service.monitor import Clock, Monitor

@@ -253,21 +253,24 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
-        stands = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
+        state = RANK_STATES[codes_R[rank]]
+        stands = state in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
+        # A rank that makes progress has gone on since its last report: its ages are as of that.
+        at = float(np.fmin(now, columns.last_update_R[rank])) if state is RankState.RUNNING else now
         rows.append(
             {
                 "rank": rank,
                 "local_rank": _non_negative(columns.local_rank_R[rank]),
                 "host": columns.hosts[rank],
                 "pid": _non_negative(columns.pid_R[rank]),
-                "state": str(RANK_STATES[codes_R[rank]]),
+                "state": str(state),
                 "iteration": _non_negative(columns.iteration_R[rank]),
                 "progress": _non_negative(columns.progress_R[rank]),
-                "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
+                "heartbeat_age": _age(at, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
-                "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
+                "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, at).items()},
                 "function": (functions.get(rank) or None) if stands else None,
-                "idle": _age(now, columns.idle_since_R[rank]),
+                "idle": _age(at, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
             }

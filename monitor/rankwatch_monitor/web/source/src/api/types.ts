@@ -456,6 +456,7 @@ export interface RankLog {
   /** Empty: nothing was received. */
   stream: string;
   lines: string[];
+  title: string;
   /** What the lines are, or why there are none. */
   text: string;
   place: Place;
