@@ -30,17 +30,18 @@ _ON_PAGE: Final = """() => {
       [text(each.querySelector("dt")), text(each.querySelector("dd"))])),
     ranks: Object.fromEntries([...document.querySelectorAll(".grid .legend button")].map((each) =>
       [each.innerText.replace(/\\s*\\d+\\s*$/, "").trim(), Number(each.querySelector("b").innerText)])),
-    wholeRun: [...document.querySelectorAll("dl.facts > div")].filter((each) => text(each).startsWith("Whole run"))
-      .map((each) => text(each.querySelector("dd").firstChild.data ? {innerText: each.querySelector("dd").firstChild.data} : null)),
+    wholeRun: [...document.querySelectorAll("dl.facts > div")]
+      .filter((each) => text(each).startsWith("Whole run")).map((each) => each.querySelector("dd").firstChild.data),
     text: document.body.innerText,
   };
 }"""
 _ON_LIST: Final = """(id) => {
-  const row = [...document.querySelectorAll("ul.jobs > li")].find((each) => each.querySelector(".what").innerText.includes(id));
-  if (!row) return null;
-  const figure = (label) => [...row.querySelectorAll(".figure")].find((each) => each.querySelector("small").innerText === label)
-    ?.querySelector("b").innerText ?? "";
-  return {state: row.querySelector(".state").innerText.trim(), step: figure("step") || figure("last step"), goodput: figure("goodput")};
+  const rows = [...document.querySelectorAll("ul.jobs > li")];
+  const row = rows.find((each) => each.querySelector(".what").innerText.includes(id));
+  const figure = (label) => [...row.querySelectorAll(".figure")]
+    .find((each) => each.querySelector("small").innerText === label)?.querySelector("b").innerText ?? "";
+  const state = row.querySelector(".state").innerText.trim();
+  return {state, step: figure("step") || figure("last step"), goodput: figure("goodput")};
 }"""
 
 
@@ -160,9 +161,7 @@ class Surfaces:
 
     def page(self) -> Facts:
         shown = self._page.evaluate(_ON_PAGE)
-        assert shown["title"].startswith(f"{shown['state']}: "), (
-            f"the tab: {shown['title']}, the page: {shown['state']}"
-        )
+        assert shown["title"].startswith(f"{shown['state']}: "), (shown["title"], shown["state"])
         facts, goodput = shown["facts"], _figure(shown["facts"].get("Goodput", ""))
         assert all(_figure(each) == goodput for each in shown["wholeRun"]), (shown["wholeRun"], goodput)
         step = _number(facts.get("Step") or facts.get("Final step") or "")
@@ -202,7 +201,8 @@ class Surfaces:
         state = re.search(r"is ([A-Z]+(?: STEP)?)\b", text)
         step, attempt = re.search(r"\bstep (\d+)(?: at|,)", text), re.search(r"attempt (\d+)", text)
         goodput = re.search(r"GOODPUT ([\d.]+) %", text)
-        assert state and attempt, printed
+        assert state, printed
+        assert attempt, printed
         counts = dict(re.findall(r"^  ([a-z]+) +(\d+)  \(", printed, re.M)) if "RANKS" in printed else None
         return Facts(
             state.group(1).lower(),

@@ -35,6 +35,8 @@ _SCORES: Final = tuple(rankings.GPU_SCORES)
 
 def sample(job: Job, state: JobState, now: float) -> None:
     """Add a point when the interval has passed or something happened, unless the job's state was terminal before."""
+    if not job.attempt and not job.instrumented:  # no attempt has begun
+        return
     incident = job.incidents[-1] if job.incidents else None
     stepped = incident is not None and incident.timeline.first_step is not None
     event = (incident and incident.id, stepped, state in TERMINAL_STATES)

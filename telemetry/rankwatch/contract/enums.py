@@ -50,7 +50,7 @@ class RankState(StrEnum):
     SUSPECTED = "suspected"
     """As hung, but by a limit that is not configured, and not confirmed: it may still make progress."""
     ENDED = "ended"
-    """It shut down or was ended as its job failed, was stopped, or lost a rank; how its own process ended is not known."""
+    """Its job has failed, was stopped, or lost a rank; how its own process ended is not known."""
 
 
 class VerdictKind(StrEnum):

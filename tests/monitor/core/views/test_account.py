@@ -49,7 +49,7 @@ def test_a_rank_that_stops_is_found_after_the_limit_in_force_unless_detection_is
     scene = Scene(4, hosts=2).run(20)
     assert account(scene.job, scene.now) == [
         "a step takes 1.00 s",
-        "a rank that stops in a step is found after 10 s",
+        "a rank that stops in a step passes a limit after 10 s at the latest",
     ]
     scene.job.policy = scene.job.policy.changed({"detection": False})
     assert account(scene.job, scene.now) == ["a step takes 1.00 s"]
