@@ -28,7 +28,7 @@ def test_a_hang_is_reported_from_its_beginning_to_its_end(capsys: pytest.Capture
         "* fault hang: rank 3 in section step/forward of step 40",
         "over its configured limit of 8 s",
         "directive",
-        "the job is recovering",
+        "the job is restarting",
         "* the ranks are restarted",
         "resumed at step 30; 10 steps were lost",
         "the job is running",

@@ -147,7 +147,8 @@ def within_limits(
     if used >= budget.max_restarts:
         if not budget.max_restarts:
             return _failed(proposed, NoRestart.NOT_ALLOWED, "no restart is allowed (--max-restarts 0)")
-        why = f"all {budget.max_restarts} restarts are used up (--max-restarts)"
+        spent = f"all {budget.max_restarts} restarts are" if budget.max_restarts > 1 else "the only restart is"
+        why = f"{spent} used up (--max-restarts)"
         return _failed(proposed, NoRestart.USED_UP, why)
     return replace(proposed, used=used + 1)
 

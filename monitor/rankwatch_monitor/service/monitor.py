@@ -32,7 +32,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
@@ -349,7 +349,7 @@ class Monitor:
         """Take over a job that was loaded from the database, or merged with its stored past."""
         self.jobs[job.id] = job
         self.persistence.on_loaded(job)
-        self._states[job.id] = job_view.job_state(job, self.clock.now())[0]
+        self._states[job.id] = verdict.job_state(job, self.clock.now())[0]
         self.broker.publish(job.id, job.last_directive)
         if self.publishing is not None:
             self.publishing.adopt(job, self.clock.now())
@@ -522,7 +522,7 @@ class Monitor:
         goodput_accounting.account(job, now)
         if (settings := settings_push.push_if_changed(job, now)) is not None:
             self._save_then_publish(job, settings)
-        state, reason = job_view.job_state(job, now)
+        state, reason = verdict.job_state(job, now)
         if state is not self._states[job.id]:
             explained = job.open_incident is not None or not reason
             log.info("job %s is %s%s", job.id, state, "" if explained else f": {reason}")

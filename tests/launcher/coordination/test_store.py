@@ -49,7 +49,7 @@ def test_a_used_up_budget_fails_the_job_on_all_launchers() -> None:
     assert end(a, 0, "x", "a").verdict == RESTART
     last = end(b, 1, "y", "b")
     assert (last.verdict, last.used) == (FAIL, 1)
-    assert last.reason == "y; all 1 restarts are used up (--max-restarts)"
+    assert last.reason == "y; the only restart is used up (--max-restarts)"
     assert (last.cause, last.no_restart) == ("y", NoRestart.USED_UP), "also of the launcher that read it"
     assert end(a, 1, "z", "a") == last
     none = end(JobStore(HashStore(), "job"), 1, "x", "a", max_restarts=0)

@@ -15,7 +15,7 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.replay.cli import add_common_options, incident_lines, policy_changes, print_json
 from rankwatch_monitor.replay.recording import Entry, Writer, beginning
 from support.simulator.outcome import Outcome, Simulation
@@ -36,7 +36,7 @@ class EventPrinter:
 
     def event(self, at: float, job: Job) -> None:
         """Print the job's state after an event when it has changed."""
-        state, _ = job_view.job_state(job, at)
+        state, _ = verdict.job_state(job, at)
         if state != self._state:
             self._state = state
             self._line(at, " ", f"the job is {state}")

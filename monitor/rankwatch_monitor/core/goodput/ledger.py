@@ -141,6 +141,12 @@ class Ledger:
         if len(self.marks) > MARKS:
             del self.marks[1 : MARKS // 2 : 2]
 
+    def reach(self, step: int) -> None:
+        """Note that the settled time was spent on steps up to ``step``, of which a report came late."""
+        if self.marks and step > self.marks[-1].step:
+            self.marks[-1] = self.marks[-1]._replace(step=step)
+            self.furthest = max(self.furthest, step)
+
     @property
     def at_risk(self) -> int | None:
         """Steps that are kept so far, and after the last checkpoint, thus lost by a restart; None: none is known."""

@@ -60,10 +60,10 @@ JOB_RESTARTS_LEFT: Final = Family(
 )
 JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while the monitor takes no action")
 GOODPUT: Final = Family(
-    "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on steps that were kept"
-)
-GOODPUT_WITHOUT_WAITING: Final = Family(
-    "rankwatch_goodput_without_waiting_ratio", "gauge", ("job",), "the same without the time of waiting for slow ranks"
+    "rankwatch_goodput_ratio",
+    "gauge",
+    ("job",),
+    "part of a job's life in steps that were kept, less the waiting for slow ranks",
 )
 JOB_TIME: Final = Family(
     "rankwatch_job_time_seconds_total",
@@ -253,7 +253,6 @@ FAMILIES: Final = (
     JOB_RESTARTS_LEFT,
     JOB_OBSERVE_ONLY,
     GOODPUT,
-    GOODPUT_WITHOUT_WAITING,
     JOB_TIME,
     JOB_LOGGED,
     JOB_LOGGED_NON_FINITE,

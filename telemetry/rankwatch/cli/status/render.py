@@ -19,7 +19,6 @@ from rankwatch.cli.formatting import (
     ranks,
     run_lines,
     spaced,
-    useful,
     when,
 )
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
@@ -103,9 +102,9 @@ def reason_style(job: Json) -> str:
     """Style of a job's reason: that of its state, or a warning for a running job."""
     if "monitor" in job:
         return ""
-    if job["state"] == "running":
-        return "warning"
-    return "" if job["state"] in ("finished", "stopped", "starting") else state_style(job["state"])
+    if job["state"] in ("finished", "stopped", "starting"):
+        return ""
+    return "warning" if job["state"] == "running" else state_style(job["state"])
 
 
 def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[str]:
@@ -161,7 +160,7 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(speed),
         Cell(str(job["world_size"]) if elsewhere or over else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
-        Cell("" if (kept := useful(job, "goodput")) is None else percent(kept)),
+        Cell("" if (kept := job["goodput"]) is None else percent(kept)),
         _verdict(job),
         Cell(duration(lived)),
     ]
@@ -322,12 +321,12 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
 
 
 def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    lived, ratio = snapshot.goodput["seconds"], useful(snapshot.goodput, "ratio")
+    lived, ratio = snapshot.goodput["seconds"], snapshot.goodput["ratio"]
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
-    lately, window = useful(snapshot.goodput["window"], "ratio"), snapshot.goodput["window"]["seconds"]
+    lately, window = snapshot.goodput["window"]["ratio"], snapshot.goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately is not None and window < lived:
         words += f"; {percent(lately)} of the last {duration(window)}"

@@ -451,10 +451,10 @@ def test_a_job_that_counted_steps_has_recovered_when_it_counts_again_however_lon
     scene = Scene().run(10).hang(2)
     scene.startup = 300
     scene.until(lambda: scene.job.attempt == 2).run(290)
-    assert (scene.state, scene.job.instrumented) == ("recovering", False)
+    assert (scene.state, scene.job.instrumented) == ("restarting", False)
     scene.busy = True
     scene.run(200)
-    assert (scene.state, scene.job.instrumented) == ("recovering", True), scene.incident.outcome
+    assert (scene.state, scene.job.instrumented) == ("restarting", True), scene.incident.outcome
     scene.busy = False
     scene.run(3)
     assert scene.state == "running"
@@ -469,7 +469,7 @@ def test_that_a_job_counts_steps_outlives_an_attempt_that_comes_to_none_and_the_
     scene.die(1, signal="SIGKILL").run(1)
     scene.restart("a rank crashed")
     scene.reload().run(80)
-    assert (scene.job.attempt, scene.state) == (3, "recovering"), scene.job.incidents[-1].outcome
+    assert (scene.job.attempt, scene.state) == (3, "restarting"), scene.job.incidents[-1].outcome
     scene.run(40)
     assert (scene.state, scene.job.counts_steps) == ("running", True)
     assert "attempt 3 resumed at step" in scene.job.incidents[-1].outcome
@@ -521,7 +521,7 @@ def test_a_crash_is_left_to_the_launchers() -> None:
     assert scene.issued == []
     assert scene.incident.action is Action.RESTART
     assert "launchers" in scene.incident.action_reason
-    assert scene.state == "recovering"
+    assert scene.state == "restarting"
     scene.restart("rank 1 was killed")
     scene.run(5)
     assert scene.issued == []

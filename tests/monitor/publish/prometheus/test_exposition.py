@@ -178,14 +178,21 @@ def in_state(state: JobState) -> Job:
     job = hung(Action.LOG, "observe-only is on")
     if state is JobState.LOST:
         job.last_heard = job.silence_baseline = NOW - 3600.0
-    elif state is JobState.RECOVERING:
+    elif state is JobState.RESTARTING:
         job.incidents[0] = replace(job.incidents[0], **restarting)
+    elif state is JobState.STOPPING:
+        job.incidents[0] = replace(job.incidents[0], action=Action.STOP, phase=Phase.ACTING)
+    elif state is JobState.SUSPECTED:
+        job.incidents[0] = replace(job.incidents[0], confirmed=False)
     elif state is not JobState.HUNG:
         job.ended = Ending(state, "rank 0 exited with code 1", NOW)
     return job
 
 
-@pytest.mark.parametrize("state", sorted(set(JobState) - {JobState.STARTING, JobState.RUNNING, JobState.FINISHED}))
+WITHOUT_INCIDENT = {JobState.STARTING, JobState.RUNNING, JobState.SLOW, JobState.NO_STEP, JobState.FINISHED}
+
+
+@pytest.mark.parametrize("state", sorted(set(JobState) - WITHOUT_INCIDENT))
 def test_a_job_that_makes_no_progress_is_not_healthy(state: JobState) -> None:
     job = in_state(state)
     found = samples(job)
