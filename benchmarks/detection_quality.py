@@ -26,12 +26,12 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import _month
+import _month  # it adds tests/ to the path, where the simulator is
 import _table
 
-from rankwatch_monitor.simulator.outcome import Outcome, evaluate
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.scene import Scene
+from support.simulator.outcome import Outcome, evaluate
+from support.simulator.plan import Fault, FaultKind, Plan
+from support.simulator.scene import Scene
 
 KNOWN = 40
 """Steps before a fault strikes at the earliest: the job is known by then."""

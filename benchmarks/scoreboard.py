@@ -2,7 +2,7 @@
 
     python benchmarks/scoreboard.py [--seeds N] [--worlds 8,64,512] [--days D] [--large 4096] [--json FILE]
 
-Scenes of ``rankwatch_monitor.simulator.straggler_plan`` are played through the monitor's core: each kind of fault, at
+Scenes of ``support.simulator.straggler_plan`` are played through the monitor's core: each kind of fault, at
 doses of 5, 10, 20 and 50 % of a step, in worlds of several sizes, with random layouts, and each with its silent twin.
 Columns:
 
@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import _table
@@ -37,9 +38,12 @@ from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
-from rankwatch_monitor.simulator.straggler_outcome import StragglerOutcome, evaluate
-from rankwatch_monitor.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
-from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support.simulator.straggler_outcome import StragglerOutcome, evaluate
+from support.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
+from support.simulator.straggler_scene import START, StragglerScene
 
 DOSES: Final = (0.05, 0.1, 0.2, 0.5)
 WITHIN: Final = 20

@@ -162,8 +162,7 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   or Rankwatch acts by itself. A launcher's `min_nodes` is the minimum of `--nnodes` (null: unknown).
   What happens by itself then, when it is due (`until`), what a restart loses (`cost`, in seconds), and what can be
   looked at `meanwhile`, is `awaited`, also as
-  one `sentence`. `goodput_without_waiting` is goodput without the waiting for slow ranks (null: there was none),
-  which the page shows instead. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
+  one `sentence`. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
   again, `steps_at_risk` those after its last checkpoint, also while an open incident or suspicion holds it up;
   `goodput_notes` has them in words, also that no checkpoint is known, and the steps of a finished job of which no save
   is known.

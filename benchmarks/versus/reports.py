@@ -28,8 +28,11 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
-from rankwatch_monitor.simulator.straggler_plan import StragglerPlan
-from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from support.simulator.straggler_plan import StragglerPlan
+from support.simulator.straggler_scene import START, StragglerScene
 
 SCRIPT = Path(__file__).with_name("reporting_ranks.py")
 KERNELS, SECTIONS = 100, 5

@@ -11,7 +11,6 @@ from rankwatch_monitor.publish.prometheus import names as names
 _NO_SCORE: Final = "no rank has a score: it takes kernel timings and a few windows of steps"
 _NO_WINDOW: Final = "no rank has sent a window of steps yet"
 _NO_WEBHOOK: Final = "the monitor has no webhook"
-_NO_FORWARD: Final = "the monitor forwards to no backend"
 REASONS: Final = {
     names.JOB_REASON: "the state has no reason: nothing is wrong",
     names.JOB_ITERATION: "no step has completed yet",
@@ -39,8 +38,6 @@ REASONS: Final = {
     names.PUBLISH_ERRORS: "the monitor has no publisher",
     names.WEBHOOK_MESSAGES: _NO_WEBHOOK,
     names.WEBHOOK_WAITING: _NO_WEBHOOK,
-    names.FORWARD_REQUESTS: _NO_FORWARD,
-    names.FORWARD_WAITING: _NO_FORWARD,
 }
 """By the family that a panel shows."""
 NO_RULES: Final = "no step has been counted yet, or Prometheus has not loaded the rules"

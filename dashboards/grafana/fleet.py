@@ -25,7 +25,8 @@ from grafana.queries import of_fleet, of_monitor
 from grafana.shared import LAST_HOUR, LOST_TO_STRAGGLERS, ranks_by_state, state_band, straggler_cost
 from rankwatch_monitor.publish.prometheus import names as names
 
-LIVE: Final = ("starting", "running", "hung", "recovering")
+WELL: Final = ("starting", "running", "suspected", "slow", "no step", "stopping")
+LIVE: Final = (*WELL, "hung", "restarting")
 BAD: Final = ("hung", "lost", "failed")
 TROUBLE: Final = {"3": ("act", "red"), "2": ("coming back", "orange"), "1": ("well", "green"), "0": ("over", "text")}
 _ALIVE: Final = f"on (instance, job) {of_fleet(names.JOB_STATE, state=LIVE)} == 1"
@@ -37,7 +38,7 @@ def _glance() -> Row:
     heard = f"time() - {of_fleet(names.JOB_LAST_HEARD)} < 3600"
     failed = f"{of_fleet(names.JOB_STATE, state='failed')} and on (instance, job) {heard}"
     in_trouble = query(f"sum({of_fleet(names.JOB_STATE, state=('hung', 'lost'))} or ({failed}))", now=True)
-    coming_back = query(f"sum({of_fleet(names.JOB_STATE, state='recovering')})", now=True)
+    coming_back = query(f"sum({of_fleet(names.JOB_STATE, state='restarting')})", now=True)
     stuck = query(
         f"sum({of_fleet(names.JOB_RANKS, state=('hung', 'silent', 'stopped', 'dead'))} and {_ALIVE})", now=True
     )
@@ -109,8 +110,8 @@ def _jobs() -> Row:
     trouble = f"""
         max by (instance, job, state) (
           ({of_fleet(names.JOB_STATE, state=BAD)} == 1) * 3
-          or ({of_fleet(names.JOB_STATE, state="recovering")} == 1) * 2
-          or ({of_fleet(names.JOB_STATE, state=("starting", "running"))} == 1)
+          or ({of_fleet(names.JOB_STATE, state="restarting")} == 1) * 2
+          or ({of_fleet(names.JOB_STATE, state=WELL)} == 1)
           or ({of_fleet(names.JOB_STATE, state=("finished", "stopped"))} == 1) * 0
         )"""
     asked = [
@@ -214,7 +215,6 @@ def _monitor() -> Row:
     messages = query(
         f"sum by (outcome) (increase({of_monitor(names.WEBHOOK_MESSAGES)}[$__rate_interval]))", "{{outcome}}"
     )
-    forwarded = query(f"sum by (outcome) (rate({of_monitor(names.FORWARD_REQUESTS)}[$__rate_interval]))", "{{outcome}}")
     rows = [
         query(f"sum({of_monitor(names.STORE_WAITING)})", "waiting"),
         query(f"sum(increase({of_monitor(names.STORE_LOST)}[$__rate_interval]))", "lost"),
@@ -292,24 +292,14 @@ def _monitor() -> Row:
             ),
             (5, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
             (4, lines("Database", "Rows that wait to be written, and those that never will be.", rows)),
-            (6, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
+            (12, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
             (
-                6,
+                12,
                 lines(
                     "Webhooks, waiting",
                     "Messages that no receiver has taken yet.",
                     [query(of_monitor(names.WEBHOOK_WAITING), "{{instance}}")],
                     steps=True,
-                ),
-            ),
-            (6, lines("Forwarded", "OTLP requests a second, by what became of them.", [forwarded], unit="reqps")),
-            (
-                6,
-                lines(
-                    "Forwarding, waiting",
-                    "What lies on disk since backends do not have it yet.",
-                    [query(of_monitor(names.FORWARD_WAITING), "{{instance}}")],
-                    unit="bytes",
                 ),
             ),
         ],

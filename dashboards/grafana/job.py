@@ -234,11 +234,10 @@ def _goodput() -> Row:
     )
     ratio = lines(
         "Goodput",
-        "Part of the time that went into steps that were kept: of the whole life, also less the waiting for slow "
-        "ranks, and of the last hour (a recording rule).",
+        "Part of the time that went into steps that were kept, without waiting for slow ranks: of the whole life, "
+        "and of the last hour (a recording rule).",
         [
             query(f"max by (job) ({of_job(names.GOODPUT)})", "whole life"),
-            query(f"max by (job) ({of_job(names.GOODPUT_WITHOUT_WAITING)})", "less waiting"),
             query(
                 f'max by (job) ({LAST_HOUR}{{instance=~"$instance",job="$job"}})',
                 "last hour",

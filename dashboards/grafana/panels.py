@@ -18,7 +18,11 @@ DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 STATES: Final = {
     "running": "green",
     "starting": "blue",
-    "recovering": "orange",
+    "suspected": "yellow",
+    "slow": "yellow",
+    "no step": "yellow",
+    "restarting": "orange",
+    "stopping": "purple",
     "hung": "red",
     "lost": "dark-orange",
     "failed": "dark-red",

@@ -30,7 +30,7 @@ def numbered(of: Selector) -> str:
 
 def state_band(title: str, said: str, of: Selector) -> Json:
     """What each job was doing, a band a job; a hang or recovery that no scrape saw lasts one rate interval."""
-    entered = {state: of(names.JOB_STATE_ENTERED, state=state) for state in ("recovering", "hung")}
+    entered = {state: of(names.JOB_STATE_ENTERED, state=state) for state in ("restarting", "hung")}
     numbers = {state: number for number, state in enumerate(STATES)}
     missed = " or ".join(
         f"(increase({counter}[$__rate_interval]) > 0) * 0 + {numbers[state]}" for state, counter in entered.items()

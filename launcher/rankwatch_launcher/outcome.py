@@ -27,10 +27,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rankwatch.contract import env as environment
 from rankwatch.contract.files import replace_file
+from rankwatch.contract.messages import read_text
 from rankwatch_launcher.log import logger
 
 FINISHED: Final = "finished"
@@ -79,11 +80,8 @@ class Outcome:
     def from_json(cls, text: str | bytes) -> Outcome | None:
         """Decode it, ignoring unknown fields; None when the text is not an outcome."""
         try:
-            body: Any = json.loads(text)
-            known = {name: body[name] for name in cls.__slots__ if name in body}
-            excluded = tuple((str(n), str(h), str(r)) for n, h, r in known.pop("excluded", ()))
-            return cls(**known, excluded=excluded)
-        except (ValueError, TypeError, KeyError):
+            return read_text(cls, text)
+        except ValueError:
             return None
 
     def write(self, path: Path) -> None:

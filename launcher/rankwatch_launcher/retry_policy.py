@@ -144,7 +144,8 @@ def after(
         reason = f"{progress.stalled_launches} launches in a row made no progress beyond step {progress.furthest}"
         return GiveUp(CODE_DO_NOT_REQUEUE, f"{reason}; the last one: {what}")
     if used >= budget:
-        left = f"all {budget} retries of the job are used up" if budget else "no retry of the job is allowed"
+        spent = f"all {budget} retries of the job are" if budget > 1 else "the only retry of the job is"
+        left = f"{spent} used up" if budget else "no retry of the job is allowed"
         return GiveUp(exit_status(code), f"{what}; {left} (--job-retries)")
     return Again(what, elsewhere=code == CODE_RESUME_ELSEWHERE)
 

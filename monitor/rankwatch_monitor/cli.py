@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
-from fastapi import FastAPI
 
 from rankwatch.contract import access, records, text
 from rankwatch.contract.access import MonitorAccess
@@ -29,8 +28,6 @@ from rankwatch_monitor.http import deadlines, uvicorn_compat
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
 from rankwatch_monitor.http.origins import Origins
-from rankwatch_monitor.publish.forward import forwarder
-from rankwatch_monitor.publish.forward.forwarder import MIB
 from rankwatch_monitor.publish.prometheus.state_entries import StateEntries
 from rankwatch_monitor.publish.publisher import Publisher, Publishing, Watcher
 from rankwatch_monitor.publish.wandb import publisher as wandb
@@ -165,7 +162,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         listener.close()
         return 2
     try:
-        monitor.publishing = None if read_only else _publishing(settings, monitor, app, address(settings, listener))
+        monitor.publishing = None if read_only else _publishing(settings, monitor, address(settings, listener))
     except ValueError as error:
         _print_error(str(error))
         listener.close()
@@ -241,16 +238,10 @@ def _wants_wandb(settings: Settings) -> bool:
     return settings.wandb_project is not None and settings.wandb_mode != "disabled"
 
 
-def _publishing(settings: Settings, monitor: Monitor, app: FastAPI, url: str) -> Publishing:
+def _publishing(settings: Settings, monitor: Monitor, url: str) -> Publishing:
     publishers: list[Publisher] = []
     if (to_wandb := _wandb(settings, url)) is not None:
         publishers.append(to_wandb)
-    if settings.forward:
-        backends = forwarder.backends(settings.forward, settings.forward_header)
-        forwarding = forwarder.Forwarding(backends, settings.forward_limit * MIB)
-        log.info("OTLP is forwarded to %s", ", ".join(queue.name for queue in forwarding.queues))
-        app.state.otlp.tee = forwarding.take
-        publishers.append(forwarding)
     watchers: list[Watcher] = [StateEntries()]
     if settings.webhook:
         watchers.append(_webhooks(settings, monitor))

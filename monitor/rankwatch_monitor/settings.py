@@ -18,7 +18,6 @@ from rankwatch.contract.env import parse_bool
 from rankwatch.contract.files import check_own, private_folder
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
-from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.wandb import publisher as wandb
 from rankwatch_monitor.publish.wandb import rows as wandb_rows
 from rankwatch_monitor.publish.webhook import bodies
@@ -28,7 +27,7 @@ from rankwatch_monitor.publish.webhook import publisher as webhook
 def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> Any:
     """A setting; ``variable`` is the suffix of its environment variable if it differs from the flag.
 
-    A tuple is a flag that may be repeated; its variable separates values by ``separator``, else by white space.
+    A tuple is a flag that may be repeated; its variable separates values by white space.
     """
     return field(default=default, metadata={"metavar": metavar, "meaning": meaning, **more})
 
@@ -123,20 +122,6 @@ class Settings:
         "name under which the page may be opened, beside localhost, this host's and those of --external-url and "
         "--host; may be repeated (in the variable: with spaces)",
     )
-    forward: tuple[str, ...] = _setting(
-        (),
-        "URL",
-        "forward accepted OTLP requests to this OTLP/HTTP endpoint; may be repeated (in the variable: with spaces)",
-    )
-    forward_header: tuple[str, ...] = _setting(
-        (),
-        "[N:]NAME=VALUE",
-        "header for every --forward, or for the Nth; may be repeated (in the variable: with commas)",
-        separator=",",
-    )
-    forward_limit: int = _setting(
-        64, "MIB", "memory for queued requests of each --forward backend; beyond it the oldest are dropped"
-    )
     policy: str | None = _setting(
         None,
         "FILE",
@@ -217,7 +202,6 @@ class Settings:
         self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
-        self._check_forwarding()
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
         return self
@@ -249,13 +233,6 @@ class Settings:
             if getattr(self, setting.name) != setting.default:
                 name = setting.name.removeprefix("webhook_")
                 raise ValueError(f"--webhook-{name} is about webhooks, but there is none: name one with --webhook URL")
-
-    def _check_forwarding(self) -> None:
-        if self.forward_header and not self.forward:
-            raise ValueError("--forward-header is for requests that are forwarded: name a backend with --forward URL")
-        forwarder.backends(self.forward, self.forward_header)
-        if self.forward_limit < 1:
-            raise ValueError(f"--forward-limit must be at least 1 (MiB), not {self.forward_limit}")
 
     def _check_wandb(self) -> None:
         if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:
@@ -310,8 +287,7 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         if setting.name in given:
             values[setting.name] = tuple(given[setting.name]) if _repeated(setting) else given[setting.name]
         elif raw and _repeated(setting):
-            several = raw.split(setting.metadata.get("separator"))
-            values[setting.name] = tuple(filter(None, (each.strip() for each in several)))
+            values[setting.name] = tuple(raw.split())
         elif raw and setting.default is False:
             try:
                 values[setting.name] = parse_bool(raw)

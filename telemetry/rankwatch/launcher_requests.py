@@ -140,7 +140,7 @@ def learned_timeouts() -> LearnedTimeouts | None:
 
     try:
         return ft_state.read(json.loads((writer.folder / env.LEARNED_FILE).read_text())) or None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

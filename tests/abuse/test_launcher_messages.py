@@ -13,7 +13,8 @@ import pytest
 from fastapi import HTTPException
 
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch.contract.messages import NodeRegistration, ProcessEvent
+from rankwatch.contract.messages import Evidence, Frame, NodeRegistration, ProcessEvent, RankStack
+from rankwatch_monitor.core.views.job_view import stack_groups
 from rankwatch_monitor.http.launchers import EVALUATIONS, LauncherMessages, ProcessEvents
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
@@ -338,3 +339,18 @@ def test_sentences_of_ranks_reach_the_log_escaped_and_on_lines_of_their_own(
     assert not any(line.startswith("2099") for line in log.splitlines())
     assert "boom\\x1b[2J" in log
     assert "\x1b" not in owner.get("/api/v1/jobs/forging/report").text
+
+
+def test_evidence_about_ranks_that_the_job_does_not_have_is_left_out() -> None:
+    monitor = Monitor()
+    messages = LauncherMessages(monitor)
+    monitor.register("job", "job")
+    monitor.submit("job", NodeRegistration("n", "h", 1, 2))
+    started = [ProcessEvent("n", ProcessEventKind.STARTED, 1, rank=rank, world_size=2, pid=1) for rank in (0, 1)]
+    messages.events("job", ProcessEvents(events=started))
+    messages.events("job", ProcessEvents(events=[ProcessEvent("n", ProcessEventKind.EXITED, 1, rank=0, exit_code=1)]))
+    (incident,) = monitor.jobs["job"].incidents
+    stacks = tuple(RankStack(rank, 1, "py-spy", (Frame("train", "/train.py", 3),)) for rank in (0, 1, 2, 70_000))
+    messages.evidence("job", Evidence("n", 1, incident.id, stacks))
+    kept = [rank for group in stack_groups(incident) for rank in group["ranks"]]
+    assert sorted(kept) == [0, 1]

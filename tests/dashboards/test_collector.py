@@ -11,7 +11,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from support.collector import RunningCollector, command, running_collector, variables
+from support.collector import SHIPPED, RunningCollector, command, running_collector, variables
 from support.http_receiver import HttpReceiver, Posted, http_receiver
 from support.otlp import PROTOBUF, body, rank_report
 from support.waiting import wait_for
@@ -114,6 +114,19 @@ def test_what_is_on_its_way_is_delivered_at_the_end(node: RunningCollector, rece
     node.process.terminate()
     assert node.process.wait(20) == 0
     assert delivered(receiver) == {("j", 0, 1)}
+
+
+def test_a_further_backend_gets_the_same_also_while_the_monitor_is_away(tmp_path: Path, receiver: HttpReceiver) -> None:
+    with http_receiver() as backend:
+        own = f"yaml:exporters::otlphttp/backend::endpoint: {backend.url}"
+        flags = [f"--config={SHIPPED / 'backend.yml'}", f"--config={own}"]
+        with running_collector(tmp_path, "node.yml", receiver.url, flags=flags) as node:
+            assert report(node.url, "j", **{"Rankwatch-Job": "j"}) == 200
+            wait_for(lambda: delivered(receiver) == delivered(backend) == {("j", 0, 1)}, "both have it")
+            receiver.away()
+            assert report(node.url, "j", step=2, **{"Rankwatch-Job": "j"}) == 200
+            wait_for(lambda: ("j", 0, 2) in delivered(backend), "the backend has the next one")
+    assert backend.taken[0].headers.get("authorization", "") == "", "the monitor's token stays with the monitor"
 
 
 def test_a_cluster_s_collector_asks_ranks_for_its_token(tmp_path: Path, receiver: HttpReceiver) -> None:

@@ -276,7 +276,7 @@ def check_short_hang(metrics: Api) -> None:
 def test_every_expression_has_an_answer_while_a_job_is_in_trouble(tmp_path: Path) -> None:
     """A real monitor that received a straggler, a restart and a hang, and a real Prometheus that scrapes it."""
     tool("prometheus")
-    nowhere = ("--webhook", "http://127.0.0.1:9/", "--forward", "http://127.0.0.1:9")
+    nowhere = ("--webhook", "http://127.0.0.1:9/")
     with (
         running_monitor(tmp_path / "monitor", *nowhere) as monitor,
         Api(monitor.url) as api,

@@ -113,7 +113,7 @@ def test_failures_are_retried_until_none_is_left(submit: Submit, tmp_path: Path)
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", "1:0", "1")
     assert "requeued: failed: rank 0 exited with code 5" in job.printed()
-    assert "given up: failed: rank 0 exited with code 5; all 1 retries of the job are used up" in job.printed()
+    assert "given up: failed: rank 0 exited with code 5; the only retry of the job is used up" in job.printed()
     assert [line["counted"] for line in kept(tmp_path, job)] == [True, False]
 
 

@@ -19,7 +19,6 @@ SECRETS: Final = {
     "RANKWATCH_MONITOR_READ_TOKEN": "secret-read",
     "RANKWATCH_MONITOR_WEBHOOKS": "json=https://hooks/secret-path",
     "RANKWATCH_MONITOR_WEBHOOK_SECRET": "whsec_secret",
-    "RANKWATCH_MONITOR_FORWARD_HEADER": "Authorization=secret-header",
     "RANKWATCH_RENDEZVOUS_SECRET": "secret-of-launchers",
     "RANKWATCH_MONITOR_DATABASE": "postgresql://user:secret-password@127.0.0.1/none",
 }

@@ -76,7 +76,7 @@ def test_a_crash_on_one_node_ends_the_attempt_on_both_with_the_same_words(
         assert launcher.output.count("exited with code 5 (restart 1 of 1)") == 1
     assert len({e["reason"] for e in monitor.events("restarting")}) == 1
     assert {e["reason"].partition("; ")[2] for e in monitor.events("failed")} == {
-        "all 1 restarts are used up (--max-restarts)"
+        "the only restart is used up (--max-restarts)"
     }
     survivors = {s["rank"] for b in monitor.of("evidence") if b["attempt"] == 1 for s in b["stacks"] if s["method"]}
     assert survivors == {0, 1, 2}

@@ -1,4 +1,4 @@
-"""Settings of webhooks and forwarding: repeated flags, their variables, and what makes no sense in words."""
+"""Settings of webhooks: repeated flags, their variables, and what makes no sense in words."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ def test_a_flag_that_may_be_repeated_is_a_list_also_in_its_variable() -> None:
     assert flags.webhook == ("https://a/1", "json=https://b/2")
     reported = {
         "RANKWATCH_MONITOR_WEBHOOKS": " https://a/1,2  json=https://b/2\n",
-        "RANKWATCH_MONITOR_FORWARD": "http://c http://d",
-        "RANKWATCH_MONITOR_FORWARD_HEADER": "Authorization=Bearer x y, 2:B=c",
     }
     variables = read(NO_DATABASE, reported)
     assert variables.webhook == ("https://a/1,2", "json=https://b/2")
-    assert variables.forward == ("http://c", "http://d")
-    assert variables.forward_header == ("Authorization=Bearer x y", "2:B=c")
     assert read(["--webhook", "https://z", *NO_DATABASE], reported).webhook == ("https://z",), "a flag comes first"
-    assert read(NO_DATABASE, {}).webhook == read(NO_DATABASE, {}).forward == ()
+    assert read(NO_DATABASE, {}).webhook == ()
 
 
 def test_the_names_of_variables() -> None:
@@ -42,10 +38,6 @@ def test_the_names_of_variables() -> None:
         (("--webhook", "https://h/x", "--webhook-secret", "top-secret"), "--webhook-secret must be whsec_"),
         (("--webhook-events", "job"), "--webhook-events is about webhooks, but there is none"),
         (("--external-url", "monitor"), "--external-url needs a whole URL"),
-        (("--forward", "collector:4318/top-secret"), "--forward needs a whole URL"),
-        (("--forward", "http://h", "--forward-header", "top-secret"), "--forward-header needs NAME=VALUE"),
-        (("--forward-header", "A=top-secret"), "name a backend with --forward URL"),
-        (("--forward", "http://h", "--forward-limit", "0"), "--forward-limit must be at least 1"),
     ],
 )
 def test_invalid_settings_are_errors_without_secrets(flags: tuple[str, ...], words: str) -> None:

@@ -2,7 +2,7 @@
 
 Each replica runs 1F1B: a stage receives a microbatch, computes, sends it on; a receive ends when the data is there.
 Replicas meet in the exchange of gradients of their stage, and all ranks in the clipping of gradients. Nothing is shared
-with ``rankwatch_monitor.simulator``: it is another model of the same thing.
+with ``support.simulator``: it is another model of the same thing.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport, SectionStatistics
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import OWN
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.service import trend
 from support.windows import COMPUTE, DATA, EVERY, TRANSFER, Fault, Ranks, slower
@@ -53,7 +53,7 @@ SAMPLED: Final = 12
 def account(job: Job, now: float) -> None:
     """What the service does for a job every second, apart from judging it."""
     goodput_accounting.account(job, now)
-    trend.sample(job, job_view.job_state(job, now)[0], now)
+    trend.sample(job, verdict.job_state(job, now)[0], now)
 
 
 def slow_input(job: str, seconds: int) -> Job:

@@ -218,7 +218,7 @@ SHADES = """
 def test_what_needs_a_person_has_the_strongest_colour(
     page: Page, monitor_url: str, script: Script, theme: Literal["light", "dark"]
 ) -> None:
-    for state in ("hung", "lost", "recovering", "failed"):
+    for state in ("hung", "lost", "restarting", "failed"):
         script.add(state, ["running"] * 4)
         script.jobs[state] |= {"state": state, "ended_at": time.time() - 60 if state == "failed" else None}
     script.add("doubtful", ["running"] * 4)

@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import Page
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import RESTARTS, Action, ProcessEventKind, Proof
+from rankwatch.contract.enums import RESTARTS, Action, ProcessEventKind, Proof, StragglerVerdict, VerdictKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
@@ -238,10 +238,15 @@ def state_of(job: Job, now: float) -> str:
     if silent(job, now):
         return "lost"
     if (incident := open_incident(job)) is not None:
-        if not incident.confirmed and incident.phase not in (Phase.ACTING, Phase.RECOVERING):
-            return "running"
-        handled = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
-        return "recovering" if handled else "hung"
+        acts = incident.phase in (Phase.ACTING, Phase.RECOVERING)
+        ended = incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST)
+        if not acts and not incident.confirmed:
+            return "suspected"
+        if acts or ended:
+            return "restarting" if incident.action in RESTARTS else "stopping"
+        return "hung"
+    if job.performance.finding.verdict is not StragglerVerdict.HEALTHY:
+        return "slow"
     return "running" if job.columns.reported_R.any() else "starting"
 
 
@@ -639,7 +644,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
     for run in runs:
         job, (state, why, figures) = run.job, rows[run.job.id]
         holds(
-            "trouble has a reason", state == "running" or why or state in ("finished", "starting", "recovering"), state
+            "trouble has a reason", state == "running" or why or state in ("finished", "starting", "restarting"), state
         )
         if (incident := open_incident(job)) is not None and incident.culprits:
             holds("the culprit is named", re.search(r"rank|host", why, re.I), why)
@@ -647,7 +652,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
     needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
-    troubled = len(needing | {job for job, state in states.items() if state == "recovering"})
+    troubled = len(needing | {job for job, state in states.items() if state == "restarting"})
     apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state
     found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", apart)
     same("jobs in trouble", sum(map(int, found)), troubled)

@@ -55,7 +55,7 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
     lived(scene, 1).event(ProcessEventKind.RESTARTING, attempt=2)
     scene.launch(attempt=2)
     lived(scene, 30).die(1, exit_code=1, message=ERROR)
-    why = f"rank 1 on host-0 exited with code 1: {ERROR}; all 1 restarts are used up (--max-restarts)"
+    why = f"rank 1 on host-0 exited with code 1: {ERROR}; the only restart is used up (--max-restarts)"
     lived(scene, 2).finish(ProcessEventKind.FAILED, why)
     lived(scene, 5)
     again = job_view.summary(scene.job, scene.now)["repeated"]
@@ -152,9 +152,9 @@ def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
 
 def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     job = throttled("throttled", 600)
-    busy = goodput_accounting.ratio_without_waiting(job)
+    busy, spent = goodput_accounting.ratio(job), goodput_accounting.spent(job)
     assert busy is not None
-    lost = (goodput_accounting.ratio(job) or 0.0) - busy
+    lost = spent[Bucket.WAITING] / sum(spent.values())
     share, loss = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, lost))
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")

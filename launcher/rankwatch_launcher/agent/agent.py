@@ -355,9 +355,9 @@ class Agent(LocalElasticAgent):
         if nodes == 1:
             return None
         saved = self._stop.stopping is not None
-        counter = f"finished/{self._attempt}"
-        arrived = handler.store.count(counter)
-        while arrived < nodes:
+        handler.store.finish(self._attempt, handler.rank)
+        running = list(range(1, nodes))
+        while not handler.store.all_finished(self._attempt, handler.rank, running):
             if (decision := handler.decision()) is not None:
                 # Ranks that have saved and stopped need not run again because another node was lost meanwhile.
                 return None if saved and decision.verdict == RESTART else decision
@@ -365,7 +365,6 @@ class Agent(LocalElasticAgent):
                 self.node.directives.ack(directive, AckState.DONE, "the ranks here had already exited")
             self._stop.collect_requests(elsewhere=False)
             time.sleep(max(LOOP_SECONDS, poll_seconds(nodes)))
-            arrived = handler.store.count(counter, 0)
         return None
 
     # Ending -----------------------------------------------------------------------------------------------------------

@@ -132,11 +132,12 @@ class Coordinator:
     def _claim(self, now: float) -> None:
         self._coordinator = self._store.claim_coordinator(self._coordinator or self.me, self._coordinator)
         if self._coordinator != self.me:
-            (leader,) = self._store.members([self._coordinator])
-            self._view.update([leader], now)
-            silent = self._view.silence(leader.node, now) > self.silent_after
-            if leader.left or silent or self._connections is not None:
-                self._coordinator = self._store.claim_coordinator(self.me, leader.node)
+            found = self._store.members([self._coordinator])
+            self._view.update(found, now)
+            gone = any(member.left for member in found) or self._view.member(self._coordinator) is None
+            silent = gone or self._view.silence(self._coordinator, now) > self.silent_after
+            if silent or self._connections is not None:
+                self._coordinator = self._store.claim_coordinator(self.me, self._coordinator)
         leads = self._coordinator == self.me
         if leads and not self.leads:
             self._take_over(now)

@@ -103,6 +103,8 @@ class JobProgress:
     """Attempts in a row that ended there, at the same step."""
     to_give_back: tuple[int, ...] = ()
     """Of restarts that are given back once training gets past it: the furthest step then."""
+    restarts: int = 0
+    """Counted restarts, without those given back."""
 
     def including(self, steps: StepRange | None, ended: AttemptDecision) -> JobProgress:
         """Progress with one more attempt; without its steps, which are unknown, it does not count."""
@@ -115,7 +117,8 @@ class JobProgress:
         alike = self.alike + 1 if same and (steps.furthest == self.last or counts_anew) else 1
         furthest = max(self.furthest, steps.furthest)
         waiting = (*self.to_give_back, furthest) if ended.given_back else self.to_give_back
-        return JobProgress(furthest, self.stalled + 1 if stalled else 0, steps.furthest, ended.place, alike, waiting)
+        stalled_now = self.stalled + 1 if stalled else 0
+        return JobProgress(furthest, stalled_now, steps.furthest, ended.place, alike, waiting, self.restarts)
 
     def given_back(self) -> JobProgress:
         """Progress without the restarts that training has got past."""
@@ -144,7 +147,8 @@ def within_limits(
     if used >= budget.max_restarts:
         if not budget.max_restarts:
             return _failed(proposed, NoRestart.NOT_ALLOWED, "no restart is allowed (--max-restarts 0)")
-        why = f"all {budget.max_restarts} restarts are used up (--max-restarts)"
+        spent = f"all {budget.max_restarts} restarts are" if budget.max_restarts > 1 else "the only restart is"
+        why = f"{spent} used up (--max-restarts)"
         return _failed(proposed, NoRestart.USED_UP, why)
     return replace(proposed, used=used + 1)
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from rankwatch_launcher import tcp
 from rankwatch_launcher.coordination.membership import Member
 
-_ESTABLISHED: Final = "01"
-_MAPPED: Final = "0000000000000000FFFF0000"
-"""How /proc/net/tcp6 writes the first 12 bytes of an IPv4 address."""
 _LINKS: Final = Path("/sys/class/net")
 
 
@@ -32,7 +30,7 @@ class Connections:
 
         Behind address translation they are never seen.
         """
-        open_ = {far for _, far, port, _ in _established() if port == self._port}
+        open_ = {far for _, far, _ in tcp.connections(near_port=self._port)}
         ended = set()
         for member in members:
             if not open_.isdisjoint(member.connections):
@@ -48,7 +46,7 @@ def own_connections(port: int) -> tuple[str, ...]:
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             own.add(os.readlink(descriptor))
-    return tuple(near for near, far, _, inode in _established() if _port(far) == port and f"socket:[{inode}]" in own)
+    return tuple(near for near, _, inode in tcp.connections(far_port=port) if f"socket:[{inode}]" in own)
 
 
 def links_with_carrier() -> frozenset[str]:
@@ -60,21 +58,3 @@ def links_with_carrier() -> frozenset[str]:
                 if (link / "carrier").read_text().strip() == "1" and link.name != "lo":
                     found.add(link.name)
     return frozenset(found)
-
-
-def _established() -> Iterator[tuple[str, str, int, str]]:
-    """Near end, far end, near port and inode of each established TCP connection; nothing where that is not readable."""
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-        with contextlib.suppress(OSError), open(table) as file:
-            for line in file.readlines()[1:]:
-                row = line.split()
-                if row[3] == _ESTABLISHED:
-                    yield _end(row[1]), _end(row[2]), _port(row[1]), row[9]
-
-
-def _end(text: str) -> str:
-    return text.removeprefix(_MAPPED)
-
-
-def _port(end: str) -> int:
-    return int(end.rpartition(":")[2], 16)

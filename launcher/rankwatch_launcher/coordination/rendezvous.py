@@ -14,6 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +69,19 @@ class JobOver(Exception):  # noqa: N818
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAddress:
+    """Where the ranks' store of an attempt is."""
+
+    address: str
+    port: int
+
+    def __post_init__(self) -> None:
+        """Refuse a port that is none."""
+        if not 0 < self.port < 1 << 16:
+            raise ValueError(f"{self.port} is no port")
 
 
 class Rendezvous(RendezvousHandler):
@@ -238,7 +252,7 @@ class Rendezvous(RendezvousHandler):
             address = self._own_address()
             allow_connections(_CONNECTIONS * (place.world_size + self._parameters.max_nodes))
             try:
-                self._ranks_store = hosted_store(address, 0)
+                self._ranks_store = hosted_store(address, 0, self._only_on(address))
             except DistError as error:
                 where, detail = f"{address}, this node's own name", str(error).splitlines()[0]
                 raise RendezvousError(
@@ -246,11 +260,11 @@ class Rendezvous(RendezvousHandler):
                 ) from error
             store.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
-        while (fact := store.find(name)) is None:
+        while (found := store.find(name, MasterAddress)) is None:
             if store.decision(place.attempt) is not None:
                 return None
             self._pause(2 * _POLL_SECONDS)
-        return str(fact["address"]), int(fact["port"])
+        return found.address, found.port
 
     def _own_address(self) -> str:
         """Where the ranks of other nodes reach a store of this one."""
@@ -282,7 +296,7 @@ class Rendezvous(RendezvousHandler):
                 allow_connections(_CONNECTIONS * self._parameters.max_nodes)
             if may_host or self._is_listening() or left <= 0:
                 try:
-                    return self._host_here() if may_host and only_on(self._host) else self._torchs_store()
+                    return self._host_here() if may_host and self._only_on(self._host) else self._torchs_store()
                 except RendezvousConnectionError:
                     if left <= 0:
                         raise
@@ -293,9 +307,12 @@ class Rendezvous(RendezvousHandler):
         timeout = timedelta(seconds=self._backend_parameters().get_as_int("read_timeout", 60) or 60)
         try:
             port = _DEFAULT_PORT if self._port == 0 and not self.alone else self._port
-            return hosted_store(self._host, port, timeout=timeout)
+            return hosted_store(self._host, port, self._only_on(self._host), timeout=timeout)
         except OSError:  # another launcher of this machine has the port
             return self._torchs_store(is_host=False)
+
+    def _only_on(self, host: str) -> str:
+        return only_on(host, alone=self._parameters.max_nodes == 1)
 
     def _torchs_store(self, **config: Any) -> Store:
         store: Store = create_backend(self._backend_parameters(**config))[1]
@@ -306,13 +323,9 @@ class Rendezvous(RendezvousHandler):
         if (is_host := self._backend_parameters().get_as_bool("is_host")) is not None:
             return is_host
         try:
-            for family, _, _, _, address in socket.getaddrinfo(self._host or "localhost", 0, type=socket.SOCK_STREAM):
-                with contextlib.suppress(OSError), socket.socket(family) as probe:
-                    probe.bind(address)
-                    return True
+            return bool(_own_addresses(self._host or "localhost"))
         except OSError:
             return True  # an unknown host name: torch's error is clearer
-        return False
 
     def _is_listening(self) -> bool:
         try:
@@ -343,24 +356,51 @@ class Rendezvous(RendezvousHandler):
         return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
 
 
-def only_on(host: str) -> str:
-    """The address on which a store for clients of ``host`` listens; empty: on all, since a name may have several."""
+def only_on(host: str, *, alone: bool = False) -> str:
+    """The address on which a store for clients of ``host`` listens; empty: on all.
+
+    A name may have several addresses, and other hosts may find another one where it is loopback here, as Debian has its
+    own name; ``alone``: there are no clients on other hosts.
+    """
     if host in LOOPBACK:
         return "::1" if host == "::1" else "127.0.0.1"
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
+        pass
+    try:
+        own = sorted(set(_own_addresses(host)))
+    except OSError:
         return ""
+    if own and all(ipaddress.ip_address(address).is_loopback for address in own):
+        return own[0] if alone else ""
+    return own[0] if len(own) == 1 else ""
 
 
-def hosted_store(host: str, port: int, **options: Any) -> TCPStore:
+def _own_addresses(host: str) -> list[str]:
+    """Those of a name's addresses that are this machine's.
+
+    Raises:
+        OSError: the name is unknown.
+    """
+    found = []
+    for family, _, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            probe.bind(address)
+            found.append(str(address[0]))
+    return found
+
+
+def hosted_store(host: str, port: int, address: str, **options: Any) -> TCPStore:
     """A store in this process; whoever reaches its port can disturb the job, so it listens where it must.
+
+    ``address``: where it listens, see :func:`only_on`.
 
     Raises:
         OSError: the port is taken.
         DistError: torch cannot make it.
     """
-    if not (address := only_on(host)):
+    if not address:
         return TCPStore(host, port, is_master=True, wait_for_workers=False, **options)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

@@ -10,15 +10,17 @@
 ``excluded``           excluded nodes and hosts, and why
 ``closed``             the job's :class:`Outcome`, once it is over
 ``end/ATTEMPT``        the :class:`AttemptDecision` that ends an attempt
-``progress``           :class:`JobProgress` over all ended attempts; ``restarts`` counts restarts
+``progress``           :class:`JobProgress` over all ended attempts
+``finished/ATTEMPT``   the ranks of all nodes have exited with code 0; ``finished/ATTEMPT/GROUP_RANK``: of one node
 ``stop/ATTEMPT``       the request to save and stop; ``proposal/ATTEMPT`` is the newest stop step proposed
-``fact/NAME``          what one launcher publishes for the others; ``count/NAME`` is a shared counter
+``fact/NAME``          what one launcher publishes for the others
 =====================  ==============================================================================================
 
 What several launchers may write at once is written by compare-and-set: the first write holds.
 
 The store has no authentication. Where the launchers have a secret in common (``RANKWATCH_RENDEZVOUS_SECRET``), each
-record carries an HMAC over its key and content: one that none of them wrote is as if it were not there.
+record carries an HMAC over its key and content: one that none of them wrote is as if it were not there. So is one that
+is malformed, with or without a secret. Either is logged once.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from rankwatch.contract import env
 from rankwatch.contract.enums import NodeRole
-from rankwatch.contract.messages import read
+from rankwatch.contract.messages import read_text
 from rankwatch_launcher.coordination.decisions import (
     RESTART,
     AttemptDecision,
@@ -45,7 +48,8 @@ from rankwatch_launcher.coordination.decisions import (
     StopRequest,
     within_limits,
 )
-from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, Roster, StopAnswer
+from rankwatch_launcher.coordination.membership import Member, Place, Roster
+from rankwatch_launcher.log import logger
 from rankwatch_launcher.outcome import Outcome
 from rankwatch_launcher.torch_compat import DistError, PrefixStore, Store
 
@@ -56,6 +60,10 @@ and serves no other call meanwhile: 12,500 records in one call cost it 0.7 s, in
 
 _TRIES: Final = 100
 """How often a record that no launcher of the job wrote is replaced."""
+_MOST_NOTICES: Final = 100
+"""Records that are logged as ignored, at most."""
+
+T = TypeVar("T")
 
 
 class JobStore:
@@ -68,13 +76,16 @@ class JobStore:
         self._run_id = run_id
         self._obsolete: list[str] = []
         """Keys of the previous roster, deleted when the next one is published."""
+        self._noticed: set[str] = set()
+        """Keys whose records were logged as ignored."""
 
     # Launchers --------------------------------------------------------------------------------------------------------
 
     def register(self, member: Member) -> None:
         """Add a launcher. Its record is written first, so that every name in the roll has one."""
         self.write_member(member)
-        self._store.append("roll", f"{member.node}\n")  # type: ignore[attr-defined]  # torch's stubs lack it
+        line = self._sealed("roll", member.node)
+        self._store.append("roll", f"{line}\n")  # type: ignore[attr-defined]  # torch's stubs lack it
 
     def write_member(self, member: Member) -> None:
         """Replace a launcher's record."""
@@ -82,50 +93,62 @@ class JobStore:
 
     def member_names(self) -> list[str]:
         """All launchers that ever registered."""
-        return self._store.get("roll").decode().split()
+        lines = self._store.get("roll").splitlines() if self._store.check(["roll"]) else []
+        found = (self._opened("roll", line, bytes.decode) for line in lines)
+        return [name for name in dict.fromkeys(found) if name]
 
     def members(self, names: Iterable[str]) -> list[Member]:
         """The launchers' records."""
         keys = [f"member/{name}" for name in names]
-        batches = [self._store.multi_get(keys[i : i + BATCH]) for i in range(0, len(keys), BATCH)]
-        found = zip(keys, (text for batch in batches for text in batch), strict=True)
-        return [_member(json.loads(own)) for key, text in found if (own := self._opened(key, text)) is not None]
+        found = []
+        for i in range(0, len(keys), BATCH):
+            batch = keys[i : i + BATCH]
+            if not self._store.check(batch):  # torch waits for a key that is not there
+                batch = [key for key in batch if self._store.check([key])]
+            for key, sealed in zip(batch, self._store.multi_get(batch) if batch else [], strict=True):
+                member = self._opened(key, sealed, _of(Member))
+                if member is not None and key == f"member/{member.node}":
+                    found.append(member)
+        return found
 
     def claim_coordinator(self, me: str, before: str) -> str:
         """Become the coordinator if it still is ``before`` (empty: none); return the coordinator."""
-        return self._store.compare_set("coordinator", before, me).decode()
+        return self._exchange("coordinator", me, bytes.decode, before)
 
     # Rosters ----------------------------------------------------------------------------------------------------------
 
     def newest_attempt(self) -> int:
         """Number of the newest roster; 0 before the first."""
-        return int(self._store.get("newest")) if self._store.check(["newest"]) else 0
+        return self._get("newest", _number) or 0
 
     def roster(self, attempt: int) -> Roster:
-        """The roster of an attempt."""
-        own = self._opened(f"roster/{attempt}", self._store.get(f"roster/{attempt}"))
-        if own is None:
-            raise DistError(f"the roster of attempt {attempt} was not written by a launcher of this job")
-        return _roster(own)
+        """The roster of an attempt; where it cannot be read, as the launchers' parts have it."""
+        made = self._get(f"roster/{attempt}", _of(Roster))
+        if made is not None and made.attempt == attempt:
+            return made
+        parts = {name: part for name in self.member_names() if (part := self.place(attempt, name)) is not None}
+        active = sorted((part.group_rank, name) for name, part in parts.items() if part.role is NodeRole.ACTIVE)
+        spares = tuple(name for name, part in parts.items() if part.role is NodeRole.SPARE)
+        parked = {name: part.reason for name, part in parts.items() if part.role is NodeRole.PARKED}
+        return Roster(attempt, tuple(name for _, name in active), spares, parked)
 
     def place(self, attempt: int, node: str) -> Place | None:
         """A launcher's part in an attempt; None when it has none."""
-        body = self._get(f"place/{attempt}/{node}")
-        return read(Place, {**body, "role": NodeRole(body["role"])}) if body is not None else None
+        return self._get(f"place/{attempt}/{node}", _of(Place))
 
     def settle_roster(self, made: Roster) -> Roster:
         """Store a roster unless its attempt has one; return the one that holds.
 
         Two launchers may take each other for lost and both coordinate for a moment.
         """
-        return _roster(self._settle(f"roster/{made.attempt}", json.dumps(asdict(made))))
+        return self._exchange(f"roster/{made.attempt}", json.dumps(asdict(made)), _of(Roster))
 
     def publish_roster(self, roster: Roster, places: Mapping[str, Place], last: Roster | None) -> None:
         """Publish a settled roster. Idempotent: the coordinator that settled it may have died before publishing."""
         self.publish_places(places)
-        self._store.set("waiting", "")
+        self.set_waiting_reason("")
         # A coordinator that was suspended here must not overwrite a newer number.
-        self._store.compare_set("newest", str(last.attempt) if last is not None else "", str(roster.attempt))
+        self._exchange("newest", str(roster.attempt), _number, str(last.attempt) if last is not None else "")
         for key in self._obsolete:
             self._store.delete_key(key)
         self._obsolete = []
@@ -143,30 +166,30 @@ class JobStore:
 
     def waiting_reason(self) -> str:
         """What the next roster waits for; empty when unknown."""
-        return self._store.get("waiting").decode() if self._store.check(["waiting"]) else ""
+        return self._get("waiting", bytes.decode) or ""
 
     def set_waiting_reason(self, reason: str) -> None:
         """Publish what the next roster waits for."""
-        self._store.set("waiting", reason)
+        self._store.set("waiting", self._sealed("waiting", reason))
 
     def excluded(self) -> dict[str, str]:
         """Reasons by the name of a node, or of a host with the prefix ``HOST``."""
-        return self._get("excluded") or {}
+        found = self._get("excluded", _of(_Excluded))
+        return dict(found.nodes) if found is not None else {}
 
     def set_excluded(self, nodes: Mapping[str, str]) -> None:
         """Replace the excluded nodes and hosts."""
-        self._set("excluded", dict(nodes))
+        self._set("excluded", {"nodes": dict(nodes)})
 
     # The end of the job -----------------------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome | None:
         """How the job ended; None while it runs."""
-        own = self._opened("closed", self._store.get("closed")) if self._store.check(["closed"]) else None
-        return Outcome.from_json(own) if own is not None else None
+        return self._get("closed", _of(Outcome))
 
     def close(self, outcome: Outcome) -> None:
         """End the job for launchers that wait or come later. The first outcome holds."""
-        self._settle("closed", outcome.to_json())
+        self._exchange("closed", outcome.to_json(), _of(Outcome))
 
     # The end of an attempt --------------------------------------------------------------------------------------------
 
@@ -187,22 +210,21 @@ class JobStore:
             progress = progress.including(steps, proposed)
         kept = progress.given_back()
         back = len(progress.to_give_back) - len(kept.to_give_back)
-        own = within_limits(proposed, budget, self.restarts() - back, kept)
+        own = within_limits(proposed, budget, progress.restarts - back, kept)
         own = replace(own, by=by, token=secrets.token_hex(8))
-        decision = read(AttemptDecision, json.loads(self._settle(f"end/{attempt}", json.dumps(asdict(own)))))
+        decision = self._exchange(f"end/{attempt}", json.dumps(asdict(own)), _of(AttemptDecision))
         if decision.token == own.token:
-            self._set("progress", asdict(kept))
-            self._store.add("restarts", int(decision.verdict == RESTART and decision.counted) - back)
+            counted = int(decision.verdict == RESTART and decision.counted)
+            self._set("progress", asdict(replace(kept, restarts=progress.restarts + counted - back)))
         return decision
 
     def decision(self, attempt: int) -> AttemptDecision | None:
         """How an attempt ends; None while it runs."""
-        body = self._get(f"end/{attempt}")
-        return read(AttemptDecision, body) if body is not None else None
+        return self._get(f"end/{attempt}", _of(AttemptDecision))
 
     def restarts(self) -> int:
         """Counted restarts so far."""
-        return int(self._store.add("restarts", 0))
+        return self._progress().restarts
 
     def furthest_step(self) -> int | None:
         """The furthest step that any ended attempt is known to have completed."""
@@ -214,19 +236,36 @@ class JobStore:
         return PrefixStore(f"attempt/{attempt}", self._store)
 
     def _progress(self) -> JobProgress:
-        body = self._get("progress") or {}
-        return read(JobProgress, {**body, "to_give_back": tuple(body.get("to_give_back", ()))})
+        return self._get("progress", _of(JobProgress)) or JobProgress()
+
+    # The ranks' success -----------------------------------------------------------------------------------------------
+
+    def finish(self, attempt: int, group_rank: int) -> None:
+        """Publish that the ranks of one node have exited with code 0."""
+        self._set(f"finished/{attempt}/{group_rank}", {})
+
+    def all_finished(self, attempt: int, group_rank: int, running: list[int]) -> bool:
+        """Whether the ranks of all nodes have exited with code 0.
+
+        ``running``: group ranks that are not known to have, which only group rank 0 looks for. It tells the others:
+        what thousands of launchers poll must be small.
+        """
+        if group_rank == 0:
+            while running and self._get(f"finished/{attempt}/{running[-1]}", _of(_Finished)) is not None:
+                running.pop()
+            if not running:
+                self._set(f"finished/{attempt}", {})
+        return self._get(f"finished/{attempt}", _of(_Finished)) is not None
 
     # Stopping ---------------------------------------------------------------------------------------------------------
 
     def request_stop(self, attempt: int, request: StopRequest) -> None:
         """Request that all ranks of an attempt save and stop. The first request holds."""
-        self._settle(f"stop/{attempt}", json.dumps(asdict(request)))
+        self._exchange(f"stop/{attempt}", json.dumps(asdict(request)), _of(StopRequest))
 
     def stop_request(self, attempt: int) -> StopRequest | None:
         """The request to save and stop an attempt."""
-        body = self._get(f"stop/{attempt}")
-        return read(StopRequest, body) if body is not None else None
+        return self._get(f"stop/{attempt}", _of(StopRequest))
 
     def propose_stop(self, attempt: int, proposal: StopProposal) -> None:
         """Publish a stop step (the coordinator only)."""
@@ -234,8 +273,7 @@ class JobStore:
 
     def stop_proposal(self, attempt: int) -> StopProposal | None:
         """The newest stop step proposed for an attempt."""
-        body = self._get(f"proposal/{attempt}")
-        return read(StopProposal, {**body, "request": read(StopRequest, body["request"])}) if body is not None else None
+        return self._get(f"proposal/{attempt}", _of(StopProposal))
 
     # Facts ------------------------------------------------------------------------------------------------------------
 
@@ -243,63 +281,68 @@ class JobStore:
         """Publish a fact for the other launchers."""
         self._set(f"fact/{name}", dict(value))
 
-    def find(self, name: str) -> dict[str, Any] | None:
+    def find(self, name: str, shape: type[T]) -> T | None:
         """A published fact; None when there is none yet."""
-        return self._get(f"fact/{name}")
+        return self._get(f"fact/{name}", _of(shape))
 
-    def count(self, name: str, amount: int = 1) -> int:
-        """Add to a shared counter and return it; ``amount`` 0 only reads it."""
-        return int(self._store.add(f"count/{name}", amount))
+    # Records ----------------------------------------------------------------------------------------------------------
 
-    def _get(self, key: str) -> dict[str, Any] | None:
-        if not self._store.check([key]):
-            return None
-        if (own := self._opened(key, self._store.get(key))) is None:
-            return None
-        body: dict[str, Any] = json.loads(own)
-        return body
+    def _get(self, key: str, decode: Callable[[bytes], T]) -> T | None:
+        return self._opened(key, self._store.get(key), decode) if self._store.check([key]) else None
 
     def _set(self, key: str, body: Mapping[str, Any]) -> None:
         self._store.set(key, self._sealed(key, json.dumps(body)))
 
-    def _settle(self, key: str, text: str) -> bytes:
-        """Write a record unless a launcher of the job has; return the one that holds."""
-        sealed, before = self._sealed(key, text), ""
+    def _exchange(self, key: str, text: str, decode: Callable[[bytes], T], before: str = "") -> T:
+        """Write a record in place of ``before`` (empty: none), or of what none is; return the one that holds."""
+        sealed, expected = self._sealed(key, text), self._sealed(key, before) if before else ""
         for _ in range(_TRIES):
-            stored = self._store.compare_set(key, before, sealed)
-            if (own := self._opened(key, stored)) is not None:
-                return own
+            stored = self._store.compare_set(key, expected, sealed)
+            if stored and (held := self._opened(key, stored, decode)) is not None:
+                return held
             try:
-                before = "" if stored == before.encode() else stored.decode()  # the same again: it was deleted
+                expected = "" if stored == expected.encode() else stored.decode()  # the same again: it was deleted
             except UnicodeDecodeError:
                 self._store.delete_key(key)
+                expected = ""
         raise DistError(f"another program writes {key} in the rendezvous store again and again")
 
     def _sealed(self, key: str, text: str) -> str:
         return f"{self._mac(key, text.encode())} {text}" if self._secret else text
 
-    def _opened(self, key: str, sealed: bytes) -> bytes | None:
-        """The content of a record; None if no launcher of the job wrote it."""
-        if not self._secret:
-            return sealed
-        mac, _, text = sealed.partition(b" ")
-        return text if hmac.compare_digest(mac, self._mac(key, text).encode()) else None
+    def _opened(self, key: str, sealed: bytes, decode: Callable[[bytes], T]) -> T | None:
+        """The content of a record; None if no launcher of the job wrote it, or if it is malformed."""
+        mac, _, text = sealed.partition(b" ") if self._secret else (b"", b"", sealed)
+        why = "no launcher of this job wrote it"
+        if not self._secret or hmac.compare_digest(mac, self._mac(key, text).encode()):
+            try:
+                return decode(text)
+            except ValueError as error:
+                why = str(error)
+        if key not in self._noticed and len(self._noticed) < _MOST_NOTICES:
+            self._noticed.add(key)
+            logger.warning("the record %s in the rendezvous store is ignored: %s", key, why)
+        return None
 
     def _mac(self, key: str, text: bytes) -> str:
         return hmac.new(self._secret, f"{self._run_id}\0{key}\0".encode() + text, hashlib.sha256).hexdigest()
 
 
-def _member(body: dict[str, Any]) -> Member:
-    progress, answer = body.get("progress") or {}, body.get("stop_answer")
-    steps = progress.get("steps")
-    nested = {
-        "progress": read(NodeProgress, {**progress, "steps": StepRange(**steps) if steps else None}),
-        "stop_answer": read(StopAnswer, answer) if answer else None,
-        "connections": tuple(body.get("connections") or ()),
-    }
-    return read(Member, {**body, **nested})
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    nodes: Mapping[str, str]
 
 
-def _roster(text: bytes) -> Roster:
-    body = json.loads(text)
-    return Roster(body["attempt"], tuple(body["active"]), tuple(body["spares"]), dict(body["parked"]))
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    pass
+
+
+def _of(shape: type[T]) -> Callable[[bytes], T]:
+    return partial(read_text, shape)
+
+
+def _number(text: bytes) -> int:
+    if not 0 <= (number := int(text)) < 1 << 31:
+        raise ValueError("it is no number of an attempt")
+    return number

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rankwatch.cli.formatting import count, duration, percent, useful
+from rankwatch.cli.formatting import count, duration, percent
 from rankwatch.contract.enums import RESTARTS, VerdictKind
 from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
@@ -39,9 +39,10 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
     """How the job ended, and why it was restarted; ``incidents`` has the newest first."""
     restarts = max(outcome.restarts, int(job.get("restarts") or 0))
     facts = []
-    if outcome.iteration is not None:
-        facts.append(f"step {outcome.iteration}")
-    if (goodput := useful(job, "goodput")) is not None:
+    step = job.get("iteration")
+    if (step := outcome.iteration if step is None else step) is not None:
+        facts.append(f"step {step}")
+    if (goodput := job.get("goodput")) is not None:
         facts += [f"goodput {percent(goodput)}", *(job.get("goodput_notes") or ())]
     started, ended = job.get("started_at"), job.get("ended_at")
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration

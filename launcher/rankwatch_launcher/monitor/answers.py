@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive, read
 
 LARGEST_ANSWER: Final = 8 << 20
@@ -89,13 +88,11 @@ def read_directive(item: object) -> Directive:
     Raises:
         ValueError: it lacks a field, or one has a value of another kind.
     """
-    if not isinstance(item, Mapping):
-        raise ValueError("it is no object")
-    plain = read(Directive, item)
+    directive = read(Directive, item)
     for name, is_right in _FIELDS.items():
-        if not is_right(getattr(plain, name)):
+        if not is_right(getattr(directive, name)):
             raise ValueError(f"its {name} has a wrong value")
-    return read(Directive, {**item, "kind": DirectiveKind(plain.kind), "exclude": tuple(plain.exclude)})
+    return directive
 
 
 def _depth(value: object) -> int:
@@ -105,10 +102,6 @@ def _depth(value: object) -> int:
         inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
         level, deep = [item for part in inner for item in part], deep + 1
     return deep
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _is_whole(value: Any) -> bool:
@@ -125,21 +118,11 @@ def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 _FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "id": _is_whole,
-    "kind": _is_text,
     "attempt": _is_whole,
-    "reason": _is_text,
-    "incident_id": _or_none(_is_text),
     "deadline": _is_seconds,
     "stop_step": _or_none(_is_whole),
-    "settings": lambda value: isinstance(value, Mapping) and _depth(value) <= _DEEPEST,
-    "exclude": lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
+    "settings": lambda value: _depth(value) <= _DEEPEST,
     "watch": _is_seconds,
-    "place": _is_text,
-    "proven": lambda value: isinstance(value, bool),
-    "suspected": lambda value: isinstance(value, bool),
-    "proof": _is_text,
-    "follows": _is_text,
     "acts_in": _or_none(_is_seconds),
-    "no_restart": _is_text,
 }
-"""Every field of a directive, with what it may be."""
+"""Fields of a directive that may not have every value of their type."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
@@ -48,6 +49,24 @@ class Claimant(Protocol):
 
     def claim(self, job_id: str, url: str, token: str) -> str:
         """See :meth:`rankwatch_launcher.node.node.Node.claim`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What group rank 0 tells the other launchers of the job's monitor."""
+
+    job_id: str
+    url: str = ""
+    """Empty: there is none."""
+    token: str = ""
+    run: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what can be no id, address or token."""
+        if (why := job_id.problem(self.job_id)) is not None:
+            raise ValueError(f"the job's id {why}")
+        if not (self.url.isprintable() and self.token.isascii() and self.token.isprintable()):
+            raise ValueError("its address or token has control characters")
 
 
 class MonitorDiscovery:
@@ -95,7 +114,7 @@ class MonitorDiscovery:
         if self._done:
             return
         # A launcher that joins later may become group rank 0; the job keeps its monitor.
-        if rendezvous.rank == 0 and rendezvous.store.find(FACT) is None:
+        if rendezvous.rank == 0 and rendezvous.store.find(FACT, Published) is None:
             self._publish(rendezvous)
         else:
             self._follow(rendezvous)
@@ -126,19 +145,19 @@ class MonitorDiscovery:
 
     def _follow(self, rendezvous: Rendezvous) -> None:
         until = time.monotonic() + FACT_SECONDS
-        while (fact := rendezvous.store.find(FACT)) is None:
+        while (fact := rendezvous.store.find(FACT, Published)) is None:
             # The publisher may be lost: the next attempt has another group rank 0.
             if time.monotonic() > until or rendezvous.interrupted() or rendezvous.attempt_ended():
                 return
             time.sleep(POLL_SECONDS)
         self._done = True
-        self._job_id = str(fact.get("job_id", self._job_id))
+        self._job_id = fact.job_id
         if self._node is not None:
-            self._node.run = str(fact.get("run", ""))
+            self._node.run = fact.run
         if url := self._options.monitor_url:
             self._attach(url, self._options.token, patience=START_SECONDS)
-        elif url := str(fact.get("url", "")):
-            token = str(fact.get("token", ""))
+        elif url := fact.url:
+            token = fact.token
             if self._options.token and not token:
                 logger.warning(
                     "%s is not sent to %s, which another launcher published: %s", env.TOKEN, url, ON_EACH_NODE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Final
 
 from rankwatch.contract import env
 from rankwatch.contract.enums import NoticeKind, RankRequestKind
-from rankwatch.contract.messages import RankRequest, read
+from rankwatch.contract.messages import RankRequest, read_text
 from rankwatch.launcher_requests import UNREAD
 from rankwatch.recording.shared_slots import Reading
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
+MAX_FILE: Final = 1 << 20
 EXIT_REASON_SECONDS: Final = 10.0
 """A notice at most this long before an exit counts as its reason."""
 
@@ -60,8 +60,9 @@ class RequestInbox:
     def _read(self, local_rank: int, number: int, rank: int) -> RankRequest | None:
         path = self._folder / env.request_file(local_rank, number)
         try:
-            return read(RankRequest, json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError) as error:
+            with path.open("rb") as file:
+                return read_text(RankRequest, file.read(MAX_FILE))
+        except (OSError, ValueError) as error:
             logger.warning("invalid request of rank %d ignored: %s", rank, error)
             return None
         finally:

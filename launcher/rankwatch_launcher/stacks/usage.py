@@ -22,8 +22,8 @@ from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher import procfs
 from rankwatch_launcher.stacks.capture import run_all
-from rankwatch_launcher.stacks.tcp import bytes_moved
 from rankwatch_launcher.stacks.waits import Found, PythonThread, wait_of
+from rankwatch_launcher.tcp import bytes_moved
 
 SPAN: Final = 10.0
 """Seconds of looks over which counters are compared."""

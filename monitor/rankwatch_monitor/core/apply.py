@@ -157,7 +157,8 @@ def _refute(job: Job, rank: int, report: RankReport, now: float) -> None:
     job.refuted_since[rank] = since, now
     if now - since >= REFUTED_AFTER:
         del job.refuted_since[rank]
-        job.columns.process_R[rank], job.columns.expected_exit_R[rank] = ALIVE, False
+        job.columns.process_R[rank] = ALIVE
+        job.columns.expected_exit_R[rank] = job.columns.exit_known_R[rank] = False
         job.ended = None
         for node in job.nodes.values():
             if node.ended is not None and node.ended.attempt >= job.attempt:
@@ -318,7 +319,8 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
     job.world_size = max(job.world_size, event.world_size or 0, rank + 1)
     job.make_room(rank)
     columns = job.columns
-    columns.process_R[rank], columns.expected_exit_R[rank] = ALIVE, False
+    columns.process_R[rank] = ALIVE
+    columns.expected_exit_R[rank] = columns.exit_known_R[rank] = False
     columns.pid_R[rank] = event.pid or -1
     columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
     if node is not None:
@@ -349,7 +351,7 @@ def _exited(job: Job, event: ProcessEvent, rank: int, node: Node | None, at: flo
     code = event.exit_code or 0
     if event.signal:
         code = -(signal_number(event.signal) or abs(code) or 1)
-    columns.exit_code_R[rank] = code
+    columns.exit_code_R[rank], columns.exit_known_R[rank] = code, True
     if event.final:
         job.final_attempt = event.attempt
     if event.message:

@@ -35,7 +35,7 @@ from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
-from rankwatch_monitor.core.goodput.ledger import KEPT, CompletedStep, Ledger, into_minutes
+from rankwatch_monitor.core.goodput.ledger import CompletedStep, Ledger, into_minutes
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import UNKNOWN, RankColumns
@@ -194,6 +194,8 @@ def _settle_attempt(job: Job, ledger: Ledger, now: float, *, away: bool) -> None
 def _settle_run(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
     """Settle the time of a run that ended; nothing is accounted for until another one begins."""
     if ledger.ended:
+        if job.furthest_iteration is not None:  # the last report of a rank may come after the end
+            ledger.reach(job.furthest_iteration + ledger.offset)
         return
     if away or ledger.lost:
         intervals.append(ledger.pending, ledger.until, end, Bucket.UNSEEN)
@@ -312,13 +314,11 @@ def spent(job: Job) -> dict[Bucket, float]:
 
 
 def ratio(job: Job) -> float | None:
-    """Effective-time ratio: the fraction of a job's life spent on steps that were kept; None before the first step."""
-    return _ratio(spent(job)) if job.ledger.furthest >= 0 else None
+    """Goodput: the share of a job's life in steps that were kept, without waiting for slow ranks.
 
-
-def ratio_without_waiting(job: Job) -> float | None:
-    """The same without the time in which ranks waited for a slow one."""
-    return _share(spent(job), Bucket.PRODUCTIVE) if job.ledger.furthest >= 0 else None
+    None before the first step.
+    """
+    return _share(spent(job)) if job.ledger.furthest >= 0 else None
 
 
 def lost_steps(job: Job) -> int:
@@ -331,11 +331,8 @@ def steps_at_risk(job: Job) -> int | None:
     return job.ledger.at_risk
 
 
-def last_hour(job: Job, *, waiting: bool = True) -> tuple[float, float | None]:
-    """Accounted seconds of the last hour, and their effective-time ratio; None before the first step.
-
-    ``waiting``: the time in which ranks waited for a slow one is in the ratio.
-    """
+def last_hour(job: Job) -> tuple[float, float | None]:
+    """Accounted seconds of the last hour, and their goodput; None before the first step."""
     ledger = job.ledger
     minutes = {m: dict(seconds) for m, seconds in ledger.minutes.items()}
     for span in _pending(job):
@@ -344,18 +341,13 @@ def last_hour(job: Job, *, waiting: bool = True) -> tuple[float, float | None]:
     for each in minutes.values():
         for bucket, more in each.items():
             seconds[bucket] += more
-    kept = _ratio(seconds) if waiting else _share(seconds, Bucket.PRODUCTIVE)
-    return sum(seconds.values()), kept if ledger.furthest >= 0 else None
+    return sum(seconds.values()), _share(seconds) if ledger.furthest >= 0 else None
 
 
 def _pending(job: Job) -> list[Span]:
     return overlaid(job.ledger.pending, job.incidents)
 
 
-def _ratio(seconds: Mapping[Bucket, float]) -> float | None:
-    return _share(seconds, *KEPT)
-
-
-def _share(seconds: Mapping[Bucket, float], *buckets: Bucket) -> float | None:
+def _share(seconds: Mapping[Bucket, float]) -> float | None:
     lived = sum(seconds.values())
-    return sum(seconds[bucket] for bucket in buckets) / lived if lived > 0 else None
+    return seconds[Bucket.PRODUCTIVE] / lived if lived > 0 else None

@@ -52,7 +52,9 @@ _COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R",
 _EMPTY: Final[Mapping[str, float]] = {
     **dict.fromkeys(_FLOATS, nan),
     **dict.fromkeys(_COUNTS, -1),
-    **dict.fromkeys(("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R", "counted_R"), False),
+    **dict.fromkeys(
+        ("reported_R", "uses_sections_R", "shut_down_R", "expected_exit_R", "exit_known_R", "counted_R"), False
+    ),
     "process_R": UNKNOWN,
     "exit_code_R": 0,
     "open_since_RS": nan,
@@ -88,7 +90,8 @@ class RankColumns:
     ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher
     ``shut_down_R``           it shut its telemetry down
     ``leaving_since_R``       time at which its process began to end, as its launcher observed
-    ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``process_R`` is EXITED
+    ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``exit_known_R``
+    ``exit_known_R``          its launcher reported how it exited; that it is EXITED may be seen before, or alone
     ``proof_R``               index into ``PROOFS``, by the last look at it while it is suspected; -1: not looked at
     ``proof_at_R``            time of that look
     ``busy_at_R``             time of the last look that found it busy, or stopped by a person or a scheduler
@@ -128,6 +131,7 @@ class RankColumns:
     uses_sections_R: Bools
     shut_down_R: Bools
     expected_exit_R: Bools
+    exit_known_R: Bools
     counted_R: Bools
     open_since_RS: Floats
     first_RS: Bools
@@ -290,7 +294,7 @@ def leaves(columns: RankColumns, now: float) -> bool:
 
 def left_ranks(columns: RankColumns) -> Ints:
     """Ranks that exited with code 0; empty if they are the majority, since then the others have not ended in time."""
-    left = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R == 0) & ~columns.expected_exit_R)
+    left = np.flatnonzero(columns.exit_known_R & (columns.exit_code_R == 0) & ~columns.expected_exit_R)
     return left if 2 * len(left) <= len(columns) else left[:0]
 
 

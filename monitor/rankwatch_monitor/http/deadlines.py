@@ -44,7 +44,7 @@ LINGER: Final = 0.5
 KEEP_ALIVE: Final = 30
 """Idle seconds between two requests of a connection; senders report every 1 to 15 s."""
 RESERVED: Final = 256
-"""File descriptors for everything else: database, log, forwarding, files of the page."""
+"""File descriptors for everything else: database, log, publishers, files of the page."""
 QUIET: Final = 60.0
 """Seconds between two equal warnings about causes that any client can trigger."""
 

@@ -108,8 +108,15 @@ class LauncherMessages:
         self.monitor.submit(job_id, clean(observation, self._longest))
 
     def evidence(self, job_id: str, captured: Evidence) -> None:
-        """Apply the stacks and logs of a node's ranks; the core keeps as many as its limits allow."""
+        """Apply the stacks and logs of a node's ranks; the core keeps as many as its limits allow.
+
+        Ranks that the job does not have, nor had in the attempt before, are left out.
+        """
         job = self.monitor.job(job_id)
+        previous = job.previous.world_size if job.previous is not None else 0
+        if world := max(job.world_size, len(job.columns), previous):
+            stacks = tuple(stack for stack in captured.stacks if stack.rank < world)
+            captured = replace(captured, stacks=stacks, logs=tuple(log for log in captured.logs if log.rank < world))
         ranks = [*(stack.rank for stack in captured.stacks), *(log.rank for log in captured.logs)]
         _check_ranks(ranks, self._top_rank)
         known_node(job, captured.node)

@@ -11,6 +11,8 @@ OTLP endpoints check tokens and bodies themselves, since their errors have anoth
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -30,6 +32,7 @@ LARGEST: Final = MIB
 """Bytes of a body."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
+_EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/evidence")
 LARGEST_UNGUARDED: Final = 16 * KIB
 """Bytes of a body that is read without a token: a login."""
 MOST_FIELDS: Final = 100
@@ -39,6 +42,10 @@ PROBES: Final = ("/livez", "/readyz")
 """Paths that answer under every name, since probes may use any."""
 LOGIN: Final = semconv.API_PREFIX + "/session"
 """The one path of the API that needs no token."""
+
+
+RefuseEvidence = Callable[[str, int, str, Callable[[str], bool] | None], None]
+"""See :meth:`rankwatch_monitor.service.monitor.Monitor.refuse_evidence`."""
 
 
 class RequestGate:
@@ -53,9 +60,11 @@ class RequestGate:
         origins: Origins,
         counters: Counters,
         admission: Admission,
+        refuse_evidence: RefuseEvidence,
     ) -> None:
         self._app, self._tokens, self._sessions = app, tokens, sessions
         self._origins, self._counters, self._admission = origins, counters, admission
+        self._refuse_evidence = refuse_evidence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
@@ -78,13 +87,23 @@ class RequestGate:
             await problem(denied.status, denied.message, challenge)(scope, receive, send)
             return
         limit = LARGEST if guarded else LARGEST_UNGUARDED
-        if guarded and path.endswith("/evidence"):
+        evidence = _EVIDENCE.fullmatch(path) if scope["method"] == "POST" else None
+        if evidence is not None:
             limit = LARGEST_EVIDENCE
         declared = headers.get("content-length", "0")
         if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
             self._counters.reject("body_too_large")
             await problem(413, _too_large(limit))(scope, receive, send)
             return
+        if evidence is not None and (grant := Bearer(self._tokens, headers, "", self._sessions).grant()) is not None:
+            try:
+                size = int(declared) if "content-length" in headers else limit
+                self._refuse_evidence(evidence[1], size, grant.name, grant.bound)
+            except Refusal as refusal:
+                self._counters.reject(refusal.reason)
+                retry = {"Retry-After": str(refusal.retry_after)}
+                await problem(refusal.status, refusal.message, retry)(scope, receive, send)
+                return
         client = scope.get("client")
         with self._admission.body(client[0] if client else "") as counted:
             body = _BoundedBody(receive, send, counted, limit, self._counters)

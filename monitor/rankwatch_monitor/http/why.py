@@ -18,7 +18,7 @@ from rankwatch_monitor.core.regression.outages import Outage, with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
 from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views import downtime, verdict
 from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -96,8 +96,8 @@ def _happened(job: Job, since: float, until: float, now: float) -> list[str]:
     """What happened besides: incidents, and a state in which the job makes no progress now."""
     count = sum(each.opened_at <= until and (each.closed_at or now) >= since for each in job.incidents)
     found = [f"{count} incident{'s' if count > 1 else ''} in that time"] if count else []
-    state, _ = job_view.job_state(job, now)
-    if since <= now <= until and state in (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RECOVERING):
+    state, _ = verdict.job_state(job, now)
+    if since <= now <= until and state in (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RESTARTING):
         found.append(f"the job is {state}")
     return found
 

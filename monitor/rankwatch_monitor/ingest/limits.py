@@ -53,6 +53,12 @@ class Limits:
         64 * MIB, "By", "the same of all jobs that one token which is bound to jobs may report on"
     )
     launcher_bytes: int = _limit(256 * MIB, "By", "the same of all jobs together; ended jobs make room")
+    evidence_bytes: int = _limit(
+        64 * MIB, "By", "evidence of one job in a minute, and of all jobs of one token that is bound to jobs"
+    )
+    evidence_bytes_per_launcher: int = _limit(
+        512 * KIB, "By", "the same for each launcher of these jobs, which is added to it"
+    )
     facts_per_launcher: int = _limit(64, "{fact}", "facts in one launcher's registration")
     events_per_request: int = _limit(2_000, "{event}", "process events in one request")
     notices_per_request: int = _limit(256, "{notice}", "notices among them")
@@ -101,6 +107,7 @@ REASONS: Final = {
     "bad_request": "an API call whose body or parameters do not fit",
     "too_many_jobs": "a job beyond the limit",
     "too_many_ranks": "a rank beyond the limit of its job, or of all jobs together",
+    "too_much_evidence": "evidence beyond what a job, or a token that is bound to jobs, may send in a minute",
     "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",
 }

@@ -70,9 +70,6 @@ Admit = Callable[[Mapping[str, str]], Forbidden | None]
 Shed = Callable[[str | None], None]
 """Takes the job of a metrics request of an authorized sender that was refused under load; None when it names none."""
 
-Tee = Callable[[str, Mapping[str, str], object, bytes], None]
-"""Takes path, headers, client address and body, as received, of an accepted request. Called on the event loop."""
-
 # google.rpc.Code by HTTP status, as the table in google/rpc/code.proto maps them.
 _RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
 _RPC_UNKNOWN: Final = 2
@@ -121,8 +118,6 @@ class OtlpEndpoints:
         self.limits = limits or Limits()
         self.counters = counters if counters is not None else Counters()
         self.admit, self.admission = admit, Admission(shared=shared)
-        self.tee: Tee | None = None
-        """Gets every accepted request as received."""
         self._sink, self._spans, self._shed = sink, spans, shed
         progress = Progress(self.limits.processes_remembered)
         self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress, replaced)
@@ -233,8 +228,6 @@ class OtlpEndpoints:
             if not spans:  # samples, whose senders report by their metrics
                 self.count_shed(refusal, request.headers)
             return self.refused(refusal, encoded)
-        if self.tee is not None:
-            self.tee(request.url.path, headers, request.client, sent)
         content = _EMPTY_RESPONSE[encoded] if response is None else encode(response, encoded)
         return Response(content, media_type=_MEDIA_TYPES[encoded])
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus.names import Sample
@@ -184,7 +184,7 @@ def _key(job: Job, now: float) -> tuple[Hashable, ...]:
     performance = job.performance
     incident = job.incidents[-1] if job.incidents else None
     return (
-        job_view.job_state(job, now)[0],
+        verdict.job_state(job, now)[0],
         job.attempt,
         job.launches,
         job.last_incident,

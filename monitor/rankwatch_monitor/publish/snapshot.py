@@ -14,13 +14,12 @@ import numpy as np
 
 from rankwatch.contract.enums import JobState
 from rankwatch.profiling.source import KINETO_CPU, NO_SOURCE
-from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import incident_view, job_view
+from rankwatch_monitor.core.views import incident_view, job_view, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -102,7 +101,7 @@ class Snapshot:
 
 def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds); ``activity``: from which hosts all jobs are heard."""
-    state, reason = job_view.job_state(job, now)
+    state, reason = verdict.job_state(job, now)
     performance, found = job.performance, finding(job, now)
     scores = performance.scores
     summary = job_view.summary(job, now, activity)
@@ -116,8 +115,8 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         world_size=job.world_size,
         attempt=job.attempt,
         restarts=job.restarts,
-        iteration=job.furthest_iteration,
-        goodput=goodput_accounting.ratio(job),
+        iteration=verdict.step(job),
+        goodput=verdict.goodput(job),
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
         verdict=str(found.verdict),

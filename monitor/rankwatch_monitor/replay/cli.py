@@ -86,11 +86,11 @@ def replay(argv: Sequence[str]) -> int:
         if is_table(Path(asked.file)):
             return _table(asked)
         if asked.time_unit is not None:
-            return fail("replay", "--time-unit is for operation tables, and this is a recording")
+            return _fail("--time-unit is for operation tables, and this is a recording")
     except (TableError, ValueError) as error:
-        return fail("replay", str(error))
+        return _fail(str(error))
     except OSError as error:
-        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+        return _fail(f"cannot read {asked.file}: {error.strerror or error}")
     return _recording(asked)
 
 
@@ -105,11 +105,11 @@ def _recording(asked: argparse.Namespace) -> int:
         played = RecordingPlayer(record, policy=policy_changes(asked.policy), only=asked.job)
         played.play(_with_progress(recording))
     except (RecordingError, ValueError) as error:
-        return fail("replay", str(error))
+        return _fail(str(error))
     except OSError as error:
-        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+        return _fail(f"cannot read {asked.file}: {error.strerror or error}")
     if asked.job is not None and asked.job not in played.jobs:
-        return fail("replay", f"{asked.file} holds no job {asked.job!r}")
+        return _fail(f"{asked.file} holds no job {asked.job!r}")
     job_logs = [logs.get(name) or JobLog(play.job) for name, play in played.jobs.items()]
     if asked.json:
         counts = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """The common options of ``replay`` and ``simulate``."""
+    """Options of a command that plays events through the core."""
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--policy",
@@ -220,9 +220,9 @@ def policy_changes(given: Sequence[str]) -> dict[str, Any]:
     return changes
 
 
-def fail(command: str, message: str) -> int:
+def _fail(message: str) -> int:
     """Print an error and return its exit code."""
-    sys.stderr.write(f"rankwatch {command}: {message}\n")
+    sys.stderr.write(f"rankwatch replay: {message}\n")
     return 2
 
 

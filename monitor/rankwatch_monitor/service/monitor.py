@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -31,10 +32,11 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
+from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
@@ -43,7 +45,13 @@ from rankwatch_monitor.service import trend
 from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
-from rankwatch_monitor.service.quotas import LauncherBytes, claimed_ranks, limit_sections, over_rank_limit
+from rankwatch_monitor.service.quotas import (
+    EvidenceQuota,
+    LauncherBytes,
+    claimed_ranks,
+    limit_sections,
+    over_rank_limit,
+)
 from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
 from rankwatch_monitor.service.span_store import SpanStore
@@ -129,6 +137,7 @@ class Monitor:
         self._scores_logged_at: dict[str, float] = {}
         self._unattributed_shed = False
         self._launcher_bytes = LauncherBytes()
+        self._evidence = EvidenceQuota()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -306,6 +315,22 @@ class Monitor:
             if not by_others or not self._evict_terminal_job(but=job_id):
                 return reason
 
+    def refuse_evidence(self, job_id: str, size: int, token: str, covers: Callable[[str], bool] | None) -> None:
+        """Count a body of evidence before it is read.
+
+        Raises:
+            Refusal: 429, the job or the token has sent as much as it may in a minute.
+        """
+        wait = self._evidence.wait(self.jobs, job_id, size, self.limits, self.clock.now(), token, covers)
+        if wait > 0.0:
+            raise Refusal(
+                429,
+                "too_much_evidence",
+                f"job {job_id[:100]!r}, or the token that its evidence comes with, has sent as much evidence as it may "
+                "in a minute",
+                retry_after=math.ceil(wait),
+            )
+
     def _evict_terminal_job(self, but: str = "") -> bool:
         """Evict the least recently active job in a terminal state, if there is one; its rows stay."""
         ended = [job for job in self.jobs.values() if self._states[job.id] in TERMINAL_STATES and job.id != but]
@@ -324,7 +349,7 @@ class Monitor:
         """Take over a job that was loaded from the database, or merged with its stored past."""
         self.jobs[job.id] = job
         self.persistence.on_loaded(job)
-        self._states[job.id] = job_view.job_state(job, self.clock.now())[0]
+        self._states[job.id] = verdict.job_state(job, self.clock.now())[0]
         self.broker.publish(job.id, job.last_directive)
         if self.publishing is not None:
             self.publishing.adopt(job, self.clock.now())
@@ -497,7 +522,7 @@ class Monitor:
         goodput_accounting.account(job, now)
         if (settings := settings_push.push_if_changed(job, now)) is not None:
             self._save_then_publish(job, settings)
-        state, reason = job_view.job_state(job, now)
+        state, reason = verdict.job_state(job, now)
         if state is not self._states[job.id]:
             explained = job.open_incident is not None or not reason
             log.info("job %s is %s%s", job.id, state, "" if explained else f": {reason}")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import LAUNCHER_BYTES, Job, registration_bytes
 from rankwatch_monitor.ingest.limits import Limits
+
+_MINUTE: Final = 60.0
+_MOST_KEPT: Final = 4_000
+"""Jobs and tokens whose evidence is counted, before those of more than a minute ago are forgotten."""
 
 
 def claimed_ranks(event: JobEvent) -> int:
@@ -82,6 +87,47 @@ class LauncherBytes:
         if total + added > limits.launcher_bytes:
             return f"the launchers of all jobs take {total} bytes: {added} more exceed the limit", True
         return "", False
+
+
+class EvidenceQuota:
+    """How much evidence a job, and a token that is bound to jobs, may send: 1 MB costs 0.05 s of CPU.
+
+    A minute's worth may come at once and is given back evenly. It grows with the launchers: a rank's stack of 64 frames
+    has 8 kB, so a node of 8 ranks sends 64 kB each time its ranks are looked at, and may eight times in a minute. In a
+    job of 100,000 ranks one look at all of them is 0.8 GB of the 6.6 GB that its 12,500 launchers have.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, str], tuple[float, float]] = {}
+        """By job, and by name of a token: bytes not given back yet, and when that was so."""
+
+    def wait(
+        self,
+        jobs: Mapping[str, Job],
+        job_id: str,
+        size: int,
+        limits: Limits,
+        now: float,
+        token: str,
+        covers: Callable[[str], bool] | None,
+    ) -> float:
+        """Seconds until so many bytes can be taken; 0: they are. ``token``: a name; ``covers``: its jobs, None: all."""
+        launchers = {("job", job_id): len(jobs[job_id].nodes) if job_id in jobs else 0}
+        if covers is not None:
+            launchers["token", token] = sum(len(job.nodes) for job in jobs.values() if covers(job.id))
+        taken, waits = {}, 0.0
+        for key, count in launchers.items():
+            room = limits.evidence_bytes + count * limits.evidence_bytes_per_launcher
+            before, at = self._taken.get(key, (0.0, now))
+            held = max(0.0, before - room * (now - at) / _MINUTE) + size
+            taken[key] = held, now
+            waits = max(waits, (held - room) / room * _MINUTE)
+        if waits > 0.0:
+            return waits
+        self._taken |= taken
+        if len(self._taken) > _MOST_KEPT:
+            self._taken = {key: (held, at) for key, (held, at) in self._taken.items() if now - at < _MINUTE}
+        return 0.0
 
 
 def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:

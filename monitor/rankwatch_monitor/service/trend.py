@@ -19,7 +19,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.regression.logged import Value
 from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
 from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean, neighbours
-from rankwatch_monitor.core.views import goodput_note, job_view, rankings
+from rankwatch_monitor.core.views import rankings, verdict
 
 INTERVAL: Final = 15.0
 """Seconds between two points."""
@@ -27,7 +27,7 @@ SHOWN: Final = 1500
 """Points in one response; neighbouring points are merged where there are more."""
 ATTEMPTS: Final = 100
 """Attempts that are named in one response, the newest."""
-COURSES: Final = ("goodput", "goodput_without_waiting", "goodput_window", "speed")
+COURSES: Final = ("goodput", "goodput_window", "speed")
 STATISTICS: Final = ("min", "median", "max", "rank")
 """Of a score over the ranks; ``rank`` is the one with the minimum."""
 _SCORES: Final = tuple(rankings.GPU_SCORES)
@@ -35,6 +35,8 @@ _SCORES: Final = tuple(rankings.GPU_SCORES)
 
 def sample(job: Job, state: JobState, now: float) -> None:
     """Add a point when the interval has passed or something happened, unless the job's state was terminal before."""
+    if not job.attempt and not job.instrumented:  # no attempt has begun
+        return
     incident = job.incidents[-1] if job.incidents else None
     stepped = incident is not None and incident.timeline.first_step is not None
     event = (incident and incident.id, stepped, state in TERMINAL_STATES)
@@ -72,10 +74,9 @@ def _speed(job: Job, now: float) -> float | None:
 def _values(job: Job, now: float) -> dict[str, float]:
     scores = job.performance.scores
     by_name = {} if scores is None else rankings.gpu_scores(scores)
-    ratio = job_view.goodput_ratio(job)
+    ratio = verdict.goodput(job)
     window = None if ratio is None else goodput_accounting.last_hour(job)[1]
-    without = None if ratio is None else goodput_note.without_waiting(job)
-    values = {"goodput": ratio, "goodput_without_waiting": without, "goodput_window": window, "speed": _speed(job, now)}
+    values = {"goodput": ratio, "goodput_window": window, "speed": _speed(job, now)}
     for name, score_R in by_name.items():
         if (statistics := rankings.min_median_max(score_R)) is not None:
             statistics["rank"] = rankings.lowest(score_R, 1)[0]

@@ -67,18 +67,6 @@ def uncapital(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def useful(goodput: Mapping[str, Any], name: str) -> float | None:
-    """Goodput without the waiting for slow ranks, where there was any and the monitor is new enough to know it.
-
-    Args:
-        goodput: an object of the API that has it.
-        name: of the field with the whole goodput.
-    """
-    without: float | None = goodput.get(f"{name}_without_waiting")
-    known: float | None = goodput.get(name)
-    return known if without is None else without
-
-
 def of_it_lost(seconds: float | None, steps: int | None) -> str:
     """``, of it 7.5 s of training lost (8 steps)``: the part of a cost that lost steps are; empty: none, or unknown."""
     if not seconds:
@@ -168,10 +156,10 @@ def action_line(incident: Mapping[str, Any]) -> str:
 
 def log_lines(log: Mapping[str, Any], indent: str) -> list[str]:
     """The log of a failed rank, as the API has it: what it is, its last lines, and what shows the whole of it."""
-    on = f" on {log['host']}" if log["host"] else ""
+    on = f" on {log['host']}" if log["host"] and log["host"] not in log["title"] else ""
     of = f", {log['stream']}" if log["stream"] else ""
     place, text = log["place"], log["text"]
-    lines = wrapped(printable(f"rank {log['rank']}{on}{of}: {uncapital(text)}"), indent)
+    lines = wrapped(printable(f"{uncapital(log['title'])}{on}{of}: {uncapital(text)}"), indent)
     lines += [f"{indent}  | {printable(line)}" for line in log["lines"]]
     if place["command"]:
         where = f"on {place['host']}: " if place["host"] else ""

@@ -70,9 +70,9 @@ class LiveDisplay:
     def draw(self, lines: Sequence[str]) -> None:
         """Replace the displayed lines; each must fit the width."""
         self._drawn = list(lines)
-        # Overwrites line by line instead of clearing the screen first, which would flicker.
-        self._write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines[:-1]))
-        self._write("".join(f"{line}\x1b[K" for line in lines[-1:]) + "\x1b[J")
+        # Overwrites line by line instead of clearing the screen first, which would flicker. What is left of the line
+        # before is erased first: after a line of the full width the cursor is still on its last character.
+        self._write("\x1b[H" + "".join(f"\x1b[K{line}\r\n" for line in lines[:-1]) + "\x1b[J" + "".join(lines[-1:]))
 
     def wait(self, seconds: float) -> bool:
         """Wait; returns True if the user quits. A key that scrolls ends the wait early."""

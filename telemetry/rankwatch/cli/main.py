@@ -29,7 +29,6 @@ EXTRAS: Final = {
     "jobs": "monitor",
     "demo": "torch,monitor",
     "replay": "monitor",
-    "simulate": "monitor",
 }
 """The extra to install, by built-in sub-command, when its imports are missing."""
 
@@ -84,7 +83,7 @@ TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
     ("Look at jobs", ("jobs", "status", "open", "report", "incidents", "digest", "why", "wandb-workspace")),
     ("Act on a job", ("order", "policy", "token", "session")),
-    ("Check and try", ("demo", "doctor", "simulate", "replay", "completion")),
+    ("Check and try", ("demo", "doctor", "replay", "completion")),
 )
 """Sub-commands by task, as the help lists them; those of other packages follow."""
 

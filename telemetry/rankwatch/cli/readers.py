@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rankwatch.contract import records
 from rankwatch.contract.files import replace_file, temporary_folder
-from rankwatch.contract.messages import read
+from rankwatch.contract.messages import read_text
 from rankwatch.monitor_client import MonitorClient, MonitorError
 
 
@@ -44,8 +44,8 @@ def publish(record: Path, url: str, token: str, written: float) -> None:
 
 def running(record: Path) -> MonitorClient | None:
     """A client of the reader of a record that answers and has read its last change; None: there is none."""
-    with contextlib.suppress(OSError, ValueError, TypeError, MonitorError):
-        reader = read(Reader, json.loads(_content(_file(record, create=False))))
+    with contextlib.suppress(OSError, ValueError, MonitorError):
+        reader = read_text(Reader, _content(_file(record, create=False)))
         if reader.host == socket.gethostname() and reader.written == written(record):
             client = MonitorClient(reader.url, reader.token)
             client.read("/jobs")

@@ -35,7 +35,7 @@ STYLES: Final[Mapping[str, str]] = {
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("running", "finished", "healthy"), "good"),
     **dict.fromkeys(("starting", "unseen", "ended"), "busy"),
-    **dict.fromkeys(("recovering", "waiting", "stopped", "suspected"), "warning"),
+    **dict.fromkeys(("restarting", "stopping", "waiting", "stopped", "suspected"), "warning"),
     **dict.fromkeys(("hung", "failed", "lost", "silent", "dead"), "bad"),
 }
 """Style by state or verdict; anything else is a warning."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rankwatch.contract.files import check_own, private_folder, replace_file, state_folder, temporary_folder
-from rankwatch.contract.messages import read
+from rankwatch.contract.messages import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ def _temporary_folder(*, create: bool) -> Path:
 
 
 def _read(file: Path) -> Iterator[MonitorAccess]:
-    with contextlib.suppress(OSError, ValueError, TypeError):
+    with contextlib.suppress(OSError, ValueError):
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, encoding="utf-8") as opened:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 return
-            access = read(MonitorAccess, json.load(opened))
+            access = read_text(MonitorAccess, opened.read())
         if access.host != socket.gethostname():
             return
         if _runs(access.pid):

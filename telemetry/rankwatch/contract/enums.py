@@ -7,15 +7,23 @@ from typing import Final
 
 
 class JobState(StrEnum):
-    """State of a job."""
+    """State of a job: the one word for it in API, page, terminal, metrics and messages."""
 
     STARTING = "starting"
     """Known, but no rank has reported progress in this attempt yet."""
     RUNNING = "running"
+    SUSPECTED = "suspected"
+    """It runs, and a limit that is not configured was passed: it may still make progress."""
+    SLOW = "slow"
+    """It runs, and loses time to a slow rank, stage or link, or to its workload."""
+    NO_STEP = "no step"
+    """It runs, and completes no step; no incident is open."""
     HUNG = "hung"
     """An incident is open and no action has been taken yet."""
-    RECOVERING = "recovering"
-    """A restart was ordered or begun; no new step has been seen since."""
+    RESTARTING = "restarting"
+    """A restart was ordered or begun, or follows a crash; no new step has been seen since."""
+    STOPPING = "stopping"
+    """Its ranks are being stopped: an order is carried out, or no restart follows a crash."""
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -42,7 +50,7 @@ class RankState(StrEnum):
     SUSPECTED = "suspected"
     """As hung, but by a limit that is not configured, and not confirmed: it may still make progress."""
     ENDED = "ended"
-    """Its job has failed or was stopped; how its own process ended is not known."""
+    """Its job has failed, was stopped, or lost a rank; how its own process ended is not known."""
 
 
 class VerdictKind(StrEnum):

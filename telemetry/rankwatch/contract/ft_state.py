@@ -46,7 +46,7 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
     Raises:
         ValueError: the layout is another; the message states where.
     """
-    if state and _ROOT not in state:
+    if _object(state, "the content") and _ROOT not in state:
         raise ValueError(f"it has no {_ROOT}")
     current = _object(state.get(_ROOT, {}), _ROOT)
     section = _object(current.get("section", {}), "section")

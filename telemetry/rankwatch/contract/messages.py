@@ -6,9 +6,13 @@ that a newer peer added. Times are given as ages in seconds, never as clock read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Final, TypeVar
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
 from rankwatch.contract.text import one_line
@@ -37,7 +41,7 @@ class NodeRegistration:
     run: str = ""
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
     min_nodes: int = 0
-    """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown, an older launcher."""
+    """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class ProcessEvent:
     cause: str = ""
     """Of ``failed``: what happened, with which ``reason`` begins, and goes on with why no restart follows."""
     no_restart: str = ""
-    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause, or an older launcher."""
+    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause."""
     message: str = ""
     """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False
@@ -352,16 +356,73 @@ class Evidence:
 
 
 T = TypeVar("T")
+_LARGEST: Final = 2**62
+"""Numbers in a record are smaller: sums of a few of them are still no more than what C and JSON readers take."""
 
 
-def read(shape: type[T], data: Mapping[str, Any]) -> T:
-    """Build ``shape`` from decoded JSON, leaving out unknown fields. Nested shapes are not followed.
+def read(shape: type[T], data: object) -> T:
+    """Build ``shape`` from decoded JSON of another process, leaving out unknown fields.
 
     Raises:
-        ValueError: a required field is missing.
+        ValueError: a required field is missing, or a value, at any depth, is none that its field can have.
     """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{shape.__name__} is no object")
     known = fields(shape)  # type: ignore[arg-type]
     missing = [f.name for f in known if f.name not in data and f.default is MISSING and f.default_factory is MISSING]
     if missing:
         raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
-    return shape(**{f.name: data[f.name] for f in known if f.name in data})
+    kinds = _kinds(cast(Hashable, shape))
+    return shape(**{f.name: _value(kinds[f.name], data[f.name], f.name) for f in known if f.name in data})
+
+
+def read_text(shape: type[T], text: str | bytes) -> T:
+    """The same from JSON.
+
+    Raises:
+        ValueError: it is no JSON, or as for :func:`read`.
+    """
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return read(shape, data)
+
+
+@cache
+def _kinds(shape: Hashable) -> dict[str, Any]:
+    return get_type_hints(shape)
+
+
+def _value(kind: Any, value: Any, name: str) -> Any:
+    """``value`` if ``kind``, a type hint, allows it."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # else it could not be passed on
+        return value
+    if value is None and NoneType in inner:
+        return value
+    if origin is UnionType:
+        (kind,) = (each for each in inner if each is not NoneType)
+        return _value(kind, value, name)
+    if is_dataclass(kind):
+        return read(cast(type, kind), value)
+    if origin is tuple and isinstance(value, list | tuple):
+        each = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        if len(each) == len(value):
+            return tuple(_value(own, item, name) for own, item in zip(each, value, strict=True))
+    elif origin is Mapping and isinstance(value, Mapping):
+        return {_value(inner[0], key, name): _value(inner[1], item, name) for key, item in value.items()}
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    elif kind is bool or isinstance(value, bool):
+        if kind is bool and isinstance(value, bool):
+            return value
+    elif kind in (int, float) and isinstance(value, int if kind is int else int | float):
+        if -_LARGEST < value < _LARGEST:  # neither infinite nor NaN
+            return value
+    elif kind is str and isinstance(value, str):
+        value.encode()  # half a surrogate pair, a ValueError, can be neither written nor sent
+        if "\0" not in value:
+            return value
+    raise ValueError(f"its {name} has a wrong value")

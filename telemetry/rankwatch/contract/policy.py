@@ -17,6 +17,7 @@ from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 MAX_TIMEOUT = 30 * 86_400.0
 """A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
 DEFAULT_HEARTBEAT = 300.0
+DEFAULT_SILENCE = 60.0
 DEFAULT_INITIAL_HEARTBEAT = 1800.0
 """A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
 MAX_SECTION_NAME = 63
@@ -53,7 +54,10 @@ class Policy:
         None, "s", "limit for the time outside all sections, for ranks that have used sections"
     )
     silence_timeout: float | None = _setting(
-        60.0, "s", "limit for the time in which nothing is received from a rank; at least three of its export intervals"
+        DEFAULT_SILENCE,
+        "s",
+        "limit for the time in which nothing is received from a rank; at least three of its export intervals; the "
+        "default one raises a suspicion, another value acts at once",
     )
     learn_timeouts: bool = _setting(
         True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,18 @@ from torch.distributed.elastic.rendezvous import (
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch_launcher.coordination import rendezvous as module
+from rankwatch_launcher.coordination import rendezvous as rendezvous_module
 from rankwatch_launcher.coordination.decisions import RESTART, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.membership import Place, Roster
-from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous, workers_of
+from rankwatch_launcher.coordination.rendezvous import (
+    Interrupted,
+    JobOver,
+    MasterAddress,
+    Rendezvous,
+    hosted_store,
+    only_on,
+    workers_of,
+)
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
 from rankwatch_launcher.torch_compat import DistError
@@ -94,8 +104,8 @@ def test_a_place_gives_the_attempt_its_store_and_address(scene: Scene) -> None:
     assert (place.attempt, scene.rendezvous.attempt, scene.taken) == (1, 1, [1])
     assert (info.rank, info.world_size) == (0, 1)
     assert info.bootstrap_store_info is not None
-    address = scene.store.find("master/1")
-    assert address == {"address": "127.0.0.1", "port": info.bootstrap_store_info.master_port}
+    address = scene.store.find("master/1", MasterAddress)
+    assert address == MasterAddress("127.0.0.1", info.bootstrap_store_info.master_port)
     info.store.set("key", "of attempt 1")
     assert not scene.store.attempt_store(2).check(["key"]), "attempts do not share keys"
 
@@ -269,3 +279,38 @@ def test_the_ranks_of_a_node_follow_its_place() -> None:
     )
     workers = workers_of(place, 2)
     assert [(w.local_rank, w.global_rank, w.role_rank, w.world_size) for w in workers] == [(0, 4, 2, 8), (1, 5, 3, 8)]
+
+
+# Where a store listens ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("addresses", "alone", "listens"),
+    [
+        (["10.0.0.5"], False, "10.0.0.5"),
+        (["10.0.0.5"], True, "10.0.0.5"),
+        (["10.0.0.5", "10.1.0.5"], False, ""),
+        (["127.0.1.1"], False, ""),
+        (["127.0.1.1"], True, "127.0.1.1"),
+        ([], False, ""),
+    ],
+    ids=["one", "one, alone", "two", "loopback", "loopback, alone", "another machine's"],
+)
+def test_a_store_for_a_name_listens_on_the_address_that_all_its_clients_reach(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str], alone: bool, listens: str
+) -> None:
+    monkeypatch.setattr(rendezvous_module, "_own_addresses", lambda _: addresses)
+    assert only_on("node1", alone=alone) == listens
+
+
+def test_a_store_for_a_name_of_this_machine_listens_on_its_address_alone() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        known = socket.getaddrinfo
+        patch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: known("127.0.0.5", *rest, **more))
+        address = only_on("node1", alone=True)
+    assert address == "127.0.0.5"
+    store = hosted_store("node1", 0, address)
+    with socket.create_connection(("127.0.0.5", store.port), 5.0):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", store.port), 5.0)

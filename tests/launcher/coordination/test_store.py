@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from rankwatch_launcher.coordination.decisions import (
 )
 from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, StopAnswer
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.monitor.discovery import Published
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, FAILED, FINISHED, Outcome
 from rankwatch_launcher.torch_compat import PrefixStore
 
@@ -47,7 +49,7 @@ def test_a_used_up_budget_fails_the_job_on_all_launchers() -> None:
     assert end(a, 0, "x", "a").verdict == RESTART
     last = end(b, 1, "y", "b")
     assert (last.verdict, last.used) == (FAIL, 1)
-    assert last.reason == "y; all 1 restarts are used up (--max-restarts)"
+    assert last.reason == "y; the only restart is used up (--max-restarts)"
     assert (last.cause, last.no_restart) == ("y", NoRestart.USED_UP), "also of the launcher that read it"
     assert end(a, 1, "z", "a") == last
     none = end(JobStore(HashStore(), "job"), 1, "x", "a", max_restarts=0)
@@ -75,12 +77,27 @@ def test_jobs_in_one_store_are_separate() -> None:
     assert JobStore(shared, "two").decision(1) is None
 
 
-def test_facts_and_counters_are_shared() -> None:
+def test_facts_are_shared() -> None:
     store = JobStore(HashStore(), "job")
-    assert store.find("monitor") is None
-    store.publish("monitor", {"url": "http://h"})
-    assert store.find("monitor") == {"url": "http://h"}
-    assert (store.count("finished"), store.count("finished", 0)) == (1, 1)
+    assert store.find("monitor", Published) is None
+    store.publish("monitor", {"job_id": "j", "url": "http://h"})
+    assert store.find("monitor", Published) == Published("j", "http://h")
+
+
+def test_group_rank_0_tells_the_others_that_the_ranks_of_all_nodes_have_finished() -> None:
+    shared = HashStore()
+    stores = [JobStore(shared, "job") for _ in range(3)]
+    running = [1, 2]
+    for number in (0, 2):
+        stores[number].finish(1, number)
+    assert not stores[0].all_finished(1, 0, running)
+    assert running == [1]
+    assert not stores[1].all_finished(1, 1, [])
+    stores[1].finish(1, 1)
+    assert not stores[2].all_finished(1, 2, [])
+    assert stores[0].all_finished(1, 0, running)
+    assert stores[1].all_finished(1, 1, [])
+    assert not stores[1].all_finished(2, 1, [])
 
 
 def test_a_member_is_read_back_as_it_was_written() -> None:
@@ -158,7 +175,7 @@ def test_what_a_newer_launcher_wrote_more_is_left_aside() -> None:
     store.request_stop(2, request)
     store.propose_stop(2, StopProposal(1, 40, request))
     for key in ("end/1", "stop/2", "proposal/2", "progress"):
-        store._set(key, {**(store._get(key) or {}), "added later": 7})
+        store._set(key, {**(store._get(key, json.loads) or {}), "added later": 7})
     assert store.decision(1) == decided
     assert store.stop_request(2) == request
     assert store.stop_proposal(2) == StopProposal(1, 40, request)
@@ -200,12 +217,12 @@ def test_what_no_launcher_of_the_job_wrote_ends_nothing(forged: str) -> None:
         attacker.end_attempt(1, AttemptDecision(STOP, "forged"), by="x", budget=RestartBudget(3))
         attacker.close(Outcome(FINISHED, 0))
         attacker.request_stop(1, StopRequest("forged", "x", "stopped"))
-        attacker.publish("monitor", {"url": "http://attacker"})
+        attacker.publish("monitor", {"job_id": "j", "url": "http://attacker"})
         attacker.register(Member("false", "h", 1))
     else:
         for key in ("end/1", "closed", "stop/1", "fact/monitor", "member/false"):
             shared.set(f"rankwatch/run/{key}", attacker._sealed(key, "{}"))
-    assert (own.decision(1), own.outcome(), own.stop_request(1), own.find("monitor")) == (None,) * 4
+    assert (own.decision(1), own.outcome(), own.stop_request(1), own.find("monitor", Published)) == (None,) * 4
     assert own.members(["false"]) == []
     end(own, 1, "a crash", "a", max_restarts=3)
     own.close(Outcome(FAILED, 1, "a crash"))

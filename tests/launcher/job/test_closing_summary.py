@@ -26,7 +26,7 @@ def test_a_job_that_finished_with_a_restart() -> None:
 
 def test_goodput_is_that_after_the_waiting_for_slow_ranks() -> None:
     outcome = Outcome(FINISHED, 0, job_id="job", restarts=1)
-    beside = {"goodput_without_waiting": 0.8, "goodput_notes": ["7.4 % lost waiting for rank 5"]}
+    beside = {"goodput": 0.8, "goodput_notes": ["7.4 % lost waiting for rank 5"]}
     [waited] = lines(outcome, JOB | beside, [])
     assert "goodput 80.0 %, 7.4 % lost waiting for rank 5, in" in waited
 

@@ -311,4 +311,4 @@ def test_an_abbreviated_flag_is_obeyed_and_plain_torchrun_is_retried_too(start: 
     launcher = start("--job-ret", "1", "--no-monitor", "plain.py")
     assert launcher.wait(PATIENCE) == 1, launcher.output
     assert "relaunching the job in 1 s (retry 1 of 1)" in launcher.output
-    assert "all 1 retries of the job are used up" in launcher.output
+    assert "the only retry of the job is used up" in launcher.output

@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 from rankwatch.contract import env, records
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.monitor import discovery as module
-from rankwatch_launcher.monitor.discovery import FACT, FACT_SECONDS, MonitorDiscovery
+from rankwatch_launcher.monitor.discovery import FACT, FACT_SECONDS, MonitorDiscovery, Published
 from rankwatch_launcher.options import Options
 
 URL = "http://monitor:9560"
@@ -67,7 +67,7 @@ def test_group_rank_0_publishes_the_configured_monitor_and_the_job_id_but_not_it
     scene = Scene(0, monitor_url=URL, token="t", job_id="j")
     scene.discovery.on_rendezvous(scene.rendezvous)
     assert scene.connected == [("j", URL, "t")]
-    assert scene.store.find(FACT) == {"url": URL, "token": "", "job_id": "j"}
+    assert scene.store.find(FACT, Published) == Published("j", URL, "")
 
 
 def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_other(
@@ -79,7 +79,7 @@ def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_
     monkeypatch.setattr(module, "LocalMonitor", lambda *_: own)
     scene = Scene(0, job_id="j", token="the user's, for another monitor")
     scene.discovery.on_rendezvous(scene.rendezvous)
-    assert scene.store.find(FACT) == {"url": URL, "token": "ingest", "job_id": "j"}
+    assert scene.store.find(FACT, Published) == Published("j", URL, "ingest")
     assert scene.connected == [("j", URL, "control")]
     assert os.environ[env.TOKEN] == "ingest"
     assert "control" not in env.of_ranks(os.environ).values()
@@ -166,7 +166,7 @@ def test_without_an_installed_monitor_the_job_runs_unmonitored(monkeypatch: pyte
     scene = Scene(0, job_id="j")
     scene.discovery.on_rendezvous(scene.rendezvous)
     assert scene.connected == []
-    assert scene.store.find(FACT) == {"url": "", "token": "", "job_id": "j"}
+    assert scene.store.find(FACT, Published) == Published("j", "", "")
 
 
 def test_a_monitor_that_cannot_be_started_does_not_stop_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +219,9 @@ def test_an_id_that_another_run_has_is_left_to_it(
     assert job_id == scene.discovery.job_id == os.environ[env.JOB_ID]
     assert job_id != "j"
     assert job_id.startswith("j-")
-    fact = scene.store.find(FACT)
+    fact = scene.store.find(FACT, Published)
     assert fact is not None
-    assert (url, fact["job_id"]) == (URL, job_id), "the other launchers take it too"
+    assert (url, fact.job_id) == (URL, job_id), "the other launchers take it too"
     assert "it runs already" in console.text
     assert job_id in console.text
 

@@ -32,10 +32,10 @@ from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIde
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.process import TORCH, TRAIN, Position, Process
+from rankwatch_monitor.core.views import job_view, verdict
 from rankwatch_monitor.store import codec
+from support.simulator.plan import FaultKind
+from support.simulator.process import TORCH, TRAIN, Position, Process
 
 LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
 RAISING = (Frame("training_step", TRAIN, 57), Frame("main", TRAIN, 91))
@@ -161,7 +161,7 @@ class Scene:
 
     @property
     def state(self) -> str:
-        return str(job_view.job_state(self.job, self.now)[0])
+        return str(verdict.job_state(self.job, self.now)[0])
 
     def rank_state(self, rank: int) -> RankState:
         return RankState(job_view.ranks(self.job, self.now)[rank]["state"])

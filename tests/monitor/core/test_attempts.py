@@ -11,7 +11,7 @@ from rankwatch_monitor.core import attempts, liveness
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 
 FORGED = 10**15
 
@@ -269,13 +269,13 @@ def test_without_launchers_an_attempt_frees_the_one_before_after_a_while() -> No
 
 def test_lasting_stale_reports_are_trouble_that_is_shown_until_they_end() -> None:
     scene = Scene().run(10)
-    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
+    assert verdict.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
     for _ in range(8):
         forge(scene, rank=3)
         scene.run(1)
-    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, attempts.TROUBLE)
+    assert verdict.job_state(scene.job, scene.now) == (JobState.RUNNING, attempts.TROUBLE)
     scene.run(90)
-    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
+    assert verdict.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
     assert scene.job.stale.count == 8
 
 

@@ -10,7 +10,7 @@ from rankwatch.contract.messages import NodeObservation, NodeRegistration, Proce
 from rankwatch_monitor.core import apply, nodes
 from rankwatch_monitor.core.events import PolicyChanged
 from rankwatch_monitor.core.job import KEPT_DEPARTED_NODES, Job
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import job_view, verdict
 
 
 def joins(scene: Scene, node: str, role: NodeRole, reason: str = "") -> None:
@@ -161,6 +161,6 @@ def test_a_job_whose_launchers_only_ask_is_not_lost() -> None:
         for node in scene.job.nodes.values():
             apply.poll(scene.job, node, scene.now)
     assert scene.now - scene.job.last_heard < 1.0
-    assert job_view.job_state(scene.job, scene.now)[0] != "lost"
+    assert verdict.job_state(scene.job, scene.now)[0] != "lost"
     scene.run(100)
-    assert job_view.job_state(scene.job, scene.now)[0] == "lost"
+    assert verdict.job_state(scene.job, scene.now)[0] == "lost"

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 
 def retrying(**changes: Any) -> Scene:

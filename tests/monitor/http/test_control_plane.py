@@ -156,13 +156,13 @@ def test_a_hang_is_captured_restarted_and_closed_with_a_whole_timeline(
     assert first["frames"][0] == {"function": "compute", "file": "train.py", "line": 30}
     assert (second["ranks"], second["label"], second["is_culprit"]) == ([0, 1, 3], "3 ranks", False)
     assert open_one["stack_errors"] == []
-    assert (api.job(job)["state"], api.job(job)["reason"]) == ("recovering", restart["reason"])
+    assert (api.job(job)["state"], api.job(job)["reason"]) == ("restarting", restart["reason"])
 
     launcher.events({"kind": "restarting", "reason": restart["reason"], "incident_id": restart["incident_id"]})
     launcher.acknowledge(restart)
     launcher.start(2)
     wait_for(lambda: api.incidents(job)[0]["timeline"]["restarted"], "the new attempt is noticed")
-    assert api.job(job)["state"] == "recovering"
+    assert api.job(job)["state"] == "restarting"
     send(api, job, 2, resumed_at=5)
 
     closed = wait_for(lambda: next((i for i in api.incidents(job) if i["closed_at"]), None), "the incident closes")

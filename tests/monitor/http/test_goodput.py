@@ -42,7 +42,7 @@ def hung(api: Api, job: str) -> str:
 
 def test_goodput_has_a_ratio_a_window_buckets_and_a_row_for_each_incident(api: Api, hung: str) -> None:
     shown = api.read(f"/jobs/{hung}/goodput")
-    beside = {"ratio_without_waiting", "waited_for", "notes"}
+    beside = {"waited_for", "notes"}
     assert set(shown) == {"ratio", "seconds", "window", "buckets", "incidents"} | beside
     assert sum(shown["buckets"].values()) == pytest.approx(shown["seconds"])
     assert 0.0 <= shown["ratio"] <= 1.0

@@ -11,12 +11,12 @@ import pytest
 
 from rankwatch_monitor.replay.cli import policy_changes, replay
 from rankwatch_monitor.replay.recording import Entry, Recording, Writer
-from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
-from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
 from support.otlp import reports_of_all
 from support.pipeline_trace import Trace, write
+from support.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
+from support.simulator.straggler_scene import START, StragglerScene
 from support.waiting import wait_for
 
 WORLD = 3

@@ -12,9 +12,9 @@ from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankRepor
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import JobPlayer, RecordingPlayer
 from rankwatch_monitor.replay.recording import Entry, beginning
-from rankwatch_monitor.simulator.outcome import Simulation
-from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.scene import Scene
+from support.simulator.outcome import Simulation
+from support.simulator.plan import Fault, FaultKind, Plan
+from support.simulator.scene import Scene
 
 SCENES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "healthy": ({"evaluate_every": 40, "evaluation": 60.0, "stall_every": 25}, {}),

@@ -17,7 +17,7 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.liveness import COMPACT_AFTER
 from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import rankings, verdict
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.service import trend
 from rankwatch_monitor.service.monitor import Clock, Monitor
@@ -70,7 +70,7 @@ class Stage:
         """What page, report and API show of it."""
         job = self.job
         return {
-            "state": job_view.job_state(job, now),
+            "state": verdict.job_state(job, now),
             "history": job.performance.history.window(),
             "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),

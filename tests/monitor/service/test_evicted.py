@@ -11,7 +11,7 @@ import pytest
 from monitor.service.test_monitor import Moved
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks
@@ -55,7 +55,7 @@ def test_a_lost_job_that_is_evicted_and_reports_again_keeps_budget_limits_and_go
         job.durations.add_longest("step", 4.0, first=False)
         clock.at += 500.0
         monitor.tick()
-        assert job_view.job_state(job, clock.now())[0] == "lost"
+        assert verdict.job_state(job, clock.now())[0] == "lost"
         receive(monitor, "second", ended=True)
         assert set(monitor.jobs) == {"second"}, "there is room for one job"
         clock.at += 500.0
@@ -119,7 +119,7 @@ def test_incidents_that_were_announced_before_a_job_was_evicted_are_not_announce
             merged(monitor, lambda: announced("incident_opened", "first"))
             clock.at += 2000.0
             monitor.tick()
-            assert job_view.job_state(job, clock.now())[0] == "lost"
+            assert verdict.job_state(job, clock.now())[0] == "lost"
             receive(monitor, "second", ended=True)
             assert set(monitor.jobs) == {"second"}
             merged(monitor, lambda: announced("job_finished", "second"))

@@ -13,7 +13,7 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views import downtime, verdict
 from rankwatch_monitor.service import trend
 from support.windows import Ranks
 
@@ -31,7 +31,7 @@ def live(scene: Scene, seconds: int) -> None:
 
 def account(scene: Scene) -> None:
     goodput_accounting.account(scene.job, scene.now)
-    trend.sample(scene.job, job_view.job_state(scene.job, scene.now)[0], scene.now)
+    trend.sample(scene.job, verdict.job_state(scene.job, scene.now)[0], scene.now)
 
 
 def shown(job: Job, now: float) -> dict[str, Any]:

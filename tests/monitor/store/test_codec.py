@@ -13,21 +13,53 @@ from hypothesis import strategies as st
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import (
     Action,
-    CulpritClass,
     DirectiveKind,
     JobState,
+    LimitSource,
     NodeRole,
     ProcessEventKind,
     ProcessState,
+    Proof,
     VerdictKind,
+    WaitKind,
 )
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.cause import (
+    AllAlike,
+    Apart,
+    Behind,
+    Call,
+    Circle,
+    Detection,
+    DifferentCalls,
+    Exited,
+    Followed,
+    GilHeld,
+    InKernel,
+    Made,
+    NeverStarted,
+    NodeLost,
+    NodeSilent,
+    NotEntered,
+    OtherCall,
+    Outside,
+    PastLimit,
+    Shown,
+    Silent,
+    Site,
+    Slow,
+    Some,
+    StacksFollow,
+    Stopped,
+    Unnamed,
+    Watched,
+)  # fmt: skip
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
+from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, Timeline, Withheld
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.store.codec import (
@@ -57,6 +89,36 @@ stacks = st.builds(
     process_state=st.sampled_from(ProcessState),
     error=words,
 )
+sites = st.none() | st.builds(Site, words, words, whole)
+calls = st.builds(Call, words, whole, words)
+made = st.builds(Made, words, words, sites, st.booleans())
+some = st.builds(Some.of, st.lists(whole, max_size=12))
+proofs = st.sampled_from(Proof)
+waits = st.none() | st.builds(Wait, st.sampled_from(WaitKind), words, maybe_times, words)
+causes = st.one_of(
+    st.builds(Exited, st.integers(-64, 255), words, st.booleans()),
+    st.sampled_from([Stopped(), NeverStarted(), InKernel("h"), GilHeld(3.5), Silent(60.0), NodeSilent("h", 3, 9.5)]),
+    st.builds(NodeLost, words, some, words),
+    st.builds(OtherCall, made, made, whole, words, whole),
+    st.builds(NotEntered, calls, whole, whole, st.none() | calls, sites, st.booleans()),
+    st.builds(Behind, whole, whole, st.booleans()),
+    st.builds(Outside, sites),
+    st.builds(PastLimit, st.sampled_from(["within", "ended", "none"])),
+    st.builds(Watched, proofs, waits, sites, whole),
+    st.builds(Slow, words),
+)
+whys = st.one_of(
+    st.just(StacksFollow()),
+    st.builds(DifferentCalls, words, whole, st.lists(st.tuples(made, some), max_size=2).map(tuple)),
+    st.builds(Circle, some, st.lists(st.tuples(calls, some), max_size=2).map(tuple)),
+    st.builds(AllAlike, st.none() | calls, words, st.booleans()),
+    st.builds(Apart, st.booleans()),
+)
+followed = st.none() | st.builds(Followed, whole, words, st.builds(Exited, whole), whole)
+detections = st.builds(
+    Detection, st.sampled_from(VerdictKind), whole, words, st.none() | names, times, times, st.sampled_from(LimitSource),
+    whole, st.booleans(), followed,
+)  # fmt: skip
 incidents = st.builds(
     Incident,
     id=names,
@@ -65,11 +127,13 @@ incidents = st.builds(
     attempt=whole,
     opened_at=times,
     reason=words,
-    culprits=st.lists(st.builds(Culprit, whole, words, st.sampled_from(CulpritClass), words), max_size=3).map(tuple),
+    culprits=st.lists(st.builds(Culprit, whole, words, causes, whole, words), max_size=3).map(tuple),
     affected=st.sets(st.integers(0, 1_000_000), max_size=4).map(RankRuns),
-    section=st.none() | names,
-    limit=maybe_times,
-    elapsed=maybe_times,
+    why_none=st.none() | st.builds(Unnamed, whys, st.lists(names, max_size=2).map(tuple), whole, whole),
+    found=st.none() | detections,
+    shown=st.none() | st.builds(Shown, proofs, some, words, waits, sites, maybe_times, whole, st.none() | calls),
+    withheld=st.none() | st.sampled_from(Withheld),
+    ended=st.none() | st.sampled_from(Ended),
     action=st.sampled_from(Action),
     action_reason=words,
     phase=st.sampled_from(Phase),
@@ -235,7 +299,7 @@ def test_what_a_newer_monitor_stored_of_a_job_and_its_incidents_is_left_aside() 
     stored = incident_row(incident)
     body = through_json(stored["body"]) | {"added later": 7}
     body["timeline"] = of_a_newer_monitor(body["timeline"])
-    body["culprits"] = of_a_newer_monitor(body["culprits"])
+    body["culprits"] = [{**each, "added later": 7} for each in body["culprits"]]
     assert incident_row(incident_of({**stored, "body": body})) == stored
 
 

@@ -112,7 +112,7 @@ def test_of_a_job_that_crashed_it_has_the_incident_and_the_log_as_the_page_has(
     scene = Scene(4, hosts=2).run(20).crash(2, ERROR)
     lines = answered(scene, capsys).splitlines()
     (log,) = rank_logs.of_incident(scene.job, scene.incident)
-    assert lines[0] == "JOB gpt (job) is RECOVERING"
+    assert lines[0] == "JOB gpt (job) is RESTARTING"
     assert "  culprit: rank 2 on host-1, dead" in lines
     assert [f"    | {line}" for line in log.lines] == [line for line in lines if line.startswith("    | ")]
     assert f"    the whole log, on host-1: {log.place.command}" in lines
@@ -179,6 +179,6 @@ def test_of_a_slow_job_it_has_what_to_do_and_whether_a_restart_gains_below_the_s
 
 def test_json_has_the_incident_with_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(answered(Scene(4, hosts=2).run(20).crash(2, ERROR), capsys, "--json"))
-    assert found["state"] == "recovering"
+    assert found["state"] == "restarting"
     assert found["incident"]["logs"][0]["lines"][-1] == ERROR
     assert json.loads(answered(Scene(4).run(20), capsys, "--json"))["incident"] is None

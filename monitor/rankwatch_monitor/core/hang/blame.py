@@ -251,7 +251,17 @@ def behind_abort(
         groups: stacks of the survivors.
         progress: how far the survivors are in each process group.
     """
-    return _by_mismatch(columns, mismatch(progress), groups, np.ones(len(columns), dtype=np.bool_))
+    differing = mismatch(progress)
+    if differing is not None and not differing.has_majority:
+        earlier = {
+            call for each in progress if each.group == differing.group for call in _calls_before(each, differing)
+        }
+        differing = differing.by_its_past(earlier)
+    return _by_mismatch(columns, differing, groups, np.ones(len(columns), dtype=np.bool_))
+
+
+def _calls_before(progress: GroupProgress, differing: Mismatch) -> Sequence[str]:
+    return progress.calls[: max(0, differing.number - progress.calls_from)]
 
 
 def _by_mismatch(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
@@ -52,6 +52,14 @@ class Mismatch:
     """Ranks that wait in their call."""
     beside: frozenset[int] = frozenset()
     """Ranks of which another thread than the main one made the newest call of the group."""
+
+    def by_its_past(self, earlier: Collection[str]) -> Mismatch:
+        """Where as many ranks made one call as another: the one that was made before is the usual one, if only one."""
+        usual = [each for each in self.calls if each[0] in earlier]
+        if self.has_majority or len(usual) != 1:
+            return self
+        others = [each for each in self.calls if each is not usual[0]]
+        return replace(self, calls=(*usual, *others), has_majority=True)
 
 
 def call_of(each: GroupProgress) -> Call:

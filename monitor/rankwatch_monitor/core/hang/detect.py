@@ -183,7 +183,9 @@ def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, sil
     # before an outage lie up to an export interval apart, so "fresh" is well within the limit.
     fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
     any_reports = bool(np.any(live_R & fresh_R))
-    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now) if any_reports else NONE
+    if not any_reports:
+        return NONE
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now, source=limits.silence_source)
 
 
 def _never_started(

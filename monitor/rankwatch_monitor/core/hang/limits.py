@@ -22,7 +22,7 @@ from rankwatch.contract import ft_state, semconv
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
-from rankwatch.contract.policy import DEFAULT_HEARTBEAT, DEFAULT_INITIAL_HEARTBEAT, Policy
+from rankwatch.contract.policy import DEFAULT_HEARTBEAT, DEFAULT_INITIAL_HEARTBEAT, DEFAULT_SILENCE, Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
 FLOOR_STEPS: Final = 5
@@ -42,6 +42,7 @@ class Limits(NamedTuple):
     """Sections whose learned limit comes only from an earlier run."""
     heartbeat_source: LimitSource = LimitSource.CONFIGURED
     out_of_section_source: LimitSource = LimitSource.CONFIGURED
+    silence_source: LimitSource = LimitSource.CONFIGURED
     signs: float | None = None
     """Learned for ranks that do not send the age of their progress: time between signs of life outside of sections."""
     first_heartbeat_is_due: bool = False
@@ -84,6 +85,7 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         if loaded.heartbeat is None and policy.heartbeat_timeout == DEFAULT_HEARTBEAT
         else _source(loaded.heartbeat),
         out_of_section_source=_source(loaded.out_of_section),
+        silence_source=LimitSource.DEFAULT if policy.silence_timeout == DEFAULT_SILENCE else LimitSource.CONFIGURED,
         signs=_signs(policy, durations),
         first_heartbeat_is_due=loaded.initial_heartbeat is not None
         or policy.initial_heartbeat_timeout not in (None, DEFAULT_INITIAL_HEARTBEAT),

@@ -261,6 +261,12 @@ def last_busy(columns: RankColumns) -> float:
     return float(np.fmax.reduce(columns.busy_at_R, initial=-np.inf))
 
 
+def last_moved(columns: RankColumns) -> float:
+    """The last progress or heartbeat of any live rank; minus infinity: none is known."""
+    moved_R = np.fmax(np.fmax(columns.last_progress_R, columns.inferred_progress_R), columns.last_heartbeat_R)
+    return float(np.fmax.reduce(moved_R[live_ranks(columns)], initial=-np.inf))
+
+
 def _moved_at(columns: RankColumns) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """When each rank last moved; minus infinity where that is unknown."""
     moved: np.ndarray[tuple[int], np.dtype[np.float64]] = np.nan_to_num(columns.last_progress_R, nan=-np.inf)

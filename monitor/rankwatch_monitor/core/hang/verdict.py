@@ -18,6 +18,10 @@ OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_O
 """Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
 
 
+OF_SILENCE: Final = (VerdictKind.SILENT, VerdictKind.NODE_LOST)
+"""Verdicts of the limit of silence; a lost node that the launchers have declared has no limit."""
+
+
 class Verdict(NamedTuple):
     """One rank is over one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
 
@@ -34,8 +38,8 @@ class Verdict(NamedTuple):
 
     @property
     def stated_source(self) -> str:
-        """The source of a limit of a section, the time between sections, or heartbeats; empty: it has but one."""
-        return str(self.source) if self.limit and self.kind in OF_A_SECTION else ""
+        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: it has but one."""
+        return str(self.source) if self.limit and self.kind in (*OF_A_SECTION, *OF_SILENCE) else ""
 
     @property
     def common(self) -> Common:

@@ -34,7 +34,16 @@ from rankwatch_monitor.core.hang import proof, standstill
 from rankwatch_monitor.core.hang.blame import behind_abort, blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import NONE, OF_A_SECTION, Blame, Verdict, Verdicts, culprit_of, union
+from rankwatch_monitor.core.hang.verdict import (
+    NONE,
+    OF_A_SECTION,
+    OF_SILENCE,
+    Blame,
+    Verdict,
+    Verdicts,
+    culprit_of,
+    union,
+)
 from rankwatch_monitor.core.incident import exclusion, late_exits, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.patience import patience, standstill_of
@@ -167,7 +176,7 @@ def _send(job: Job, incident: Incident, event: machine.Event, now: float, effect
     """Pass an event to the state machine; make directives of its commands."""
     for effect in machine.transition(incident, event, now):
         if isinstance(effect, Command):
-            if effect is not Command.TELL or _captures(job):
+            if effect is not Command.TELL or nodes.any_acting(job):
                 effects.append(_directive(job, incident, effect, now))
         else:
             effects.append(effect)
@@ -190,7 +199,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         here = standstill_of(incident)
         job.standstills.append(here)
         place, is_proven = here.text, incident.proof in proof.PROVEN
-    watches = command is Command.CAPTURE and not incident.confirmed and incident.action is not Action.LOG
+    watches = command is Command.CAPTURE and not incident.confirmed
     watch = WATCH_SECONDS if watches else 0.0
     told: dict[str, Any] = {}
     if command is Command.TELL:
@@ -259,7 +268,7 @@ def _open(job: Job, verdicts: Verdicts, now: float, effects: list[Effect]) -> In
             diagnosis = diagnosis._replace(culprits=(), aborted=tuple(c.rank for c in diagnosis.culprits))
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
-        _send(job, incident, _decision(job, incident, verdicts, diagnosis), now, effects)
+        _decide(job, incident, verdicts, diagnosis, now, effects)
     return incident
 
 
@@ -296,6 +305,16 @@ def _new_incident(
 def _captures(job: Job) -> bool:
     """Whether the stacks of ranks that hang are captured: also if the policy only records, since it does no harm."""
     return nodes.any_acting(job) and not job.policy.observe_only
+
+
+def _decide(
+    job: Job, incident: Incident, verdicts: Verdicts, diagnosis: Diagnosis | None, now: float, effects: list[Effect]
+) -> None:
+    """Apply the policy; what is only recorded, without stacks that are awaited first, is told at once."""
+    event = _decision(job, incident, verdicts, diagnosis)
+    _send(job, incident, event, now, effects)
+    if isinstance(event, machine.Recorded) and nodes.any_acting(job):
+        effects.append(_directive(job, incident, Command.TELL, now))
 
 
 def _decision(
@@ -587,7 +606,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     elif allowed_action(job, job.policy.on_hang, confirmed=verdicts.act_at_once)[0] is not incident.action:
-        _send(job, incident, _decision(job, incident, verdicts, None), now, effects)
+        _decide(job, incident, verdicts, None, now, effects)
 
 
 # Requests of launchers, persons and ranks -----------------------------------------------------------------------------
@@ -696,8 +715,8 @@ def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects:
     match incident.phase:
         case Phase.DETECTED if not verdicts:
             _close_if_recovered(job, incident, now, effects)
-        case Phase.DETECTED if not incident.confirmed and _proven(job, incident, verdicts, now):
-            _confirm(job, incident, verdicts, now, effects)
+        case Phase.DETECTED if not incident.confirmed:
+            _confirming(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
         case Phase.CONFIRMING if not verdicts:
@@ -718,12 +737,16 @@ def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> boo
 
 
 def _waited_since(job: Job, incident: Incident) -> float:
-    """When the patience with a suspicion began: no look has shown since what keeps it from being acted on."""
-    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
+    """When the patience with a suspicion began: no look has shown since what keeps it from being acted on.
+
+    While other ranks go on, one that is only not heard works too, or is not needed.
+    """
+    moved = proof.last_moved(job.columns) if incident.kind in OF_SILENCE else -math.inf
+    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns), moved)
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
-    """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
+    """Decide on a suspicion, also one on which nothing follows: by what looks at the ranks prove, else by patience."""
     decision, shown = proof.NOTHING, incident.proof
     if not verdicts.act_at_once:
         decision = proof.decide(job.columns, job.limits.rank, incident.stacks, now)
@@ -746,7 +769,8 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         _set_deadline(job, incident, decision, now)
         if incident.attempts_here != before:
             _state(job, incident, verdicts, decision, now, effects, renew=True)
-        if incident.proof != shown and _captures(job):
+    if not incident.confirmed and _captures(job):
+        if incident.proof != shown:
             effects.append(_directive(job, incident, Command.TELL, now))
         if now - incident.watched_at >= WATCH_SECONDS:
             effects.append(_directive(job, incident, Command.CAPTURE, now))

@@ -22,7 +22,7 @@ StacksTaken           capturing                            confirmed         act
 StacksTaken           capturing                            suspected         confirming
 Confirmed             detected                                               (same)        tell
 Confirmed             confirming                                             capturing     capture
-Proved                confirming                                             (same)
+Proved                detected confirming                                    (same)
 DeadlineSet           confirming                                             (same)
 StopStepRefused       acting                                                 (same)        act
 StopTimedOut          acting                                                 acting        act
@@ -320,7 +320,7 @@ TABLE: Final = (
     Row(StacksTaken, _CAPTURING, "suspected", Phase.CONFIRMING),
     Row(Confirmed, (Phase.DETECTED,), "", None, Command.TELL),
     Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
-    Row(Proved, (Phase.CONFIRMING,), "", None),
+    Row(Proved, (Phase.DETECTED, Phase.CONFIRMING), "", None),
     Row(DeadlineSet, (Phase.CONFIRMING,), "", None),
     Row(StopStepRefused, _ACTING, "", None, Command.ACT),
     Row(StopTimedOut, _ACTING, "", Phase.ACTING, Command.ACT),
@@ -465,7 +465,8 @@ def _decide(
     withheld: Withheld | None = None,
 ) -> str:
     _diagnose(incident, diagnosis)
-    _set(incident, action=action, action_reason=why, withheld=withheld)
+    acts_at = None if action is Action.LOG else incident.acts_at
+    _set(incident, action=action, action_reason=why, withheld=withheld, acts_at=acts_at)
     _set_times(incident, decided=now if incident.confirmed else None)
     return _announcement(incident)
 

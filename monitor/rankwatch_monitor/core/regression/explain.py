@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import throttle_words
@@ -242,8 +243,9 @@ def _explain_at(samples: Sequence[Sample], at: float, now: float, stragglers: Ma
     first = max(edge for edge in edges if edge <= split)
     end = min((edge for edge in edges if edge > split), default=len(samples))
     if min(split - first, end - split) < SIDE:
-        words = f"Too little is known around {clock_time(at, now)} to compare: {split - first} windows before it and "
-        return Explanation("unknown", f"{words}{end - split} after it, where {SIDE} are needed.")
+        known = f"{count(split - first, 'window')} before it and {end - split} after it"
+        words = f"Too little is known around {clock_time(at, now)} to compare: {known}"
+        return Explanation("unknown", f"{words}, where {SIDE} are needed.")
     step_T = _steps(samples)
     before, after = float(np.median(step_T[first:split])), float(np.median(step_T[split:end]))
     change = Change(first, split, end, before, after)
@@ -277,7 +279,8 @@ def _explain_drift(samples: Sequence[Sample], now: float) -> Explanation:
 def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanation:
     if len(samples) < 2 * SIDE:
         words = (
-            f"Too little is known yet: {len(samples)} windows of steps in the last hour, where {2 * SIDE} are needed"
+            f"Too little is known yet: {count(len(samples), 'window')} of steps in the last hour, where {2 * SIDE} are "
+            "needed"
         )
         return Explanation("unknown", f"{words}.")
     step_T = _steps(samples)

@@ -124,7 +124,7 @@ def goodput_at(values: Mapping[str, float], known_at: float, at: float, began: f
     if min(known_at, at) <= began:
         return {}
     factor = (known_at - began) / (at - began)
-    found = {name: values[name] * factor for name in ("goodput", "goodput_without_waiting") if name in values}
+    found = {"goodput": values["goodput"] * factor} if "goodput" in values else {}
     if "goodput_window" in values:
         kept = values["goodput_window"] * min(HOUR, known_at - began)
         # What leaves the last hour is taken for kept steps.

@@ -15,8 +15,8 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.describe import seconds
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, job_verdict, rank_logs, rankings
-from rankwatch_monitor.core.views.job_view import job_state
+from rankwatch_monitor.core.views import downtime, goodput_note, job_verdict, rank_logs, rankings
+from rankwatch_monitor.core.views.verdict import goodput, job_state, step
 
 USUAL: Final = 3600.0
 """Seconds; the median step of as long is the usual one."""
@@ -70,12 +70,14 @@ def _devices(job: Job) -> Iterator[str]:
 
 
 def _limit(job: Job) -> Iterator[str]:
-    """After what time a rank that stops in a step is found."""
+    """After what time a rank that stops in a step is found, if it does not pass the limit of a section there before."""
     if not job.policy.detection:
         return
     for row in limits.table(job.policy, job.durations):
         if row["section"] == STEP_SECTION and row["in_force"] is not None:
-            yield f"a rank that stops in a step is found after {ended.whole(row['in_force'])}"
+            limit = row["in_force"]
+            shown = f"{limit:g} s" if limit < 100 else duration(limit)
+            yield f"a rank that stops in a step passes a limit after {shown} at the latest"
 
 
 def _unsaved(job: Job) -> Iterator[str]:
@@ -102,9 +104,10 @@ def _first_log(job: Job) -> rank_logs.Place:
 def _finished(job: Job, now: float) -> Iterator[str]:
     ended_at = job.ended.at if job.ended else job.last_heard  # without a launcher its ranks just shut down
     lived = max(0.0, ended_at - job.created_at)
-    steps = "" if job.furthest_iteration is None else f"{count(job.furthest_iteration, 'step')} in "
+    last = step(job)
+    steps = "" if last is None else f"{count(last, 'step')} in "
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
-    if (useful := goodput_note.useful(job)) is not None:
+    if (useful := goodput(job)) is not None:
         yield f"{percent(useful)} of the time went into steps that were kept"
     yield from _unsaved(job)
     faults = [each for each in job.incidents if each.confirmed and not each.elective]

@@ -15,7 +15,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
-from rankwatch_monitor.core.views import downtime, job_view
+from rankwatch_monitor.core.views import downtime, verdict
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, in_jobs, latest, tally
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
@@ -316,7 +316,7 @@ def _waited(slow: Iterable[Straggler]) -> float:
 
 def _end(job: Job, now: float) -> tuple[JobState, str, float | None]:
     """State, reason, and when the job ended or was last heard of; None: it has not ended."""
-    state, reason = job_view.job_state(job, now)
+    state, reason = verdict.job_state(job, now)
     if state not in _OVER:
         return state, "", None
     if job.ended is not None:

@@ -112,7 +112,7 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
     """The state of each rank when its job has ended; shape (R,).
 
     A job is finished only if all its ranks exited with code 0. Of one that failed or was stopped, the launchers end the
-    ranks that still run, and do not report how.
+    ranks that still run, and do not report how: a rank that shut down may have raised, for another one that crashed.
 
     Args:
         job: the job.
@@ -123,7 +123,7 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
     finished = ending.state is JobState.FINISHED
     codes_R = np.full(len(columns), codes[RankState.FINISHED if finished else RankState.ENDED], dtype=np.uint8)
     gone_R = columns.process_R == EXITED
-    codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = codes[RankState.FINISHED]
+    codes_R[columns.exit_known_R & (columns.exit_code_R == 0)] = codes[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = codes[RankState.DEAD]
     for culprit in crashed(job, ending):
         codes_R[culprit.rank] = codes[RankState.DEAD]

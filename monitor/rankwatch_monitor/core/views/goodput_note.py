@@ -18,22 +18,10 @@ from rankwatch_monitor.core.views.job_verdict import steps_per_second
 
 NAMED: Final = 3
 """Runs of slow ranks that are named."""
-_STANDS: Final = (JobState.RECOVERING, JobState.FAILED, JobState.STOPPED, JobState.LOST)
+_STANDS: Final = (JobState.RESTARTING, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States in which the ranks go on from a checkpoint, if at all."""
 _OVER: Final = (JobState.FAILED, JobState.STOPPED)
 """Of these, those in which no step follows."""
-
-
-def without_waiting(job: Job) -> float | None:
-    """Goodput without the waiting for slow ranks; None: they did not wait."""
-    waited = goodput_accounting.spent(job)[Bucket.WAITING]
-    return goodput_accounting.ratio_without_waiting(job) if waited else None
-
-
-def useful(job: Job) -> float | None:
-    """Goodput as it is shown: without the waiting for slow ranks. None before the first step."""
-    without = without_waiting(job)
-    return goodput_accounting.ratio(job) if without is None else without
 
 
 def waited_for(job: Job) -> str:

@@ -98,6 +98,8 @@ def no_step_since(job: Job, now: float) -> float | None:
         now = min(now, job.last_heard)
     if job.furthest_iteration is not None or np.any(columns.heartbeats_R > 0):
         return None
+    if job.ended is not None and job.ledger.furthest >= 0:  # loaded from its record, without its ranks
+        return None
     if job.instrumented:
         since = float(np.nanmin(columns.first_report_R))
     elif not job.ever_instrumented and not job.counts_steps:

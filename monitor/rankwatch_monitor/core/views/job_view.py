@@ -11,18 +11,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.cli.formatting import capital, duration
-from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
-from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
+from rankwatch.contract.enums import JobState, Proof, RankState, VerdictKind
+from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.blame import exit_of
 from rankwatch_monitor.core.hang.verdict import Common, Verdicts
-from rankwatch_monitor.core.incident import exclusion
-from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
-from rankwatch_monitor.core.regression.explain import clock_time
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings
+from rankwatch_monitor.core.ranks import EXITED, STOPPED, live_ranks
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.lag import explained
@@ -50,44 +47,6 @@ WORST_FIRST: Final = (
 )
 SEVERITY: Final = np.array([len(WORST_FIRST) - WORST_FIRST.index(state) for state in RANK_STATES], dtype=np.uint8)
 """By code of :func:`rank_states`; the higher, the worse."""
-TOO_EARLY: Final = 60.0
-"""Seconds of a job's life in which its effective-time ratio is not shown: it mostly shows the startup."""
-
-
-def job_state(job: Job, now: float) -> tuple[JobState, str]:
-    """The state of a job, and the reason in one sentence unless it is simply running."""
-    if job.ended is not None:
-        return job.ended.state, job.ended.reason
-    heard = job.ever_instrumented and not job.instrumented
-    if job.of_record and heard and not liveness.all_shut_down(job):
-        return JobState.LOST, f"running until {clock_time(job.last_heard, now)} (UTC), then nothing more was heard"
-    if liveness.lost(job, now):
-        return JobState.LOST, f"nothing was received from any rank or launcher for {duration(now - job.last_heard)}"
-    incident = job.open_incident
-    if incident is not None and not (incident.elective and incident.action is Action.CAPTURE):
-        if incident.elective and (incident.action not in RESTARTS or incident.phase is Phase.CAPTURING):
-            return JobState.RUNNING, incident.reason  # healthy, and about to be stopped or restarted
-        if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
-            return JobState.RUNNING, f"suspected: {incident.reason}"
-        restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
-        waits = restarting and incident.exclude and incident.phase is Phase.ACTING
-        reason = (
-            f"{incident.reason} {capital(exclusion.consequences(job, incident.exclude))}." if waits else incident.reason
-        )
-        if not restarting and incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST):
-            return JobState.RUNNING, reason  # its launchers are about to end it
-        return JobState.RECOVERING if restarting else JobState.HUNG, reason
-    columns = job.columns
-    if liveness.all_shut_down(job) and not nodes.end_is_awaited(job, now):
-        return JobState.FINISHED, "every rank shut down by itself"
-    if job.instrumented:
-        reason = finding(job, now).reason  # empty while all is well
-        return JobState.RUNNING, reason or (attempts.TROUBLE if job.stale.trouble(now) else "")
-    # In whichever state: processes that import from a slow disk are in uninterruptible sleep every now and then.
-    started = bool(np.any((columns.process_R != EXITED) & (columns.process_R != UNKNOWN)))
-    if started and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
-        return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
-    return JobState.STARTING, "no rank has reported yet"
 
 
 def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint8]:
@@ -121,11 +80,14 @@ def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
     if liveness.lost(job, now):
         codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.SILENT]
-    if incident is not None and _attempt_is_over(job, incident):
+    over = incident is not None and _attempt_is_over(job, incident)
+    if over:
         codes_R[codes_R == _CODE[RankState.RUNNING]] = _CODE[RankState.WAITING]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
-    codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
+    # After a crash those that shut down have raised, or are about to be ended: how they exit is not known.
+    codes_R[columns.shut_down_R] = _CODE[RankState.ENDED if over else RankState.FINISHED]
+    codes_R[columns.exit_known_R & (columns.exit_code_R == 0)] = _CODE[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
     return codes_R
 
@@ -154,7 +116,8 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known.
     """
-    state, reason = job_state(job, now)
+    status = verdict.status(job, now)
+    state, reason = status.state, status.reason
     speed = steps_per_second(job, now)
     quiet, slow = quiet_host(job, now, activity), slow_action(job)
     return {
@@ -174,16 +137,15 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "recovering_since": recovering_since(job, state),
         "world_size": job.world_size,
         "ranks_reporting": _reporting(job, now),
-        "attempt": job.attempt,
+        "attempt": status.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
-        "goodput": None if (ratio := goodput_ratio(job)) is None else round(ratio, 3),
-        "goodput_without_waiting": None if (busy := _without_waiting(job)) is None else round(busy, 3),
-        "goodput_notes": [] if ratio is None else goodput_note.notes(job, state, now),
+        "goodput": status.goodput,
+        "goodput_notes": [] if status.goodput is None else goodput_note.notes(job, state, now),
         "steps_lost": goodput_note.steps_lost(job, state),
         "steps_at_risk": goodput_note.steps_at_risk(job, state, now),
         "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
-        "iteration": _iteration(job),
+        "iteration": status.step,
         "iteration_before": _iteration_before(job),
         "iterations_per_second": speed,
         # While no step completes alone, as with `last_heard`.
@@ -228,13 +190,6 @@ def _reporting(job: Job, now: float) -> int:
         codes_R = rank_states(job, verdicts_of(job, now), now)
         live_R &= ~np.isin(codes_R, [_CODE[RankState.SILENT], _CODE[RankState.DEAD]])
     return int(np.sum(live_R))
-
-
-def _iteration(job: Job) -> int | None:
-    """The furthest step: of an ended job that was loaded from the store, the one that its accounts know."""
-    if (furthest := job.furthest_iteration) is None and job.ended is not None and job.ledger.furthest >= 0:
-        return job.ledger.furthest
-    return furthest
 
 
 def _iteration_before(job: Job) -> int | None:
@@ -299,21 +254,24 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
-        stands = RANK_STATES[codes_R[rank]] in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
+        state = RANK_STATES[codes_R[rank]]
+        stands = state in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
+        # A rank that makes progress has gone on since its last report: its ages are as of that.
+        at = float(np.fmin(now, columns.last_update_R[rank])) if state is RankState.RUNNING else now
         rows.append(
             {
                 "rank": rank,
                 "local_rank": _non_negative(columns.local_rank_R[rank]),
                 "host": columns.hosts[rank],
                 "pid": _non_negative(columns.pid_R[rank]),
-                "state": str(RANK_STATES[codes_R[rank]]),
+                "state": str(state),
                 "iteration": _non_negative(columns.iteration_R[rank]),
                 "progress": _non_negative(columns.progress_R[rank]),
-                "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
+                "heartbeat_age": _age(at, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
-                "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
+                "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, at).items()},
                 "function": (functions.get(rank) or None) if stands else None,
-                "idle": _age(now, columns.idle_since_R[rank]),
+                "idle": _age(at, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": exit_reason(exit_of(columns, rank)) if dead else reasons.get(rank, ""),
             }
@@ -321,33 +279,16 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     return rows
 
 
-def goodput_ratio(job: Job) -> float | None:
-    """The effective-time ratio for lists and charts; None before the first step, and in a job's first minute.
-
-    Summaries have it in three digits, which are those that page and terminal show: rounded once, all of them agree.
-    """
-    known = goodput_accounting.ratio(job)
-    too_early = job.ended is None and job.ledger.until - job.created_at < TOO_EARLY
-    return None if too_early else known
-
-
-def _without_waiting(job: Job) -> float | None:
-    """The same without the waiting for slow ranks; None also if they did not wait."""
-    return None if goodput_ratio(job) is None else goodput_note.without_waiting(job)
-
-
 def goodput(job: Job, now: float) -> dict[str, Any]:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and what each incident took so far."""
     lasted, lately = goodput_accounting.last_hour(job)
-    _, useful = goodput_accounting.last_hour(job, waiting=False)
     spent = goodput_accounting.spent(job)
     return {
-        "ratio": goodput_accounting.ratio(job),
-        "ratio_without_waiting": goodput_note.without_waiting(job),
+        "ratio": verdict.goodput(job),
         "waited_for": goodput_note.waited_for(job),
-        "notes": goodput_note.notes(job, job_state(job, now)[0], now),
+        "notes": goodput_note.notes(job, verdict.job_state(job, now)[0], now),
         "seconds": sum(spent.values()),
-        "window": {"seconds": lasted, "ratio": lately, "ratio_without_waiting": useful},
+        "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
         "incidents": [
             {**incident_durations(job, each), "lost_s": downtime.seconds(job, each, now)}

@@ -114,7 +114,7 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
     reporting = [part for part in running if any(row["state"] in _REPORTS for row in part["ranks"])]
     reporting = [part for part in reporting if part not in lost]
     others = [part for part in running if part not in (*reporting, *silent)]
-    restarting = [part for part in others if part["state"] == JobState.RECOVERING]
+    restarting = [part for part in others if part["state"] == JobState.RESTARTING]
     launchers = any(
         not (each["silent"] or each["lost"] or each["ended"])
         for part in running

@@ -36,8 +36,11 @@ MOST_HOSTS: Final = 20_000
 MOST_RANKS: Final = 256
 """Ranks of one job in the view of a host."""
 MOST_INCIDENTS: Final = 50
-_URGENT: Final = tuple(map(str, (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RUNNING, JobState.RECOVERING)))
-"""As in the list of jobs: one that runs is slow, which a person has to look at, or suspected."""
+_URGENT: Final = (
+    *(JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.NO_STEP, JobState.SLOW, JobState.SUSPECTED),
+    *(JobState.RUNNING, JobState.STOPPING, JobState.RESTARTING),
+)
+"""As in the list of jobs."""
 LABELS: Final = (
     *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
     *("open_incidents", "ended_at"),

@@ -42,6 +42,8 @@ class ShownLog(NamedTuple):
     """``stderr`` or ``stdout``; empty: nothing was received."""
     path: str
     lines: tuple[str, ...]
+    title: str
+    """``Log of rank 1``, ``Log of all ranks on host-0``."""
     text: str
     """What the lines are, or why there are none, in one sentence."""
     place: Place
@@ -133,20 +135,22 @@ def _received(log: RankLog, attempt: int) -> ShownLog:
     if not log.lines:
         what = "it is empty or cannot be read"
     elif log.shared:
-        what = f"{number} of a log that all ranks on {log.host} write to"
+        what = f"{number}, of any rank there: rank {log.rank} has no log of its own"
+    title = f"Log of all ranks on {log.host}" if log.shared else f"Log of rank {log.rank}"
     text = f"{capital(what)}."
     match = _LOG.fullmatch(log.path)
     place = Place(
         host_commands.tail_of(log.path), log.host, _in_folder(attempt, int(match["attempt"])) if match else ""
     )
-    return ShownLog(log.rank, log.host, log.stream, log.path, log.lines, text, place)
+    return ShownLog(log.rank, log.host, log.stream, log.path, log.lines, title, text, place)
 
 
 def _missing(job: Job, rank: int, host: str) -> ShownLog:
     place = place_of(job, rank, host)
     facts = _facts(job, host)
     why = UNSENT if LOGS_UNSENT in facts else "" if place.command else KEEP_THEM
-    return ShownLog(rank, host, "", "", (), "No line of its output was received" + (f": {why}." if why else "."), place)
+    text = "No line of its output was received" + (f": {why}." if why else ".")
+    return ShownLog(rank, host, "", "", (), f"Log of rank {rank}", text, place)
 
 
 def _facts(job: Job, host: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from rankwatch_monitor.core.views.job_verdict import finding
 def recovering_since(job: Job, state: JobState) -> float | None:
     """Unix seconds since when the job is being restarted, which is after its training stopped; None: it is not."""
     incident = job.open_incident
-    if state is not JobState.RECOVERING or incident is None:
+    if state is not JobState.RESTARTING or incident is None:
         return None
     decided, captured = incident.timeline.decided, incident.timeline.captured
     return max((at for at in (decided, captured) if at is not None), default=incident.phase_since)
@@ -31,6 +31,6 @@ def trouble_since(job: Job, state: JobState, now: float) -> float | None:
     if state is JobState.LOST:
         return job.last_heard
     incident = job.open_incident
-    if incident is not None and (state is not JobState.RUNNING or not incident.elective):
+    if incident is not None and (state not in (JobState.RUNNING, JobState.SLOW) or not incident.elective):
         return incident.timeline.since or incident.opened_at
     return finding(job, now).since  # None while the job is healthy

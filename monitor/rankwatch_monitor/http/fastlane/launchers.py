@@ -61,6 +61,8 @@ class LauncherPost(CountedPost):
     """The last part of its path."""
     bound: Callable[[str], bool] | None = None
     """The jobs that its token is bound to; None: all."""
+    token: str = ""
+    """The name of its token."""
 
 
 @dataclass(slots=True)
@@ -141,7 +143,8 @@ class LauncherFastLane:
             return None
         if isinstance(begun, LauncherPost):
             grant = Bearer(self._tokens, headers).grant()
-            begun.bound = grant.bound if grant is not None else None
+            if grant is not None:
+                begun.bound, begun.token = grant.bound, grant.name
             begun.admitted = self._admission.body(sender(client, headers))
             begun.counted = begun.admitted.__enter__()
         return begun, data[end + 4 :]
@@ -152,8 +155,12 @@ class LauncherFastLane:
         Raises:
             RefusedError: too much is in flight.
         """
+        if not isinstance(request, LauncherPost):
+            return data
         try:
-            return request.add(data) if isinstance(request, LauncherPost) else data
+            if request.kind == "evidence" and not request.parts:
+                self._monitor.refuse_evidence(request.job_id, request.length, request.token, request.bound)
+            return request.add(data)
         except Refusal as refusal:
             self._monitor.counters.reject(refusal.reason)
             retry = {"Retry-After": str(refusal.retry_after)}

@@ -48,7 +48,6 @@ def _headers(head: bytes) -> Mapping[str, str] | None:
 class AdmittedPost(CountedPost):
     """A metrics request of a sender that may ingest."""
 
-    client: Client = None
     forbidden: Forbidden | None = None
     refusal: Refusal | None = None
     """The monitor does not own the job; the response, after the body was read."""
@@ -82,7 +81,7 @@ class OtlpFastLane:
             elsewhere = refusal
         admitted = endpoints.admission.body(sender(client, headers))
         head = data[: end + 4]
-        post = AdmittedPost(head, headers, length, client=client, admitted=admitted, counted=admitted.__enter__())
+        post = AdmittedPost(head, headers, length, admitted=admitted, counted=admitted.__enter__())
         post.forbidden, post.refusal = forbidden, elsewhere
         return post, data[end + 4 :]
 
@@ -113,8 +112,6 @@ class OtlpFastLane:
             message = endpoints.take_protobuf(body, request.forbidden)
         except Refusal as refusal:
             return self._refused(refusal, request)
-        if endpoints.tee is not None:
-            endpoints.tee(semconv.OTLP_METRICS_PATH, headers, request.client, sent)
         if message is None:
             return _EMPTY_RESPONSE
         content = message.SerializeToString()

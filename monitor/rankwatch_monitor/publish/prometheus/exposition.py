@@ -13,12 +13,12 @@ from prometheus_client.registry import Collector
 
 import rankwatch
 from rankwatch.contract.enums import RESTARTS, Action, Cause, JobState, StragglerVerdict, VerdictKind
-from rankwatch_monitor.core import goodput_accounting, nodes
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import job_view, rankings, verdict
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
@@ -83,7 +83,7 @@ class _Snapshot(Collector):
         self._families[family.name].add_metric(labels, value)
 
     def _job(self, job: Job, now: float) -> None:
-        state, reason = job_view.job_state(job, now)
+        state, reason = verdict.job_state(job, now)
         for each in JobState:
             self._add(names.JOB_STATE, float(each is state), job.id, each)
         if reason and state is not JobState.LOST:  # its reason holds an age, which would create a new series per scrape
@@ -99,15 +99,13 @@ class _Snapshot(Collector):
         self._add(names.JOB_STALE_REPORTS, job.stale.count, job.id)
         for role, launchers in nodes.counts(job).items():
             self._add(names.JOB_NODES, launchers, job.id, role)
-        if job.furthest_iteration is not None:
-            self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
+        if (step := verdict.step(job)) is not None:
+            self._add(names.JOB_ITERATION, step, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)
         self._add(names.JOB_RESTARTS_LEFT, max(0, job.restart_budget - job.restarts), job.id)
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
-        if (ratio := goodput_accounting.ratio(job)) is not None:
+        if (ratio := verdict.goodput(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
-        if (ratio := goodput_accounting.ratio_without_waiting(job)) is not None:
-            self._add(names.GOODPUT_WITHOUT_WAITING, ratio, job.id)
         for bucket, seconds in job.ledger.counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
         for name, logged in job.logged.latest.items():
@@ -143,8 +141,8 @@ class _Snapshot(Collector):
         """Scores and stragglers; the number of series does not depend on the number of ranks."""
         performance = job.performance
         found = finding(job, now).verdict
-        for verdict in StragglerVerdict:
-            self._add(names.JOB_VERDICT, float(verdict is found), job.id, verdict)
+        for each in StragglerVerdict:
+            self._add(names.JOB_VERDICT, float(each is found), job.id, each)
         costliest = performance.open_stragglers[:NAMED]
         for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in costliest):
             self._add(names.STRAGGLER, 1.0, job.id, *labels)

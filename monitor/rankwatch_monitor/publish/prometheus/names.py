@@ -60,10 +60,10 @@ JOB_RESTARTS_LEFT: Final = Family(
 )
 JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while the monitor takes no action")
 GOODPUT: Final = Family(
-    "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on steps that were kept"
-)
-GOODPUT_WITHOUT_WAITING: Final = Family(
-    "rankwatch_goodput_without_waiting_ratio", "gauge", ("job",), "the same without the time of waiting for slow ranks"
+    "rankwatch_goodput_ratio",
+    "gauge",
+    ("job",),
+    "part of a job's life in steps that were kept, less the waiting for slow ranks",
 )
 JOB_TIME: Final = Family(
     "rankwatch_job_time_seconds_total",
@@ -229,22 +229,10 @@ WEBHOOK_MESSAGES: Final = Family(
 WEBHOOK_WAITING: Final = Family(
     "rankwatch_webhook_messages_waiting", "gauge", (), "messages to webhooks that are not delivered yet"
 )
-FORWARD_REQUESTS: Final = Family(
-    "rankwatch_forward_requests_total",
-    "counter",
-    ("outcome",),
-    "OTLP requests by what became of forwarding them, of each backend: sent, refused (by the backend), missed "
-    "(dropped, as it was away for too long)",
-)
-FORWARD_WAITING: Final = Family(
-    "rankwatch_forward_waiting_bytes", "gauge", (), "bytes that wait in memory for backends, of all together"
-)
 FROM_PUBLISHERS: Final = (
     PUBLISH_ERRORS,
     WEBHOOK_MESSAGES,
     WEBHOOK_WAITING,
-    FORWARD_REQUESTS,
-    FORWARD_WAITING,
 )
 """Families that are empty unless a publisher is configured."""
 BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"), "1 for the version that runs")
@@ -265,7 +253,6 @@ FAMILIES: Final = (
     JOB_RESTARTS_LEFT,
     JOB_OBSERVE_ONLY,
     GOODPUT,
-    GOODPUT_WITHOUT_WAITING,
     JOB_TIME,
     JOB_LOGGED,
     JOB_LOGGED_NON_FINITE,

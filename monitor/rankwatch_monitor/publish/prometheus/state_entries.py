@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
 
@@ -31,12 +31,12 @@ class StateEntries:
         if key == entries.key and now - entries.looked_at < OBSERVE_INTERVAL:
             return
         entries.key, entries.looked_at = key, now
-        entries.enter(job_view.job_state(job, now)[0])
+        entries.enter(verdict.job_state(job, now)[0])
 
     def adopt(self, job: Job, now: float) -> None:
         """Take over a job loaded at ``now`` (unix seconds): its current state was entered before."""
         entries = self._entries[job] = _Entries(job.id)
-        entries.state = job_view.job_state(job, now)[0]
+        entries.state = verdict.job_state(job, now)[0]
 
     def close(self, timeout: float) -> None:
         """Nothing is delivered."""

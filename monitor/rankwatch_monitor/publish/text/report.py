@@ -28,7 +28,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs
+from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs, verdict
 from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
@@ -113,12 +113,12 @@ def _goodput(job: Job, now: float) -> list[str]:
     lived = sum(spent.values())
     if not lived:
         return []
-    ratio, (window, lately) = goodput_note.useful(job), goodput_accounting.last_hour(job, waiting=False)
+    ratio, (window, lately) = verdict.goodput(job), goodput_accounting.last_hour(job)
     if ratio is None:
         lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:
         last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
-        beside = "".join(f"; {note}" for note in goodput_note.notes(job, job_view.job_state(job, now)[0], now))
+        beside = "".join(f"; {note}" for note in goodput_note.notes(job, verdict.job_state(job, now)[0], now))
         lines = wrapped(
             f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept{last}{beside}", ""
         )

@@ -99,7 +99,7 @@ def row(snapshot: Snapshot, series: str = ALL) -> dict[str, float]:
         "iteration": snapshot.iteration,
         "lateness_max": snapshot.lateness,
         "steps_per_second": snapshot.steps_per_second,
-        "step_seconds": snapshot.step_seconds if snapshot.state is JobState.RUNNING else None,
+        "step_seconds": snapshot.step_seconds if snapshot.state in (JobState.RUNNING, JobState.SLOW) else None,
         "goodput": snapshot.goodput,
         "attempt": snapshot.attempt,
         "restarts": snapshot.restarts,

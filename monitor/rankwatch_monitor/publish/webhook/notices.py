@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, headline, incident_view, job_view
+from rankwatch_monitor.core.views import downtime, headline, incident_view, job_view, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
@@ -198,7 +198,7 @@ def _sentence(event: Event, straggler: Straggler) -> str:
 
 
 def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
-    state, reason = job_view.job_state(job, now)
+    state, reason = verdict.job_state(job, now)
     before, announced.state = announced.state, state
     if state is before:
         return ()
@@ -216,7 +216,7 @@ def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
 def _notice(event: Event, job: Job, about: str, now: float, text: str, **more: Any) -> Notice:
     subject = "\0".join((event, job.id, f"{job.created_at:.0f}", about))
     key = f"rankwatch_{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
-    state, reason = job_view.job_state(job, now)
+    state, reason = verdict.job_state(job, now)
     shown = {
         "id": job.id,
         "name": job.name,
@@ -225,6 +225,6 @@ def _notice(event: Event, job: Job, about: str, now: float, text: str, **more: A
         "world_size": job.world_size,
         "attempt": job.attempt,
         "restarts": job.restarts,
-        "iteration": job.furthest_iteration,
+        "iteration": verdict.step(job),
     }
     return Notice(key, job.id, now, {"event": str(event), "id": key, "at": now, "text": text, "job": shown, **more})

@@ -132,7 +132,7 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     made = Parser(
         prog=COMMAND,
         description="Shows all jobs of a monitor, or one job in detail.",
-        epilog="Exit codes: 0 healthy; 3 a job is hung, recovering, lost or has failed (of all jobs: within the "
+        epilog="Exit codes: 0 healthy; 3 a job is hung, restarting, lost or has failed (of all jobs: within the "
         "last hour), or has an open incident or straggler; 1 the monitor is unreachable; 2 invalid arguments.",
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it all jobs")

@@ -137,7 +137,7 @@ def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
         return alone or now - (job["ended_at"] or now) < RECENT_FAILURE
     if job["state"] in TERMINAL_STATES:
         return False
-    if job["state"] in ("hung", "recovering", "lost"):
+    if job["state"] in ("hung", "restarting", "lost"):
         return True
     return bool(job["open_incidents"] or job["open_stragglers"])
 

@@ -19,7 +19,6 @@ from rankwatch.cli.formatting import (
     ranks,
     run_lines,
     spaced,
-    useful,
     when,
 )
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
@@ -103,9 +102,9 @@ def reason_style(job: Json) -> str:
     """Style of a job's reason: that of its state, or a warning for a running job."""
     if "monitor" in job:
         return ""
-    if job["state"] == "running":
-        return "warning"
-    return "" if job["state"] in ("finished", "stopped", "starting") else state_style(job["state"])
+    if job["state"] in ("finished", "stopped", "starting"):
+        return ""
+    return "warning" if job["state"] == "running" else state_style(job["state"])
 
 
 def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[str]:
@@ -161,7 +160,7 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(speed),
         Cell(str(job["world_size"]) if elsewhere or over else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
-        Cell("" if (kept := useful(job, "goodput")) is None else percent(kept)),
+        Cell("" if (kept := job["goodput"]) is None else percent(kept)),
         _verdict(job),
         Cell(duration(lived)),
     ]
@@ -174,7 +173,7 @@ def _why(job: Json) -> str:
 
 
 def next_lines(job: Json, terminal: Terminal, *, then: bool = False) -> list[str]:
-    """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line.
+    """What a person should do, in a few words, or what happens by itself; nothing: no line.
 
     ``then``: with what follows about a slow job, or from each answer of a host that is not heard.
     """
@@ -217,7 +216,7 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
-    if job.get("next_steps"):  # an older monitor has none
+    if job["next_steps"]:
         return lines + _steps(job["next_steps"], terminal)
     if job.get("next_step"):
         return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
@@ -322,12 +321,12 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
 
 
 def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    lived, ratio = snapshot.goodput["seconds"], useful(snapshot.goodput, "ratio")
+    lived, ratio = snapshot.goodput["seconds"], snapshot.goodput["ratio"]
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
-    lately, window = useful(snapshot.goodput["window"], "ratio"), snapshot.goodput["window"]["seconds"]
+    lately, window = snapshot.goodput["window"]["ratio"], snapshot.goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately is not None and window < lived:
         words += f"; {percent(lately)} of the last {duration(window)}"

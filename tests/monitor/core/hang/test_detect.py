@@ -11,7 +11,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.hang.limits import state_to_keep
 from rankwatch_monitor.core.incident.lifecycle import advance, verdicts_of
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 
 def healthy(**settings: object) -> Scene:
@@ -92,7 +92,7 @@ def test_a_heartbeat_that_stays_away_is_found() -> None:
     scene.run(2)
     assert scene.incident.kind is VerdictKind.HEARTBEAT_OVERRUN
     assert scene.blamed == {3: "behind"}
-    for word in ("rank 3 on host-0", "30 s", "waited 30.5 s"):
+    for word in ("Rank 3 on host-0", "limit of 30 s", "for 30.5 s"):
         assert word in scene.incident.reason
 
 

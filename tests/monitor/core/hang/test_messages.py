@@ -117,4 +117,4 @@ def test_a_limit_is_stated_with_its_source() -> None:
     configured = Scene().run(10).hang(2).until_found().incident
     assert (configured.limit_source, "over its configured limit of 10 s" in configured.reason) == ("configured", True)
     silent = Scene(ranks=8, hosts=2, silence_timeout=9.0).run(10).cut_host(1).until_found().incident
-    assert silent.limit_source == ""
+    assert silent.limit_source == "configured"

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
-from rankwatch_monitor.simulator.plan import FaultKind
+from support.simulator.plan import FaultKind
 
 STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0, wait=Wait(WaitKind.THREAD))
 """Nothing moves, and nothing in the process can wake it."""
@@ -218,7 +218,7 @@ def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:
     assert scene.incident.reason.endswith(", 3 ranks wait.")
     assert [c.rank for c in scene.incident.culprits] == [0]
     assert (scene.rank_state(0), scene.rank_state(1)) == (RankState.RUNNING, RankState.WAITING)
-    assert scene.state == "running"
+    assert scene.state == "suspected"
     assert sum("is busy" in printed for printed in scene.printed) == 1
     assert 7 <= len(scene.directives(DirectiveKind.CAPTURE)) <= 9, "the watch is prolonged"
     scene.resume().run(5)

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.core.scene import LOADING, Scene
+from monitor.core.scene import LOADING, WINDOW, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import NodeObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.simulator.plan import FaultKind
+from rankwatch_monitor.core.views import verdict
+from support.simulator.plan import FaultKind
 
 
 def trained(**changes: object) -> Scene:
@@ -36,8 +36,8 @@ def test_a_hang_without_configuration_is_suspected_within_three_seconds_and_capt
     assert incident.phase is Phase.CONFIRMING
     assert scene.blamed == {2: "behind"}
     assert "has made no progress in section 'step' for" in incident.reason
-    assert scene.state == "running", "it is only suspected"
-    assert job_view.job_state(scene.job, scene.now)[1] == f"suspected: {incident.reason}"
+    assert scene.state == "suspected"
+    assert verdict.job_state(scene.job, scene.now) == ("suspected", incident.reason)
     assert "over its learned limit of 2.5 s" in incident.reason
     prove = "once waiting has cost what a restart costs, or repeated samples of the ranks prove it"
     assert incident.action_reason == f"the policy is to restart, {prove}"
@@ -49,7 +49,7 @@ def test_the_restart_follows_the_confirmation_and_a_second_capture() -> None:
     scene.until(lambda: scene.directives(DirectiveKind.RESTART))
     assert 60 <= scene.now - opened <= 64
     assert incident.confirmed
-    assert scene.state in ("hung", "recovering")
+    assert scene.state in ("hung", "restarting")
     assert len(scene.directives(DirectiveKind.CAPTURE)) == 2
     timeline = incident.timeline
     assert timeline.since < timeline.detected < timeline.decided <= timeline.captured
@@ -77,6 +77,76 @@ def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None
             rank.stand(scene.now, "step")
     assert not any(incident.confirmed for incident in scene.job.incidents)
     assert not scene.directives(DirectiveKind.RESTART)
+
+
+# Silence --------------------------------------------------------------------------------------------------------------
+
+
+def test_silence_that_nobody_configured_is_announced_and_ends_by_itself() -> None:
+    scene = Scene(hosts=2, section_timeouts={"step": None}).run(20).cut_host(1)
+    scene.until_found().run(20)
+    assert (scene.incident.confirmed, scene.incident.limit_source) == (False, "default")
+    assert scene.incident.acts_at is not None
+    assert set(scene.blamed) <= {2, 3}
+    assert set(scene.blamed.values()) == {"host_silent"}
+    scene.resume().run(20)
+    assert scene.incident.phase is Phase.CLOSED
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_configured_silence_timeout_acts_at_once() -> None:
+    scene = Scene(hosts=2, section_timeouts={"step": None}, silence_timeout=61.0).run(20).cut_host(1).until_found()
+    scene.run(15)
+    assert scene.incident.confirmed
+    assert scene.directives(DirectiveKind.RESTART)
+
+
+def test_silence_without_progress_of_any_rank_is_ended_by_patience() -> None:
+    scene = Scene(hosts=2, section_timeouts={"step": None}).run(20).cut_host(1).until_found()
+    scene.run(5)
+    begun, acts_at = scene.incident.opened_at, scene.incident.acts_at
+    assert acts_at is not None
+    assert acts_at - begun >= WINDOW
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=200)
+    assert abs(scene.now - acts_at) <= 5
+
+
+def test_a_silent_rank_whose_peers_go_on_is_left_alone() -> None:
+    """Only its way to the monitor is broken: without it, they would not complete steps."""
+    scene = Scene(hosts=2, section_timeouts={"step": None}).run(20).cut(3).until_found()
+    scene.run(600)
+    assert scene.incident.kind is VerdictKind.SILENT
+    assert not scene.incident.confirmed
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_silent_rank_whose_process_ends_is_a_crash_at_once() -> None:
+    scene = Scene(hosts=2, section_timeouts={"step": None}).run(20).cut(3).until_found().run(3)
+    scene.die(3, signal="SIGKILL")
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    assert scene.blamed == {3: "dead"}
+    assert scene.incident.confirmed
+
+
+# Where nothing follows ------------------------------------------------------------------------------------------------
+
+
+def test_with_no_restart_left_the_looks_go_on_and_nothing_is_done() -> None:
+    scene = trained(max_restarts=0).hang(2).until_found().run(5)
+    incident = scene.incident
+    assert (incident.phase, incident.action, incident.acts_at) == (Phase.DETECTED, Action.LOG, None)
+    assert scene.directives(DirectiveKind.CAPTURE)[0].watch
+    scene.run(130)
+    assert incident.confirmed, "patience is at its end: it is announced, and held"
+    assert not {d.kind for d in scene.issued} - {DirectiveKind.CAPTURE, DirectiveKind.TELL}
+
+
+@pytest.mark.parametrize("policy", [{"observe_only": True}, {"on_hang": "log"}], ids=["observe only", "log"])
+def test_a_suspicion_on_which_nothing_follows_is_told_to_the_launchers(policy: dict[str, object]) -> None:
+    scene = trained(**policy).hang(2).until_found().run(5)
+    told = scene.directives(DirectiveKind.TELL)
+    assert [(each.suspected, each.acts_in) for each in told] == [(True, None)]
+    assert told[0].follows == scene.incident.action_reason
 
 
 # Ranks that are about to end ------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_while_the_launchers_act_the_job_states_what_becomes_of_the_node() -> No
     scene.run(10)
     excludes(scene, ranks=(0,))
     scene.run(3)
-    assert scene.state == "recovering"
+    assert scene.state == "restarting"
     assert "no spare waits" in scene.incident.action_reason
     assert "or wait for another one" in scene.incident.action_reason
 

@@ -6,7 +6,7 @@ from monitor.core.accounted import STARTUP, Accounted, about
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 
 WHY = "preempted: the launcher on host-0 got SIGTERM"
 
@@ -22,7 +22,7 @@ def test_a_stop_is_an_incident_with_its_reason_and_no_directive() -> None:
     assert scene.incident.kind is VerdictKind.ORDERED
     assert scene.incident.action is Action.SAVE_AND_STOP
     printed = f"The ranks were asked to save and stop: {WHY}."
-    assert job_view.job_state(scene.job, scene.now) == ("running", printed)
+    assert verdict.job_state(scene.job, scene.now) == ("stopping", printed)
     scene.run(90)
     assert scene.issued == []
     scene.finish(ProcessEventKind.STOPPED, WHY)

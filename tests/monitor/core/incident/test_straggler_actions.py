@@ -6,7 +6,7 @@ import pytest
 
 from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import verdict
 from support.windows import COMPUTE, Ranks, Work, slower
 
 CAPTURE, RESTART = DirectiveKind.CAPTURE, DirectiveKind.RESTART
@@ -46,7 +46,7 @@ def test_stacks_are_captured_first_and_the_directive_has_the_reason(action: str,
     (straggler,) = job.performance.open_stragglers
     assert (incident.kind, incident.reason) == (VerdictKind.STRAGGLER, straggler.reason)
     assert [(c.rank, c.kind) for c in incident.culprits] == [(9, CulpritClass.STRAGGLER)]
-    assert job_view.job_state(job.job, job.now)[0] is JobState.RUNNING  # nothing stands still
+    assert verdict.job_state(job.job, job.now)[0] is JobState.SLOW  # nothing stands still
     assert kinds(job) == [CAPTURE]
     job.wait(6.0)
     assert kinds(job) == [CAPTURE, kind]

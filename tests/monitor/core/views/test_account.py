@@ -49,7 +49,7 @@ def test_a_rank_that_stops_is_found_after_the_limit_in_force_unless_detection_is
     scene = Scene(4, hosts=2).run(20)
     assert account(scene.job, scene.now) == [
         "a step takes 1.00 s",
-        "a rank that stops in a step is found after 10 s",
+        "a rank that stops in a step passes a limit after 10 s at the latest",
     ]
     scene.job.policy = scene.job.policy.changed({"detection": False})
     assert account(scene.job, scene.now) == ["a step takes 1.00 s"]
@@ -63,7 +63,7 @@ def test_a_run_that_finished_has_steps_time_cost_goodput_and_incidents() -> None
     assert f"{calm.job.furthest_iteration} steps in 1 min 4" in steps
     assert rest[-1] == "no incident, no restart"
     struck = Scene(4, hosts=2).run(30).hang(2)
-    struck.until(lambda: struck.state == "recovering")
+    struck.until(lambda: struck.state == "restarting")
     struck.run(60).finish()
     survived = account(struck.job, struck.now)[-1]
     assert survived.startswith("1 incident survived at a cost of ")

@@ -40,7 +40,7 @@ def test_a_crash_is_restarted_by_the_launchers_by_a_fixed_time() -> None:
 def test_a_hang_is_restarted_by_rankwatch_and_then_starts_up() -> None:
     scene = Scene(4)
     scene.ignored = {DirectiveKind.RESTART}
-    scene.run(20).hang(2).until(lambda: scene.state == "recovering")
+    scene.run(20).hang(2).until(lambda: scene.state == "restarting")
     found = awaited(scene)
     assert found == of("Rankwatch restarts the ranks", scene.incident.phase_since + REPEAT_AFTER)
     started = Scene(4).run(20).hang(2).until_found()

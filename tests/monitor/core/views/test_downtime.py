@@ -8,7 +8,7 @@ from monitor.core.accounted import Accounted
 from monitor.core.scene import Scene
 from rankwatch.cli.formatting import duration, gpu_time
 from rankwatch.contract.enums import Action, ProcessEventKind
-from rankwatch_monitor.core.views import digest, downtime, ended, incident_view, job_view, node_view
+from rankwatch_monitor.core.views import digest, downtime, ended, incident_view, job_view, node_view, verdict
 from rankwatch_monitor.publish.text import report
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
@@ -101,7 +101,7 @@ def test_an_incident_of_a_lost_job_costs_until_the_job_was_last_heard_of() -> No
     scene.cut_host(0).cut_host(1).run(900)
     incident = scene.job.incidents[0]
     assert incident.open
-    assert str(job_view.job_state(scene.job, scene.now)[0]) == "lost"
+    assert str(verdict.job_state(scene.job, scene.now)[0]) == "lost"
     cost = scene.job.last_heard - downtime.began(incident)
     assert downtime.seconds(scene.job, incident, scene.now) == pytest.approx(cost)
     assert figures(scene)["node"] == pytest.approx(cost)

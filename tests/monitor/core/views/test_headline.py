@@ -162,7 +162,7 @@ def test_a_crash_keeps_the_kind_of_its_error() -> None:
     )
     aborted = Exited(-6, f"Accelerator{error.removeprefix('Runtime')} in the assembler")
     assert headline(incident(late(3, aborted))) == (
-        f"Rank 3 on {HOST} was killed by SIGABRT after CUDA error: device-side assert triggered in…"
+        f"Rank 3 on {HOST} was killed by SIGABRT after CUDA error: device-side assert triggered…"
     )
     assert headline(incident(late(3, Exited(1, "ValueError: no; none")))) == (
         f"Rank 3 on {HOST} exited with code 1: ValueError: no; none"

@@ -14,6 +14,7 @@ from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.findings import Finding
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.job_verdict import FIRST_STEP_AFTER, finding, no_step_since
+from rankwatch_monitor.core.views.verdict import job_state
 
 BEGAN = 14 * 3600.0 + 3 * 60 + 5
 WHILE = 4 * FIRST_STEP_AFTER
@@ -39,7 +40,7 @@ def verdict(job: Job, now: float) -> str:
 def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_since_when() -> None:
     job, now = reported()
     shown = job_view.summary(job, now)
-    assert (shown["state"], shown["verdict"]) == ("running", "no_step")
+    assert (shown["state"], shown["verdict"]) == ("no step", "no_step")
     assert shown["reason"] == "No step has completed yet: the first rank reported at 1970-01-01 14:03:05 UTC."
     assert rankings.score_table(job, now)["finding"]["since"] == BEGAN
     assert (job.incidents, job.directives) == ([], []), "it is a statement: nothing is done"
@@ -48,7 +49,7 @@ def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_sinc
 def test_its_twin_that_steps_is_healthy() -> None:
     scene = Scene().run(int(WHILE))
     assert verdict(scene.job, scene.now) == "healthy"
-    assert job_view.job_state(scene.job, scene.now) == ("running", "")
+    assert job_state(scene.job, scene.now) == ("running", "")
 
 
 def test_a_step_that_completes_makes_it_healthy_at_once() -> None:
@@ -146,7 +147,7 @@ def test_a_job_that_hangs_is_not_healthy_and_has_no_speed() -> None:
 def test_neither_is_one_that_restarts_failed_or_is_lost() -> None:
     scene = Scene(on_hang="restart").run(20)
     scene.hang(2).until_found().until(lambda: scene.incident.phase == "recovering", within=60)
-    assert shown(scene) == ("recovering", "no_step", 0.0)
+    assert shown(scene) == ("restarting", "no_step", 0.0)
 
     scene = Scene(launchers=False).run(20)
     scene.ranks = []

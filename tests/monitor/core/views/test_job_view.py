@@ -15,7 +15,8 @@ from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.job_view import RANK_STATES, job_state, rank_states, ranks, stack_groups, summary
+from rankwatch_monitor.core.views.job_view import RANK_STATES, rank_states, ranks, stack_groups, summary
+from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.store import codec
 
 
@@ -37,7 +38,7 @@ def test_the_life_of_a_job_in_states() -> None:
         look()
     scene.finish()
     look()
-    assert states == ["starting", "running", "hung", "recovering", "running", "finished"]
+    assert states == ["starting", "running", "hung", "restarting", "running", "finished"]
 
 
 def test_a_job_without_reports_is_starting_then_lost() -> None:
@@ -97,7 +98,7 @@ def test_the_end_of_a_job_is_what_its_launchers_say_while_they_are_heard() -> No
     assert scene.state == "failed"
 
 
-@pytest.mark.parametrize(("restarts", "state"), [(3, "recovering"), (0, "running")])
+@pytest.mark.parametrize(("restarts", "state"), [(3, "restarting"), (0, "stopping")])
 def test_a_crash_never_looks_like_a_hang(restarts: int, state: str) -> None:
     scene = Scene(max_restarts=restarts).run(10)
     seen = set()

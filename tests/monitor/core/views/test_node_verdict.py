@@ -429,7 +429,7 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     [offered] = shown("host-1", scene)["of_jobs"]
     assert (offered["job"], offered["name"], offered["ranks"]) == ("one", scene.job.name, [2])
     restarted = Scene(4, hosts=2, job_id="restarted").run(20).hang(2)
-    restarted.until(lambda: restarted.state == "recovering")
+    restarted.until(lambda: restarted.state == "restarting")
     suspected = Scene(4, hosts=2, job_id="undecided", section_timeouts={}, reports_durations=True).run(20).hang(2)
     suspected.until(lambda: suspected.job.open_incident is not None, within=400)
     jobs, now = [restarted.job, suspected.job], min(restarted.now, suspected.now)

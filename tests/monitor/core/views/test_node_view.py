@@ -218,7 +218,7 @@ def test_no_group_is_the_cause_while_none_is_named_or_after_a_restart() -> None:
     assert standing(alike)["role"] == "unknown"
     assert standing(alike)["rank"] is None
     restarted = Scene(4, hosts=2).run(20).hang(2)
-    restarted.until(lambda: restarted.state == "recovering" and restarted.job.attempt == 2)
+    restarted.until(lambda: restarted.state == "restarting" and restarted.job.attempt == 2)
     assert standing(restarted)["text"] == "The job restarts: no rank of the new attempt is named."
     fine = standing(Scene(4, hosts=2).run(20))
     assert (fine["role"], fine["text"]) == ("calm", "Nothing is wrong with a rank of this group.")

@@ -19,7 +19,7 @@ from rankwatch_monitor.publish.text import report
 
 RANKS: Final = 6
 SECONDS: Final = 240
-STANDS: Final = {"hung", "recovering", "lost", "failed", "stopped"}
+STANDS: Final = {"hung", "no step", "restarting", "lost", "failed", "stopped"}
 COUNTS: Final = re.compile(r"\((\d+) others? too\)|the (\d+) other ranks|in which (\d+) ranks? wait")
 
 

@@ -66,7 +66,7 @@ def test_a_log_that_ranks_share_is_called_so_and_an_empty_one_too() -> None:
     log = scene.log(2, ERROR)
     scene.send_evidence("node-1", logs=(replace(log, shared=True, lines=("one",)), replace(log, path="/b", lines=())))
     assert [each.text for each in shown(scene)] == [
-        "The last line of a log that all ranks on host-1 write to.",
+        "The last line, of any rank there: rank 2 has no log of its own.",
         "It is empty or cannot be read.",
     ]
 

@@ -68,7 +68,7 @@ def test_the_first_clause_of_what_the_job_proposes_with_its_order(
 def test_nothing_is_left_to_a_person_while_all_is_well_or_rankwatch_acts() -> None:
     scene = Scene(4, hosts=2).run(20)
     assert todo(scene) is None
-    scene.hang(2).until(lambda: scene.state == "recovering")
+    scene.hang(2).until(lambda: scene.state == "restarting")
     assert todo(scene) is None
     finished = Scene(4, hosts=2).run(20)
     finished.finish()

@@ -47,7 +47,7 @@ def test_a_job_stays_in_trouble_until_its_first_new_step() -> None:
     assert summary(scene.job, scene.now)["recovering_since"] is None
     scene.hang(2).until_found()
     began = since(scene)
-    scene.until(lambda: summary(scene.job, scene.now)["state"] == "recovering", within=60)
+    scene.until(lambda: summary(scene.job, scene.now)["state"] == "restarting", within=60)
     assert since(scene) == began
     recovering = summary(scene.job, scene.now)["recovering_since"]
     assert began is not None
@@ -61,7 +61,7 @@ def test_a_suspicion_counts_although_the_job_is_running() -> None:
     scene.hang(2)
     scene.until(lambda: scene.job.open_incident is not None, within=400)
     shown = summary(scene.job, scene.now)
-    assert (shown["state"], scene.incident.confirmed) == ("running", False)
+    assert (shown["state"], scene.incident.confirmed) == ("suspected", False)
     assert since(scene) == (scene.incident.timeline.since or scene.incident.opened_at)
 
 

@@ -7,7 +7,6 @@ import gzip
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -230,15 +229,3 @@ def test_a_sender_that_goes_away_in_the_middle_holds_nothing(monitor: RunningMon
     with connected(monitor) as connection:
         connection.sendall(request(reports("after")))
         assert answers(connection, 1) == [(200, b"")]
-
-
-def test_with_forwarding_every_request_goes_the_ordinary_way(tmp_path: Path) -> None:
-    with running_monitor(tmp_path, "--forward", "http://127.0.0.1:9", "--token", TOKEN) as monitor:
-        with connected(monitor) as connection:
-            connection.sendall(request(reports("tee")))
-            assert answers(connection, 1) == [(200, b"")]
-        with Api(monitor.url, TOKEN) as api:
-            waiting = {
-                name: value for (name, _), value in api.metrics().items() if name.startswith("rankwatch_forward")
-            }
-            assert waiting["rankwatch_forward_waiting_bytes"] > 0

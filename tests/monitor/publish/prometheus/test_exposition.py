@@ -14,13 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch import __version__
-from rankwatch.contract.enums import Action, Cause, CulpritClass, JobState, Proof, VerdictKind
+from rankwatch.contract.enums import Action, Cause, JobState, Proof, VerdictKind
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.cause import Shown, Silent, Some
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.exposition import NAMED, Own, exposition
 from rankwatch_monitor.publish.publisher import Publishing
@@ -128,7 +128,7 @@ def test_series_do_not_grow_with_the_ranks_nor_with_the_stragglers() -> None:
 def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None = None) -> Job:
     """A job with an open incident about which ``action`` is taken, and why."""
     job = Job("job", NOW - 60.0, policy=policy)
-    blamed = tuple(Culprit(rank, "host-0", CulpritClass.HOST_SILENT, "silent") for rank in range(culprits))
+    blamed = tuple(Culprit(rank, "host-0", Silent(60.0)) for rank in range(culprits))
     reason = "Rank 0 is silent."
     about = Incident("i1", "job", VerdictKind.SILENT, 0, NOW, reason, blamed, action=action, action_reason=why)
     job.incidents.append(about)
@@ -179,14 +179,21 @@ def in_state(state: JobState) -> Job:
     job = hung(Action.LOG, "observe-only is on")
     if state is JobState.LOST:
         job.last_heard = job.silence_baseline = NOW - 3600.0
-    elif state is JobState.RECOVERING:
+    elif state is JobState.RESTARTING:
         job.incidents[0] = replace(job.incidents[0], **restarting)
+    elif state is JobState.STOPPING:
+        job.incidents[0] = replace(job.incidents[0], action=Action.STOP, phase=Phase.ACTING)
+    elif state is JobState.SUSPECTED:
+        job.incidents[0] = replace(job.incidents[0], confirmed=False)
     elif state is not JobState.HUNG:
         job.ended = Ending(state, "rank 0 exited with code 1", NOW)
     return job
 
 
-@pytest.mark.parametrize("state", sorted(set(JobState) - {JobState.STARTING, JobState.RUNNING, JobState.FINISHED}))
+WITHOUT_INCIDENT = {JobState.STARTING, JobState.RUNNING, JobState.SLOW, JobState.NO_STEP, JobState.FINISHED}
+
+
+@pytest.mark.parametrize("state", sorted(set(JobState) - WITHOUT_INCIDENT))
 def test_a_job_that_makes_no_progress_is_not_healthy(state: JobState) -> None:
     job = in_state(state)
     found = samples(job)
@@ -237,7 +244,7 @@ def test_what_is_done_as_the_policy_states_is_not_withheld(action: Action, polic
 @pytest.mark.parametrize("proof", HELD_BECAUSE)
 def test_the_action_on_a_held_incident_is_withheld_with_the_reason(proof: Proof) -> None:
     job = hung(Action.RESTART, "the policy is to restart")
-    job.incidents[0] = replace(job.incidents[0], confirmed=False, proof=str(proof))
+    job.incidents[0] = replace(job.incidents[0], confirmed=False, shown=Shown(proof, Some.of((0,))))
     assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) == 1.0
     job.policy = job.policy.changed({"on_hang": "log"})
     assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) is None
@@ -291,7 +298,7 @@ def test_the_monitor_reports_itself() -> None:
 def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
     receiver: HttpReceiver, fast_retries: None
 ) -> None:
-    """Both are real, and so is the receiver: it refuses the first message and the first request for good."""
+    """The receiver is real, and refuses the first message for good."""
 
     def reported() -> dict[Sample, float]:
         return samples(own=Own(0, {}, 0.0, 0, 0, published=publishing.samples()))
@@ -300,12 +307,10 @@ def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
         return {dict(labels)["outcome"]: figure for (name, labels), figure in reported().items() if name == what}
 
     webhooks = Webhooks([Receiver(receiver.url, "json")], {}, lambda: NOW)
-    forwarding = Forwarding([Backend(receiver.url, {})], 1 << 20)
-    publishing = Publishing([forwarding], [webhooks])
+    publishing = Publishing([], [webhooks])
     try:
-        messages, requests = "rankwatch_webhook_messages_total", "rankwatch_forward_requests_total"
+        messages = "rankwatch_webhook_messages_total"
         assert counted(messages) == {"delivered": 0, "given_up": 0, "dropped": 0}
-        assert counted(requests) == {"sent": 0, "refused": 0, "missed": 0}
         labels = {name: {label for label, _ in given} for name, given in reported()}
         assert {f.name for f in names.FROM_PUBLISHERS} - labels.keys() == {names.PUBLISH_ERRORS.name}
         assert all(labels[f.name] == set(f.labels) for f in names.FROM_PUBLISHERS if f.name in labels)
@@ -315,20 +320,12 @@ def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
         for number in range(2):
             delivery.put(Message(f"key-{number}", number, "job", time.time(), {"event": "job_lost", "text": "lost"}))
         wait_for(lambda: counted(messages) == {"delivered": 1, "given_up": 1, "dropped": 0}, "both came to an end")
-        receiver.answers = Answers(first=[400])
-        for _ in range(3):
-            forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
-        wait_for(lambda: (counted(requests)["sent"], counted(requests)["refused"]) == (2, 1), "all were answered")
-        wait_for(lambda: reported()["rankwatch_forward_waiting_bytes", frozenset()] == 0, "nothing waits")
 
         receiver.away()
         delivery.put(Message("key-3", 3, "job", time.time(), {"event": "job_back", "text": "back"}))
-        forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
         assert reported()["rankwatch_webhook_messages_waiting", frozenset()] == 1
-        assert reported()["rankwatch_forward_waiting_bytes", frozenset()] == len(b"told")
     finally:
         webhooks.close(10)
-        forwarding.close(10)
 
 
 def test_one_rank_reported_twice_is_one_series() -> None:

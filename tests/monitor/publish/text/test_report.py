@@ -30,7 +30,7 @@ def hung() -> Accounted:
 
 def test_the_job_in_one_line(hung: Accounted) -> None:
     first = plain(text(hung.job, hung.now).partition("\n\n")[0])
-    assert first.startswith("JOB gpt (job) is RECOVERING: 8 of 8 ranks reporting, step 116 at ")
+    assert first.startswith("JOB gpt (job) is RESTARTING: 8 of 8 ranks reporting, step 116 at ")
     assert "attempt 2, 1 restart of 3, began 1970-01-12 13:46:40 UTC" in first
 
 

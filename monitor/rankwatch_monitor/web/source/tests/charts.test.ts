@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary, Why } from "../src/api/types";
-import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, explanation, goodputChart, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
+import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, explanation, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -209,7 +209,7 @@ test("the speed goes on to now, and where steps cease or begin again its points 
   const trends = { at: [0, 15, 30], goodput: [], goodput_window: [], scores: {}, speed: [1, 1, 1] };
   const job = { ended_at: null, state: "running" as const, iterations_per_second: 1.1 };
   assert.deepEqual(speedCurve(job, trends, 40), { time: [0, 15, 30, 40], values: [1, 1, 1, 1.1] });
-  assert.deepEqual(speedCurve({ ...job, state: "recovering", iterations_per_second: 0 }, trends, 40).time, trends.at, "no slope");
+  assert.deepEqual(speedCurve({ ...job, state: "restarting", iterations_per_second: 0 }, trends, 40).time, trends.at, "no slope");
   assert.deepEqual(speedCurve(job, { ...trends, speed: [1, 1, 0] }, 40).time, trends.at, "no slope");
   assert.deepEqual(speedCurve({ ...job, state: "hung", iterations_per_second: 0 }, { ...trends, speed: [1, 0, 0] }, 40).values, [1, 0, 0, 0]);
   assert.deepEqual(speedCurve(job, { ...trends, speed: [null, null, null] }, 40).time, trends.at, "none was measured");
@@ -227,21 +227,6 @@ test("areas are drawn first, then what lies behind the other lines", () => {
   const line = (name: string, more: object) => ({ name, tone: "text", values: [1], ...more });
   const lines = [line("b", { stack: true }), line("a", { stack: true }), line("step", {}), line("slowest", { behind: true })];
   assert.deepEqual(inOrder(lines).map(({ name }) => name), ["b", "a", "slowest", "step"]);
-});
-
-test("goodput after waiting is that of the whole run up to the change, and falls from there", () => {
-  const at = [0, 15, 30, 45, 60];
-  const trends = { at, goodput: [0.9, 0.92, 0.94, 0.95, 0.96], goodput_without_waiting: [null, null, null, 0.85, 0.8], goodput_window: at.map(() => 0.5), scores: {} };
-  const job = { ended_at: null, state: "running" as const, goodput: 0.97, goodput_without_waiting: 0.78 };
-  const { time, lines } = goodputChart(job, trends, 66, 21, true);
-  assert.deepEqual(time, [0, 15, 21, 30, 45, 60, 66]);
-  assert.deepEqual(lines.map(({ name, dashed = false }) => [name, dashed]), [["after waiting for slow ranks", false], ["if waiting counted as useful", true], ["last hour", true]]);
-  const [after, whole] = lines.map(({ values }) => values.map((value) => value && Number(value.toFixed(4))));
-  assert.deepEqual(whole, [0.9, 0.92, 0.928, 0.94, 0.95, 0.96, 0.97]);
-  assert.deepEqual(after, [0.9, 0.92, 0.928, 0.8988, 0.85, 0.8, 0.78]);
-  assert.deepEqual(goodputChart(job, trends, 66, null, false).lines[0]!.values.slice(0, 4), [0.9, 0.92, 0.94, 0.85], "without a change from the last point on");
-  const none = { ...trends, goodput_without_waiting: at.map(() => null) };
-  assert.deepEqual(goodputChart({ ...job, goodput_without_waiting: null }, none, 60, 21, false), { time: at, lines: [{ name: "whole run", tone: "text", values: trends.goodput }] });
 });
 
 test("a row without a value lies between those that have one, or at an end", () => {

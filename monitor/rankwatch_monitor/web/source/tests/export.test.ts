@@ -39,7 +39,7 @@ test("the text has what the page has: headline, next action, culprits, phases, c
     timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],
-    logs: [{ rank: 3, host: "node-0", stream: "stderr", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0" } }],
+    logs: [{ title: "Log of rank 3", rank: 3, host: "node-0", stream: "stderr", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0" } }],
   }), "http://m/#/jobs/j/incidents/i", 1e9 + 20);
   assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
   for (const part of [

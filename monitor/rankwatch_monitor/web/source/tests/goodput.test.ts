@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
-import { asOfNow, byStage, counted, goodputNotes, inWords, isYoung, slices, spent, stages, wholeRatio, windowDiffers, windowName } from "../src/logic/goodput";
+import { asOfNow, byStage, goodputNotes, inWords, isYoung, slices, spent, stages, windowDiffers, windowName } from "../src/logic/goodput";
 import { clock } from "../src/logic/text";
 import { incident } from "./samples";
 
@@ -16,7 +16,7 @@ test("slices are the non-empty buckets in order, and fill the bar", () => {
 test("goodput of a lost job is known until it was last heard, with what is at risk; what a finished one may not have saved stands elsewhere", () => {
   const notes = ["13.4 % lost waiting for rank 21", "up to 49 steps at risk"];
   assert.equal(goodputNotes({ state: "lost", last_heard: 60, goodput_notes: notes.slice(1) }, 100), `until ${clock(60, 100)}, up to 49 steps at risk`);
-  assert.equal(goodputNotes({ state: "recovering", goodput_notes: notes }, 100), notes.join(", "));
+  assert.equal(goodputNotes({ state: "restarting", goodput_notes: notes }, 100), notes.join(", "));
   assert.equal(goodputNotes({ state: "finished", goodput_notes: [notes[0]!, "up to 29 steps without a known save"] }, 100), notes[0]);
   assert.equal(goodputNotes({ state: "running" }, 100), "", "an older monitor");
 });
@@ -47,21 +47,9 @@ test("the sliding window is shown once the run is longer than it", () => {
   assert.equal(windowDiffers(run(7200, 3600)), true);
 });
 
-test("the share of the run is that of the kept steps in the bar, while time passes in which none completes", () => {
-  const open = incident({ timeline: { ...hung, restarted: null, first_step: null }, phase: "acting", closed_at: null });
-  const job = { ...summary, state: "recovering", goodput: 0.9, started_at: 0 } as JobSummary;
-  const answer = { ratio: 0.9, window: { seconds: 112, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 1 }, incidents: [{ ...entry, restart_s: null, first_step_s: null, total_s: null }] };
-  const found = spent(job, answer, [open], 140);
-  assert.deepEqual([found.open, found.apart], ["Restart", []]);
-  assert.equal(wholeRatio(job, found), slices(found.buckets).find(({ bucket }) => bucket === "productive")!.share);
-  assert.ok(Math.abs(wholeRatio(job, found)! - 100 / 140) < 1e-9);
-  assert.equal(wholeRatio({ goodput: 0.966 }, null), 0.966, "until the time is known");
-  assert.equal(wholeRatio({ goodput: null }, found), null, "too early for one");
-});
-
 test("a suspicion is confirmed in a stage of its own, which the table has only then", () => {
   const suspected = incident({ timeline: { ...hung, decided: null, captured: null, restarted: null, first_step: null }, confirmed: false, phase: "confirming", closed_at: null });
-  const job = { ...summary, state: "running", started_at: 0 } as JobSummary;
+  const job = { ...summary, state: "suspected", started_at: 0 } as JobSummary;
   const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, decide_s: null, capture_s: null, restart_s: null, first_step_s: null, total_s: null }] };
   const found = spent(job, answer, [suspected], 120);
   assert.deepEqual([found.buckets.Confirm, found.apart], [9, []]);
@@ -121,8 +109,4 @@ test("waiting for a slow rank names the rank, and does not count for goodput", (
   const buckets = { productive: 85, waiting: 13, startup: 2 };
   assert.equal(plain(inWords(slices(buckets, "rank 21"))), "kept steps, not waiting 85.0 %; waiting for rank 21 13.0 %; start-up 2.0 %");
   assert.equal(slices(buckets)[1]!.name, "waiting for slow ranks", "an older monitor");
-  assert.equal(wholeRatio({ goodput: 0.98 }, { buckets }), 0.85, "waiting is no useful time");
-  assert.equal(wholeRatio({ goodput: 0.98, goodput_without_waiting: 0.85 }), 0.85);
-  assert.match(counted({ goodput_without_waiting: 0.85 }), /; start-up, evaluation, checkpoints, lost steps, hangs, waiting for slow ranks and restarts are the rest$/);
-  assert.match(counted({ goodput_without_waiting: null }), / hangs and restarts are the rest$/);
 });

@@ -126,11 +126,6 @@ test("the slowest rank of a stretch is the one of most of its samples", () => {
   assert.deepEqual([over(0, 2), over(0, 3), over(4, 4), over(9, 10), over(10, 20, "time")], [5, null, null, null, 5]);
 });
 
-test("goodput is compared after the waiting for slow ranks, once there was any", () => {
-  const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_without_waiting: [null, 0.8] };
-  assert.deepEqual(curves(points, [], "time").get("goodput")!.values, [0.9, 0.8]);
-});
-
 test("goodput is that of the whole run for both, and the parts of a step are figures", () => {
   const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_window: [0.5, 0.6] };
   const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { data: 0.01 } };

@@ -1,6 +1,7 @@
 // Types of the API responses, as far as this page reads them. Times are unix seconds, ages and durations are seconds.
 
-export type JobState = "starting" | "running" | "hung" | "recovering" | "finished" | "failed" | "stopped" | "lost";
+/** The one word for a job, which every place shows. */
+export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
 export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished" | "suspected" | "ended";
 
 /** Summary of a job. */
@@ -14,8 +15,6 @@ export interface JobSummary {
   started_at: number | null;
   ended_at: number | null;
   goodput: number | null;
-  /** The same without the waiting for slow ranks; null: there was none. Absent with older monitors. */
-  goodput_without_waiting?: number | null;
   /** What stands beside goodput, in words. Absent with older monitors. */
   goodput_notes?: string[];
   /** Of a job that stands: steps that were thrown away and not done again, and those after its last checkpoint. Null: not known. */
@@ -150,7 +149,7 @@ export interface Timeout {
 export interface Goodput {
   ratio: number | null;
   /** Of the last hour; `seconds`: how much of it is accounted for. */
-  window: { seconds: number; ratio: number | null; ratio_without_waiting?: number | null };
+  window: { seconds: number; ratio: number | null };
   /** Seconds by bucket. */
   buckets: Record<string, number>;
   /** "rank 21": for which ranks the others waited. Absent with older monitors. */
@@ -461,6 +460,7 @@ export interface RankLog {
   /** Empty: nothing was received. */
   stream: string;
   lines: string[];
+  title: string;
   /** What the lines are, or why there are none. */
   text: string;
   place: Place;
@@ -517,7 +517,6 @@ export interface Trends {
   /** What the training script logged, by name. */
   logged?: Record<string, (number | null)[]>;
   goodput: (number | null)[];
-  goodput_without_waiting?: (number | null)[];
   goodput_window: (number | null)[];
   /** `rank`: the one of the minimum; absent with older monitors. */
   scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank?: (number | null)[] }>;

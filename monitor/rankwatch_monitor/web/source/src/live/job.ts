@@ -100,7 +100,11 @@ export function watchJob(id: string): JobWatch {
     {
       job: (data) => {
         if (received) received.job = true;
-        take(data as JobSummary);
+        const [before, next] = [job.value, data as JobSummary];
+        take(next);
+        // What stands beside it on the page is read again, so that both are of one moment.
+        if (before !== null && before.goodput !== next.goodput) slow.refreshSoon();
+        if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) void readRanks();
       },
       grid: (data) => {
         const next = decoded(data as GridEvent);
@@ -141,11 +145,14 @@ export function watchJob(id: string): JobWatch {
   };
 }
 
+/** Ranks of which the details are read with each step of the job. */
+const SMALL = 512;
+
 /** Rank details are megabytes for the largest jobs, and hardly change after the end of a job. */
 function secondsBetween(job: JobSummary | null): number {
   if (job === null) return 2;
   if (job.ended_at !== null) return 30;
-  return job.world_size <= 512 ? 2 : job.world_size <= 4096 ? 5 : 10;
+  return job.world_size <= SMALL ? 2 : job.world_size <= 4096 ? 5 : 10;
 }
 
 function decoded(event: GridEvent): Grid {

@@ -162,9 +162,9 @@ export function heard(trends: Trends, job: Pick<JobSummary, "state" | "last_hear
 function rowsOf(trends: Trends, rows: readonly (number | null)[]): Trends {
   const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
   const columns = <T extends Record<string, (number | null)[]>>(of: T) => Object.fromEntries(Object.entries(of).map(([name, values]) => [name, column(values)])) as T;
-  const { at, goodput, goodput_without_waiting = [], goodput_window, attempt = [], speed = [] } = trends;
+  const { at, goodput, goodput_window, attempt = [], speed = [] } = trends;
   return {
-    ...columns({ goodput, goodput_without_waiting, goodput_window, attempt, speed }),
+    ...columns({ goodput, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
     scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),
     logged: columns(trends.logged ?? {}),
@@ -226,49 +226,11 @@ export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: num
   return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
 }
 
-/** Goodput of the whole run, with the waiting for slow ranks and after it, and that of the last hour. */
-interface GoodputRow {
-  at: number;
-  whole: number | null;
-  after: number | null;
-  hour: number | null;
-}
-
-/** The row of a moment between two others, on straight lines. */
-function between(one: GoodputRow, other: GoodputRow, at: number): GoodputRow {
-  const share = (at - one.at) / (other.at - one.at);
-  const middle = (from: number | null, to: number | null) => (from === null || to === null ? null : from + (to - from) * share);
-  return { at, whole: middle(one.whole, other.whole), after: middle(one.after, other.after), hour: middle(one.hour, other.hour) };
-}
-
-/** Waiting is known some time after it began. Up to the change, or to the last row before it was known, there is none; from there the line falls. */
-function parted(rows: readonly GoodputRow[], change: number | null): readonly GoodputRow[] {
-  const first = rows.findIndex(({ after }) => after !== null);
-  const known = rows[first];
-  if (known === undefined || first === 0) return rows;
-  const at = change !== null && change < known.at && known.at - change < LATE ? change : rows[first - 1]!.at;
-  const before = rows.findLastIndex((row, i) => i < first && row.at <= at);
-  if (before < 0) return rows;
-  const edge = between(rows[before]!, rows[before + 1]!, at);
-  const from = { ...edge, after: edge.whole };
-  return [
-    ...rows.slice(0, before + 1).map((row) => ({ ...row, after: row.whole })),
-    ...(rows[before]!.at < at ? [from] : []),
-    ...rows.slice(before + 1, first).map((row) => ({ ...row, after: between(from, known, row.at).after })),
-    ...rows.slice(first),
-  ];
-}
-
-/** Goodput of the whole run; where slow ranks made the others wait, after that waiting, with the waiting behind it. */
-export function goodputChart(job: Pick<JobSummary, "ended_at" | "state" | "goodput" | "goodput_without_waiting">, trends: Trends, now: number, change: number | null, ofLastHour: boolean): { time: readonly number[]; lines: Line[] } {
-  const { at: moments, goodput_without_waiting: waited = [], goodput_window: hour } = trends;
-  const { time, values } = withLatest(job, now, moments, trends.goodput, job.goodput);
-  const rows = parted(time.map((at, i) => ({ at, whole: values[i] ?? null, after: (i < moments.length ? waited[i] : job.goodput_without_waiting) ?? null, hour: hour[i] ?? null })), change);
-  const line = (name: string, tone: string, of: "whole" | "after" | "hour"): Line => ({ name, tone, values: rows.map((row) => row[of]) });
-  const whole = rows.some(({ after }) => after !== null)
-    ? [line("after waiting for slow ranks", "text", "after"), { ...line("if waiting counted as useful", "quiet", "whole"), dashed: true }]
-    : [line("whole run", "text", "whole")];
-  return { time: rows.map(({ at }) => at), lines: [...whole, ...(ofLastHour ? [{ ...line("last hour", "series-1", "hour"), dashed: true }] : [])] };
+/** Goodput of the whole run, and of the last hour. */
+export function goodputChart(job: Pick<JobSummary, "ended_at" | "state" | "goodput">, trends: Trends, now: number, ofLastHour: boolean): { time: readonly number[]; lines: Line[] } {
+  const { time, values } = withLatest(job, now, trends.at, trends.goodput, job.goodput);
+  const hour: Line = { name: "last hour", tone: "series-1", values: time.map((_, i) => trends.goodput_window[i] ?? null), dashed: true };
+  return { time, lines: [{ name: "whole run", tone: "text", values }, ...(ofLastHour ? [hour] : [])] };
 }
 
 /** A stretch in which a logged value was NaN or infinite. */

@@ -85,7 +85,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.note ?? (phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`)}`)),
     ...part("Collectives", collectives.map((each) => `${each.group}: ranks ${runs(each.ranks, MANY)} entered ${each.operation} number ${each.enqueued}, completed ${each.completed}`)),
     ...part("Stacks, innermost frame first", [stacksText(incident) || "none"]),
-    ...logs.flatMap(({ rank, host, text, lines, place }) => part(`Log of rank ${rank} on ${host || "unknown node"}`, [text, ...lines.map((line) => `  ${line}`), ...(place.command ? [`${place.host && `On ${place.host}: `}${place.command}`] : [])])),
+    ...logs.flatMap(({ title, host, text, lines, place }) => part(`${title}${title.includes(host) ? "" : ` on ${host}`}`, [text, ...lines.map((line) => `  ${line}`), ...(place.command ? [`${place.host && `On ${place.host}: `}${place.command}`] : [])])),
     "",
   ].join("\n").replaceAll("\u2009", " ");
 }

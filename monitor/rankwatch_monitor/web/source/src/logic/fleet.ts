@@ -1,41 +1,19 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
 import type { JobElsewhere, JobState, JobSummary, Labelled, NamedHost } from "../api/types";
-import { wholeRatio } from "./goodput";
 import { capital, clock, elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
-
-/** What a job is called everywhere: its state, and of a running one what is wrong with it. */
-export type Label = Exclude<JobState, "recovering"> | "restarting" | "suspected" | "slow" | "no step";
 
 export function isElsewhere(job: Labelled | Listed): job is JobElsewhere {
   return "monitor" in job;
 }
 
-/** In the order of the list; the first three are trouble, the first five are active. */
-export const STATES: readonly JobState[] = ["hung", "lost", "recovering", "starting", "running", "failed", "stopped", "finished"];
 const HOUR = 3600;
+const OVER: ReadonlySet<JobState> = new Set<JobState>(["failed", "stopped", "finished"]);
 
-export const isTroubled = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 3;
-const isActive = ({ state }: Pick<Listed, "state">): boolean => STATES.indexOf(state) < 5;
-const hasNoStep = (job: Labelled | Listed): boolean => !isElsewhere(job) && job.state === "running" && job.verdict === "no_step";
-const isSlow = (job: Labelled | Listed): boolean =>
-  !isElsewhere(job) && job.state === "running" && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job) && !isSuspected(job);
-
-/** It runs, with an incident that is not confirmed; an order that is being carried out is none. */
-export const isSuspected = (job: Labelled | Listed): boolean =>
-  !isElsewhere(job) && job.state === "running" && job.open_incidents > 0 && SUSPECTED.test(job.reason);
-const SUSPECTED = /^suspected\b/i;
+export const isTroubled = ({ state }: Pick<Listed, "state">): boolean => state === "hung" || state === "lost" || state === "restarting";
 const hasFailed = (job: Labelled | Listed, now: number, hours: number): boolean => !isElsewhere(job) && job.state === "failed" && now - (job.ended_at ?? now) <= hours * HOUR;
-
-/** One word for how a job stands. */
-export function labelOf(job: Labelled | Listed): Label {
-  return isSuspected(job) ? "suspected" : isSlow(job) ? "slow" : hasNoStep(job) ? "no step" : wordOf(job.state);
-}
-
-/** A state as people call it: a job recovers by a restart of its ranks. */
-export const wordOf = (state: JobState): Exclude<JobState, "recovering"> | "restarting" => (state === "recovering" ? "restarting" : state);
 
 /** Whether the job waits for a person: there is a next action, and a failure is within the hours of the digest. */
 export function needsPerson(job: Labelled | Listed, now: number, hours: number): boolean {
@@ -57,17 +35,17 @@ export function namedOften(hosts: readonly NamedHost[]): Often[] {
   return often.sort((a, b) => b.lately.incidents - a.lately.incidents || b.lately.suspicions - a.lately.suspicions);
 }
 
-/** What is wrong with the job, or why it ended; that it is a suspicion is its label. A silence is as old as the label beside it. */
+/** What is wrong with the job, or why it ended. A silence is as old as the label beside it. */
 export function whyOf(job: Labelled, now: number): string {
   if (job.state === "lost" && job.trouble_since != null) return `Nothing was received from any rank or launcher for ${troubleAge(job, now)}`;
-  return job.headline || capital(job.reason.replace(/^suspected: /i, ""));
+  return job.headline || capital(job.reason);
 }
 
 /** How long the job has been in trouble: "12 min", of a restarting one "down 12 min"; empty: it is well, or that is not known. */
 export function troubleAge(job: Labelled | Listed, now: number): string {
   if (isElsewhere(job) || job.trouble_since == null) return "";
   const age = roughly(elapsed(job.trouble_since, now));
-  return job.state === "failed" ? `${age} ago` : job.state === "recovering" ? `down ${age}` : age;
+  return job.state === "failed" ? `${age} ago` : job.state === "restarting" ? `down ${age}` : age;
 }
 
 /** Since when the job is as its label states: "since 14:01:15"; empty: that is not known. */
@@ -81,14 +59,14 @@ export function sinceWords(job: Listed, now: number): string {
 /** How urgent a row is, for its colour; empty: it is not. `hours`: in which a failure counts, those of the digest. */
 export function alarm(job: Labelled | Listed, now: number, hours: number): "failed" | "suspected" | "slow" | "" {
   if (hasFailed(job, now, hours)) return "failed";
-  return isSuspected(job) ? "suspected" : isSlow(job) || hasNoStep(job) ? "slow" : "";
+  return job.state === "suspected" ? "suspected" : COSTS.has(job.state) ? "slow" : "";
 }
 
 /** As in the headline: what needs a person, then what is in trouble while Rankwatch acts, each by its label; then the others by state. */
 function urgency(job: Listed, now: number, hours: number): number {
-  const severity = COUNTED.indexOf(labelOf(job));
+  const severity = COUNTED.indexOf(job.state);
   const troubled = severity >= 0 && (job.state !== "failed" || hasFailed(job, now, hours));
-  if (!troubled) return 2 * COUNTED.length + STATES.indexOf(job.state);
+  if (!troubled) return 2 * COUNTED.length + CALM.indexOf(job.state);
   return needsPerson(job, now, hours) ? severity : COUNTED.length + severity;
 }
 
@@ -97,7 +75,7 @@ export type Sort = (typeof SORTS)[number];
 
 export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: number): Listed[] {
   const newest = (a: Listed, b: Listed) => (b.started_at ?? 0) - (a.started_at ?? 0);
-  const goodput = (job: Listed) => (isElsewhere(job) ? null : wholeRatio(job)) ?? 2;
+  const goodput = (job: Listed) => (isElsewhere(job) ? null : job.goodput) ?? 2;
   const order: Record<Sort, (a: Listed, b: Listed) => number> = {
     urgency: (a, b) => urgency(a, now, hours) - urgency(b, now, hours),
     newest,
@@ -112,29 +90,31 @@ export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: nu
 export function matching(jobs: readonly Listed[], text: string, label: string, nodes: ReadonlyMap<string, string> = new Map()): Listed[] {
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   return jobs.filter((job) => {
-    const found = [job.name, job.id, labelOf(job), nodes.get(job.id), ...(isElsewhere(job) ? [] : [job.headline, job.reason])].join(" ").toLowerCase();
-    return (label === "" || labelOf(job) === label) && wanted.every((word) => found.includes(word));
+    const found = [job.name, job.id, job.state, nodes.get(job.id), ...(isElsewhere(job) ? [] : [job.headline, job.reason])].join(" ").toLowerCase();
+    return (label === "" || job.state === label) && wanted.every((word) => found.includes(word));
   });
 }
 
 /** What is wrong with a job, the most urgent first: nothing trains, then what costs a part of each step, then what ends by itself. */
-const COUNTED: readonly Label[] = ["hung", "lost", "failed", "no step", "slow", "suspected", "restarting"];
-const COSTS: ReadonlySet<Label> = new Set(["no step", "slow"]);
+const COUNTED: readonly JobState[] = ["hung", "lost", "failed", "no step", "slow", "suspected", "restarting"];
+const COSTS: ReadonlySet<JobState> = new Set<JobState>(["no step", "slow"]);
+const CALM: readonly JobState[] = ["starting", "running", "stopping", "failed", "stopped", "finished"];
 /** In the order of the headline, then those that are well. */
-export const LABELS: readonly Label[] = [...COUNTED, "starting", "running", "stopped", "finished"];
+export const LABELS: readonly JobState[] = [...new Set([...COUNTED, ...CALM])];
 
 /** How many jobs wait for a person, which are the rows with a next action; then the others in trouble. */
 export function headline(jobs: readonly Listed[], now: number, hours: number): string {
   const counted = (which: readonly Listed[]) => COUNTED.flatMap((label) => {
-    const number = which.filter((job) => labelOf(job) === label).length;
+    const number = which.filter(({ state }) => state === label).length;
     return number === 0 ? [] : [`${number} ${label}`];
   });
   const needing = jobs.filter((job) => needsPerson(job, now, hours));
-  const others = jobs.filter((job) => !needing.includes(job) && (labelOf(job) !== "failed" || hasFailed(job, now, hours)));
+  const others = jobs.filter((job) => !needing.includes(job) && (job.state !== "failed" || hasFailed(job, now, hours)));
   const by = counted(needing).join(", ");
   const rest = counted(others).join(", ");
-  const troubled = needing.length > 0 || others.some((job) => COUNTED.includes(labelOf(job)) && !COSTS.has(labelOf(job)));
-  if (!troubled) return calm(jobs.filter(isActive).length, jobs.filter(hasNoStep).length, jobs.filter(isSlow).length);
+  const troubled = needing.length > 0 || others.some(({ state }) => COUNTED.includes(state) && !COSTS.has(state));
+  const number = (state: JobState) => jobs.filter((job) => job.state === state).length;
+  if (!troubled) return calm(jobs.filter(({ state }) => !OVER.has(state)).length, number("no step"), number("slow"));
   if (needing.length === 0) return rest.replace(/^\d+/, (first) => `${first} ${first === "1" ? "job" : "jobs"}`);
   return `${needing.length} ${needing.length === 1 ? "job needs" : "jobs need"} you${by && ` (${by})`}${rest && `; nothing for you to do yet: ${rest}`}`;
 }

@@ -131,8 +131,7 @@ export function inWords(found: readonly Slice[]): string {
 }
 
 /** What goodput counts. */
-export const counted = ({ goodput_without_waiting: waited }: Pick<JobSummary, "goodput_without_waiting">): string =>
-  `share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs${waited == null ? "" : ", waiting for slow ranks"} and restarts are the rest`;
+export const COUNTED = "share of all time since the start that went into steps that were kept; start-up, evaluation, checkpoints, lost steps, hangs, waiting for slow ranks and restarts are the rest";
 
 /** The time of a job as of now, by bucket and by stage of each incident. */
 export interface Spent {
@@ -155,12 +154,6 @@ export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Inc
   const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0] ?? null;
   const columns = ALL_STAGES.filter((name) => STAGES.includes(name) || all.some((each) => each[name] !== undefined));
   return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
-}
-
-/** The share of kept steps in the whole run without the waiting for slow ranks, as every place on the page shows it: null while a run is too short for one. */
-export function wholeRatio(job: Pick<JobSummary, "goodput" | "goodput_without_waiting">, found: Pick<Spent, "buckets"> | null = null): number | null {
-  const total = found === null ? 0 : totalSeconds(found.buckets);
-  return job.goodput === null || total === 0 ? (job.goodput_without_waiting ?? job.goodput) : (found!.buckets.productive ?? 0) / total;
 }
 
 const HOUR = 3600;

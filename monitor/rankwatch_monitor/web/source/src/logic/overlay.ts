@@ -88,7 +88,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
   for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
-  add("goodput", trends.goodput.map((whole, i) => trends.goodput_without_waiting?.[i] ?? whole));
+  add("goodput", trends.goodput);
   for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min, (times, at, values) => scoreAfter(times, at, [values]));
   return found;
 }

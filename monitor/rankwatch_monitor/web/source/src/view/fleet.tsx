@@ -7,8 +7,8 @@ import type { JobSummary } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
-import { alarm, headline, isElsewhere, isTroubled, labelOf, type Listed, matching, LABELS, namedOften, needsPerson, type Often, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
-import { isUnsaved, wholeRatio } from "../logic/goodput";
+import { alarm, headline, isElsewhere, isTroubled, type Listed, matching, LABELS, namedOften, needsPerson, type Often, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
+import { isUnsaved } from "../logic/goodput";
 import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
@@ -43,7 +43,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const urgent = sorted(jobs ?? [], "urgency", at, span);
   const worst = urgent.find(isTroubled) ?? urgent[0] ?? null;
   const unknown = stale.value !== null;
-  const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${labelOf(worst)}: ${worst.name}` : "";
+  const title = unknown ? "unknown" : worst && isTroubled(worst) ? `${worst.state}: ${worst.name}` : "";
   useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
   if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
@@ -121,7 +121,7 @@ function Hosts({ hosts }: { hosts: readonly Often[] }) {
 }
 
 function Choices({ jobs }: { jobs: readonly Listed[] }) {
-  const labels = jobs.map(labelOf);
+  const labels = jobs.map(({ state }) => state);
   const present = LABELS.filter((each) => each === label.value || labels.includes(each));
   const form = (
     <form class="choices" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -175,7 +175,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
     <li data-state={job.state} class={alarm(job, asOf.value, hours) || undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
-          <JobMark state={job.state} label={labelOf(job)} />
+          <JobMark state={job.state} />
           {age !== "" && <b class="age">{age}</b>}
           {age !== "" && <small class="since">{sinceWords(job, asOf.value)}</small>}
         </span>
@@ -212,7 +212,7 @@ function Figures({ job }: { job: JobSummary }) {
         {job.restarts}
         <i>/{job.max_restarts}</i>
       </Figure>
-      <Figure label="goodput" name="goodput" note={goodputNote(job)}>{percent(wholeRatio(job))}</Figure>
+      <Figure label="goodput" name="goodput" note={goodputNote(job)}>{percent(job.goodput)}</Figure>
       <Figure label="began" name="when">{coarse(job.started_at)}</Figure>
     </>
   );
@@ -223,7 +223,7 @@ function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
   const unsaved = job.goodput_notes?.find(isUnsaved);
   if (unsaved) return <span class="unsaved">{unsaved}</span>;
-  return job.goodput_without_waiting == null ? null : job.goodput_notes?.[0]?.replace(" waiting", "\nwaiting");
+  return job.goodput_notes?.find((note) => note.includes(" waiting "))?.replace(" waiting", "\nwaiting") ?? null;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

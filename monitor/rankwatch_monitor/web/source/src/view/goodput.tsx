@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
 import { asOf } from "../api/connection";
-import { counted, goodputNotes, inWords, type Slice, slices, type Spent, type Stage, wholeRatio, windowDiffers, windowName } from "../logic/goodput";
+import { COUNTED, goodputNotes, inWords, type Slice, slices, type Spent, type Stage, windowDiffers, windowName } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { addingUp, costText, LOST, took } from "../logic/phases";
@@ -18,12 +18,12 @@ export function GoodputSection({ job, goodput, incidents, spent, past }: { job: 
   if (goodput === null || spent === null) return null;
   const { apart } = spent;
   return (
-    <Fold name="goodput" heading={<>Goodput <small>{past && "as of now; "}{counted(job)}</small></>}>
+    <Fold name="goodput" heading={<>Goodput <small>{past && "as of now; "}{COUNTED}</small></>}>
       <Facts
         kind="facts"
         facts={[
-          { label: "Whole run", value: percent(wholeRatio(job, spent)), note: goodputNotes(job, asOf.value) },
-          ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio_without_waiting ?? goodput.window.ratio) }] : []),
+          { label: "Whole run", value: percent(job.goodput), note: goodputNotes(job, asOf.value) },
+          ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />
       <Bar found={slices(spent.buckets, goodput.waited_for)} open={spent.open} />

@@ -5,7 +5,7 @@ import type { Dimension, GroupDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { readGroups } from "../live/grid";
 import { watchPlace } from "../live/place";
-import { labelOf, troubleAge } from "../logic/fleet";
+import { troubleAge } from "../logic/fleet";
 import { cellOf } from "../logic/levels";
 import { groupAddress, groupName, incidentAddress, jobAddress, rankAddress } from "../logic/route";
 import { asOfNow, isTrouble } from "../logic/severity";
@@ -34,11 +34,11 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
   const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
-    <article class="place group" data-role={standing.role} data-state={label.state} data-label={labelOf(label)}>
+    <article class="place group" data-role={standing.role} data-state={label.state}>
       <h1>{capital(groupName(dimension, number))} of <a href={jobAddress(job)}>{group.name}{group.name !== job && <> <span class="code">{job}</span></>}</a></h1>
       <Neighbours group={group} />
       <p class="job-state">
-        The job: <JobMark state={label.state} label={labelOf(label)} />
+        The job: <JobMark state={label.state} />
         {age !== "" && <> <b>{age}</b> <small>{label.state === "failed" ? "at" : "since"} {clock(label.trouble_since!, asOf.value)}</small></>}
       </p>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(standing.text, asOf.value)}</p>

@@ -9,8 +9,7 @@ import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/speed";
 import { checkpointFact } from "../logic/checkpoint";
-import { goodputNotes, isUnsaved, spent, wholeRatio } from "../logic/goodput";
-import { labelOf } from "../logic/fleet";
+import { goodputNotes, isUnsaved, spent } from "../logic/goodput";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { recommendedOrder, stepsOfJob } from "../logic/nextaction";
@@ -78,7 +77,6 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const time = goodput.value === null ? null : spent(job, goodput.value, incidents, asOf.value);
-  const ratio = wholeRatio(job, time);
   const broken = incident !== null && (requested !== null || incident.closed_at === null);
   // An incident that is over, by its own address: what is shown is as of then.
   const past = incident !== null && requested !== null && incident.closed_at !== null;
@@ -87,7 +85,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const state = stateWords(job, watch.grid.value, stale.value, ending);
   const nextStep = advised && stepsOfJob(job) !== null && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
-  const slow = !broken && requested === null && job.state === "running" && performance !== null && performance.stragglers.length > 0 ? performance : null;
+  const slow = !broken && requested === null && job.state === "slow" && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
   const accounted = advised && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") ? account.value : [];
@@ -96,7 +94,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   const roomy = !past && !renewing && job.world_size <= FEW_RANKS;
   const wide = goodput.value?.incidents.length !== 0;
-  const listed = !loud && !past && (job.state === "running" || (performance?.ended.length ?? 0) > 0) && stragglers;
+  const listed = !loud && !past && (["running", "slow"].includes(job.state) || (performance?.ended.length ?? 0) > 0) && stragglers;
   // Without a table it fits into a column.
   const calm = roomy && performance !== null && performance.open + performance.ended.length === 0;
   // What the script logs is drawn on the right.
@@ -111,7 +109,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   );
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state}>
-      <Head job={job} incident={incident} past={past} ratio={ratio} />
+      <Head job={job} incident={incident} past={past} />
       {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
           This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
@@ -189,7 +187,7 @@ function Account({ clauses: [first = "", ...rest] }: { clauses: readonly string[
 }
 
 /** `past`: below is an incident that is over. */
-function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incident | null; past: boolean; ratio: number | null }) {
+function Head({ job, incident, past }: { job: JobSummary; incident: Incident | null; past: boolean }) {
   const { value, unit } = rate(speed(job));
   const over = job.ended_at !== null;
   const since = stale.value?.since;
@@ -199,7 +197,7 @@ function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incid
   return (
     <header class="head">
       <div class="title">
-        <JobMark state={job.state} label={labelOf(job)} />
+        <JobMark state={job.state} />
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
         {since !== undefined ? <span class="tag">last known</span> : past && !over && <span class="tag">as of now</span>}
@@ -217,7 +215,7 @@ function Head({ job, incident, past, ratio }: { job: JobSummary; incident: Incid
           over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
           { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-          { label: "Goodput", value: percent(ratio), note: goodputNotes(job, asOf.value) },
+          { label: "Goodput", value: percent(job.goodput), note: goodputNotes(job, asOf.value) },
           { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `${ran === null ? "" : `${gpuTime(ran * job.world_size)}, `}ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : (lastly ?? (job.started_at === null ? undefined : `since ${clock(job.started_at, asOf.value)}`)) },
         ]}
       />
@@ -275,14 +273,15 @@ function sentence(job: JobSummary, grid: Grid | null): string {
   const others = grid === null ? "" : standing(grid.states, grid.legend);
   switch (job.state) {
     case "running":
-      if (job.verdict === "no_step") return "No step has completed yet.";
       if (others !== "") return `No incident is open; of ${plural(job.world_size, "rank")}, ${others}.`;
       return missing > 0
         ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is exceeded.`
         : job.world_size === 1 ? "The rank is making progress." : `All ${count(job.world_size)} ranks are making progress.`;
     case "starting":
       return "No rank has made progress yet.";
-    case "recovering":
+    case "no step":
+      return "No step has completed yet.";
+    case "restarting":
       return "Restarted; no new step has been seen yet.";
     case "finished":
       return "All ranks ended with exit code 0.";

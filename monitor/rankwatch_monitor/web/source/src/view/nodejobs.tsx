@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { PlacedRank } from "../api/types";
 import { asOf, stale } from "../api/connection";
-import { labelOf, troubleAge } from "../logic/fleet";
+import { troubleAge } from "../logic/fleet";
 import { firstPlaces, type Place } from "../logic/errors";
 import { factsOf, goneBesides, isElsewhere, launcherWords, linesOf, type Part, whyHere } from "../logic/nodejobs";
 import { cellOf } from "../logic/levels";
@@ -95,7 +95,7 @@ function JobCell({ part }: { part: Part }) {
   const age = stale.value !== null ? "" : troubleAge(part, asOf.value) || (part.over && part.ended_at !== null ? `${roughly(elapsed(part.ended_at, asOf.value))} ago` : "");
   return (
     <>
-      <JobMark state={part.state} label={labelOf(part)} />
+      <JobMark state={part.state} />
       {age !== "" && <b class="age">{age}</b>}
       <span class="of"><a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>}</span>
     </>

@@ -109,7 +109,7 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
   return [
     quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
-    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : `${clock(since, asOf.value)} to ${clock(ended, asOf.value)}`, note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
+    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
     where(job, incident, detail),
     action(job, incident),
     {
@@ -120,6 +120,7 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
         again === null ? null : `the last one ${took(lost, ended === null)}`,
         `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
         ended === null && atRisk(job, incident),
+        ended !== null && ended === job.ended_at && job.steps_at_risk && `up to ${plural(job.steps_at_risk, "step")} unsaved`,
       ].filter(Boolean).join(" · "),
     },
   ];
@@ -142,8 +143,8 @@ function action(job: JobSummary, incident: Incident): Fact {
 }
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
-  const { limit, section, timeline: { since, detected } } = incident;
-  const over = incident.elapsed === null || since === null || detected === null ? "" : `${duration(detected - since)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
+  const { elapsed, limit, section } = incident;
+  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
   const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
   if (frame !== null)

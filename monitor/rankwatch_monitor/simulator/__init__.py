@@ -1,6 +1,0 @@
-"""Simulated jobs with known answers, for ``rankwatch simulate``, benchmarks and tests.
-
-In: a plan of a job and its faults. Out: the events it sends, and how well the core detected the faults.
-``plan``, ``process``, ``workload``, ``actors``, ``scene`` and ``outcome`` simulate hangs event by event;
-``straggler_plan``, ``straggler_scene`` and ``straggler_outcome`` slow ranks window by window. Open ``process`` first.
-"""

@@ -1,0 +1,89 @@
+"""Evidence of one job or token beyond what it may send in a minute is refused before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from starlette.testclient import TestClient
+
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.app import create_app
+from rankwatch_monitor.ingest.limits import MIB, Limits
+from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.service.monitor import Clock, Monitor
+
+LARGEST: Final = 8 * MIB
+
+
+class Moved(Clock):
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def now(self) -> float:
+        return self.at
+
+
+def made(launchers: int = 1, jobs: tuple[str, ...] = ("a1", "a2", "b"), **limits: int) -> tuple[Monitor, Moved]:
+    clock = Moved()
+    monitor = Monitor(clock=clock, limits=Limits(**limits))
+    for job in jobs:
+        monitor.register(job, "")
+        for number in range(launchers):
+            monitor.submit(job, NodeRegistration(f"n{number}", "host", 1, 8))
+    return monitor, clock
+
+
+def sent(monitor: Monitor, job: str, size: int, covers: Callable[[str], bool] | None = None) -> int | None:
+    """When it may be sent again; None: it is taken."""
+    try:
+        monitor.refuse_evidence(job, size, "team", covers)
+    except Refusal as refusal:
+        return refusal.retry_after
+    return None
+
+
+def taken_at_once(monitor: Monitor, job: str, covers: Callable[[str], bool] | None = None) -> int:
+    return next(count for count in range(1_000) if sent(monitor, job, LARGEST, covers) is not None)
+
+
+def test_a_job_has_a_minutes_worth_and_gets_it_back() -> None:
+    monitor, clock = made(evidence_bytes=4 * LARGEST)
+    assert taken_at_once(monitor, "a1") == 4
+    assert taken_at_once(monitor, "b") == 4, "another job has its own"
+    wait = sent(monitor, "a1", LARGEST)
+    assert wait is not None
+    assert 0 < wait <= 16
+    clock.at += wait
+    assert sent(monitor, "a1", LARGEST) is None
+
+
+def test_the_jobs_of_a_bound_token_share_one() -> None:
+    monitor, _ = made(evidence_bytes=4 * LARGEST)
+
+    def team(job: str) -> bool:
+        return job.startswith("a")
+
+    assert taken_at_once(monitor, "a1", team) == 4
+    assert taken_at_once(monitor, "a2", team) == 0
+    assert taken_at_once(monitor, "b") == 4
+
+
+def test_a_job_of_100_000_ranks_is_looked_at_eight_times_in_a_minute() -> None:
+    monitor, _ = made(launchers=12_500, jobs=("large",))
+    one_node = 8 * 8_000  # bytes of 8 stacks with 64 frames each
+    for _ in range(8):
+        assert {sent(monitor, "large", one_node, lambda _: True) for _ in range(12_500)} == {None}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_it_is_refused_before_its_body_is_read(chunked: bool) -> None:
+    monitor, _ = made(evidence_bytes=1, evidence_bytes_per_launcher=1)
+    client = TestClient(create_app(monitor), base_url="http://127.0.0.1")
+    body = b"{" * 1000
+    content = iter([body]) if chunked else body
+    answer = client.post("/api/v1/jobs/a1/evidence", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 429, "and not 422, which what is read would give"
+    assert int(answer.headers["Retry-After"]) > 0
+    assert monitor.counters.rejected == {"too_much_evidence": 1}
