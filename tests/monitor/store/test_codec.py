@@ -24,7 +24,7 @@ from rankwatch.contract.enums import (
     WaitKind,
 )
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
+from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack, Wait
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import (
     AllAlike,
@@ -116,8 +116,8 @@ whys = st.one_of(
 )
 followed = st.none() | st.builds(Followed, whole, words, st.builds(Exited, whole), whole)
 detections = st.builds(
-    Detection, st.sampled_from(VerdictKind), whole, words, st.none() | names, times, times, st.sampled_from(LimitSource),
-    whole, st.booleans(), followed,
+    Detection, st.sampled_from(VerdictKind), whole, words, st.none() | names, times, times,
+    st.sampled_from(LimitSource), whole, st.booleans(), followed,
 )  # fmt: skip
 incidents = st.builds(
     Incident,
