@@ -250,3 +250,12 @@ def test_progress_that_differs_everywhere_is_judged() -> None:
     assert mismatch(progress) is None
     found = waiting_ranks(progress)
     assert found.late or found.cycle
+
+
+def test_of_two_survivors_the_one_whose_call_was_never_made_before_differs() -> None:
+    tie = Mismatch(WORLD, 9, (("all_reduce of 4096", (1,)), ("all_reduce of 1", (2,))), False, frozenset({1, 2}))
+    by_past = tie.by_its_past({"all_reduce of 1"})
+    assert by_past.has_majority
+    assert [ranks for _, ranks in by_past.calls] == [(2,), (1,)]
+    for earlier in ((), ("all_reduce of 1", "all_reduce of 4096")):
+        assert tie.by_its_past(earlier) == tie
