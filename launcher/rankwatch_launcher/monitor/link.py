@@ -111,7 +111,7 @@ class MonitorLink:
     def claim(self, url: str, token: str, claim: RunClaim) -> str:
         """Claim the job's id for a run, before :meth:`connect`; returns why it is refused, empty if it is not.
 
-        A monitor that is away, or of an earlier version, refuses nothing.
+        A monitor that is away refuses nothing.
         """
         self.url, self._token = url.rstrip("/"), token
         self._prefix = urlsplit(self.url).path

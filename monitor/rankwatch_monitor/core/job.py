@@ -147,7 +147,7 @@ class Ending:
     cause: str = ""
     """Of a failure: the part of ``reason`` that names what happened; empty: not stated."""
     no_restart: str = ""
-    """Of a failure: a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated, as by older launchers."""
+    """Of a failure: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause."""
 
 
 class SettingsPush(NamedTuple):

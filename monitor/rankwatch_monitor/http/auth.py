@@ -220,7 +220,7 @@ def require(
     """A FastAPI dependency that allows a request only with a token or a session for ``scope``, or for ``also``."""
 
     async def check(request: Request) -> None:  # async, since FastAPI runs plain functions on a thread
-        # curl -N and older pages read event streams with the token as ?token=.
+        # curl -N reads event streams with the token as ?token=.
         query_token = request.query_params.get("token", "") if request.method == "GET" else ""
         job_id = request.path_params.get("job_id")
         bearer = Bearer(tokens, request.headers, query_token, sessions)

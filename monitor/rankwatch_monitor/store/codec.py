@@ -117,7 +117,7 @@ def _shallow(registration: NodeRegistration) -> dict[str, Any]:
 def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
     """The job of a row, loaded by a monitor that starts at ``now``, from which silence is measured.
 
-    ``nodes`` are the bodies of its rows of the table ``launchers``; None when there are none, as before version 0003.
+    ``nodes`` are the bodies of its rows of the table ``launchers``; None: the row holds them, as in a recording.
     """
     body = row["body"]
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
@@ -125,32 +125,30 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.world_size, job.attempt = body["world_size"], body["attempt"]
     job.attempt_since, job.silence_baseline = body["attempt_since"], now
     job.columns.grow(job.world_size)
-    job.launches = body.get("launches", 0)
+    job.launches = body["launches"]
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
-    job.given_back = body.get("given_back", 0)
-    job.instrumented_before, job.stepped_before = body.get("spoke", False), body.get("stepped", False)
+    job.given_back = body["given_back"]
+    job.instrumented_before, job.stepped_before = body["spoke"], body["stepped"]
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
-    for each in body.get("standstills", ()):
+    for each in body["standstills"]:
         job.standstills.append(Standstill(**{**_known(Standstill, each), "ranks": tuple(each["ranks"])}))
     job.durations = ObservedDurations.of_json(row["learned"])
-    if "ledger" in body:  # a row of an earlier version has none
-        job.ledger = Ledger.of_json(body["ledger"])
+    job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
         job.ended = read(Ending, {**body["ended"], "state": JobState(body["ended"]["state"])})
-    if body.get("stopping"):
+    if body["stopping"]:
         job.stopping = read(StopRequest, body["stopping"])
     if nodes is None:
         nodes = body.get("nodes", ())
-        job.nodes_version = len(nodes)  # they have no row of their own yet
     for stored in nodes:
         registration = read(NodeRegistration, stored["registration"])
         node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
         if stored["ended"]:
             node.ended = read(ProcessEvent, {**stored["ended"], "kind": ProcessEventKind(stored["ended"]["kind"])})
-        node.role, node.role_reason = NodeRole(stored.get("role", NodeRole.ACTIVE)), stored.get("role_reason", "")
-        node.former = array("i", stored.get("former", ()))
-        if lost := stored.get("lost"):
+        node.role, node.role_reason = NodeRole(stored["role"]), stored["role_reason"]
+        node.former = array("i", stored["former"])
+        if lost := stored["lost"]:
             node.lost = read(NodeLoss, {**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
         for rank in node.ranks:
@@ -201,17 +199,16 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
     culprits = (_known(Culprit, culprit) for culprit in body["culprits"])
     body["culprits"] = tuple(Culprit(**{**culprit, "kind": CulpritClass(culprit["kind"])}) for culprit in culprits)
-    body["affected"] = RankRuns(body.get("affected", ()))
+    body["affected"] = RankRuns(body["affected"])
     for name in ("aborted", "refusals", "exclude"):
-        body[name] = tuple(body.get(name, ()))
-    body["heard_nodes"] = set(body.get("heard_nodes", ()))
-    body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body.get("logs", ()))
+        body[name] = tuple(body[name])
+    body["heard_nodes"] = set(body["heard_nodes"])
+    body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body["logs"])
     body["waits"] = tuple(
         RankWait(rank, read(Wait, {**wait, "kind": WaitKind(wait["kind"])}), *more)
-        for rank, wait, *more in body.get("waits", ())
+        for rank, wait, *more in body["waits"]
     )
-    stored = body["stacks"]  # earlier versions stored every rank's stack by itself
-    body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
+    body["stacks"] = Stacks.of_json(body["stacks"])
     return read(Incident, body)
 
 
@@ -245,4 +242,4 @@ def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
 def directive_of(row: Mapping[str, Any]) -> Directive:
     """The directive of a row."""
     body = row["body"]
-    return read(Directive, {**body, "kind": DirectiveKind(body["kind"]), "exclude": tuple(body.get("exclude", ()))})
+    return read(Directive, {**body, "kind": DirectiveKind(body["kind"]), "exclude": tuple(body["exclude"])})

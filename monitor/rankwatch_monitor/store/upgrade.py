@@ -17,10 +17,10 @@ from rankwatch_monitor.store.locks import acquire_upgrade_lock
 log = logging.getLogger("rankwatch.store")
 
 VERSION_TABLE: Final = "rankwatch_version"
-VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+VERSIONS: Final = ("0001",)
 """The schema versions known to this version of Rankwatch, newest last; each has a file in ``migrations/versions``."""
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
-_JOBS: Final = {"id", "created_at", "last_heard", "policy", "learned", "body"}
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
 class NewerError(ValueError):
@@ -36,8 +36,6 @@ def version_of(connection: Connection) -> str | None:
 
 def upgrade(connection: Connection) -> None:
     """Upgrade the database to the newest version, in a transaction of its own.
-
-    Existing tables from before versions were recorded are kept; missing ones are created.
 
     Raises:
         NewerError: the database has a newer schema than this version of Rankwatch.
@@ -58,24 +56,22 @@ def upgrade(connection: Connection) -> None:
                 f"know (it knows {VERSIONS[-1]}): upgrade Rankwatch, or name another --database"
             )
         if found is None and inspect(connection).has_table("jobs"):
-            columns = {column["name"] for column in inspect(connection).get_columns("jobs")}
-            if not columns >= _JOBS:
-                raise ValueError(
-                    f"the database {connection.engine.url} has a table jobs that is not Rankwatch's: name another "
-                    "--database"
-                )
+            raise ValueError(
+                f"the database {connection.engine.url} has a table jobs that is not Rankwatch's: name another "
+                "--database"
+            )
         run_migrations(connection)
         if found is not None:
             log.info("the database was upgraded from version %s to %s", found, VERSIONS[-1])
 
 
-def run_migrations(connection: Connection, to: str = "head") -> None:
-    """Run all migrations up to a version within the current transaction."""
+def run_migrations(connection: Connection) -> None:
+    """Run all migrations that are due within the current transaction."""
     from alembic import command
     from alembic.config import Config
 
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plug-ins
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, to)
+    command.upgrade(config, "head")

@@ -78,7 +78,7 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
 
 
 def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
-    """What to do about a slow job, below its step times; empty: it is not slow, or its monitor is older."""
+    """What to do about a slow job, below its step times; empty: it is not slow."""
     return ["", *next_lines(job, terminal, then=True)] if (job.get("todo") or {}).get("then") else []
 
 

@@ -37,7 +37,7 @@ class NodeRegistration:
     run: str = ""
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
     min_nodes: int = 0
-    """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown, an older launcher."""
+    """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ProcessEvent:
     cause: str = ""
     """Of ``failed``: what happened, with which ``reason`` begins, and goes on with why no restart follows."""
     no_restart: str = ""
-    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause, or an older launcher."""
+    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause."""
     message: str = ""
     """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False

@@ -18,7 +18,6 @@ from rankwatch_monitor.service.persistence import (
     SAVE_INTERVAL,
     Persistence,
 )
-from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
 
@@ -88,15 +87,6 @@ def test_launchers_of_a_past_that_was_read_late_leave_no_row(store: Repository, 
     apply(job, NodeRegistration("new", "h", 7, 8), 20.0)
     persistence._merge(job, past, Policy(), 21.0, lambda _job, _past: None)
     assert stored(store, place) == (1, 1)
-
-
-def test_launchers_in_the_row_of_an_earlier_version_move_out_of_it(store: Repository, place: Place) -> None:
-    store.save(schema.jobs, job_row(numbered(2)))
-    assert stored(store, place) == (0, 2)
-    job = store.load_job("many", 2.0)
-    assert job is not None
-    Persistence(store).save(job, 3.0)
-    assert stored(store, place) == (2, 2)
 
 
 def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: Repository, place: Place) -> None:

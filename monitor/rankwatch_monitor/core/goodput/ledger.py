@@ -239,9 +239,7 @@ class Ledger:
             "owed": {str(bucket): seconds for bucket, seconds in self.owed.items()},
             "step_seconds": self.step_seconds,
             "offset": self.offset,
-            "checkpoint": list(self.checkpoint[:2]) if self.checkpoint else None,
-            "checkpoint_loaded": self.checkpoint is not None and self.checkpoint.loaded,
-            "checkpoint_latest": self.checkpoint.latest if self.checkpoint else None,
+            "checkpoint": list(self.checkpoint) if self.checkpoint else None,
             "attempt": self.attempt,
             "attempt_since": self.attempt_since,
             "flags": [self.had_ranks, self.first_attempt, self.ended, self.lost],
@@ -258,33 +256,23 @@ class Ledger:
         ledger.accounted_at, ledger.settled_until = data["looked_at"], data["settled_until"]
         ledger.settled.update(_by_bucket(data["settled"]))
         ledger.minutes = {m: _by_bucket(spent) for m, spent in data["minutes"]}
-        ledger.pending = [Span(start, end, _bucket(b)) for start, end, b in data["pending"]]
+        ledger.pending = [Span(start, end, Bucket(b)) for start, end, b in data["pending"]]
         ledger.last_step = CompletedStep(*data["mark"]) if data["mark"] else None
         ledger.furthest, ledger.step_seconds = data["furthest"], data["step_seconds"]
-        # An earlier version has none of these.
-        ledger.offset = data.get("offset", 0)
-        ledger.totals.update(_by_bucket(data.get("totals", data["settled"])))
-        ledger.owed.update(_by_bucket(data.get("owed", {})))
-        ledger.resumes = [Resume(*resumed) for resumed in data.get("resumes", ())]
-        ledger.marks = [Mark(*mark) for mark in data.get("marks", ())]
-        if not ledger.marks and ledger.furthest >= 0:
-            ledger.mark(ledger.last_step.iteration if ledger.last_step else ledger.furthest)
-        if checkpoint := data.get("checkpoint"):
-            at, step = checkpoint
-            latest = data.get("checkpoint_latest", step)
-            ledger.checkpoint = Checkpoint(at, step, data.get("checkpoint_loaded", False), latest)
+        ledger.offset = data["offset"]
+        ledger.totals.update(_by_bucket(data["totals"]))
+        ledger.owed.update(_by_bucket(data["owed"]))
+        ledger.resumes = [Resume(*resumed) for resumed in data["resumes"]]
+        ledger.marks = [Mark(*mark) for mark in data["marks"]]
+        ledger.checkpoint = Checkpoint(*data["checkpoint"]) if data["checkpoint"] else None
         ledger.attempt, ledger.attempt_since = data["attempt"], data["attempt_since"]
         ledger.had_ranks, ledger.first_attempt, ledger.ended, ledger.lost = data["flags"]
         ledger.counted, ledger._to_count = dict(ledger.totals), (ledger.accounted_at, dict(ledger.totals))
         return ledger
 
 
-def _bucket(name: str) -> Bucket:
-    return Bucket.LOST_STEPS if name == "recomputed" else Bucket(name)  # its name in earlier versions
-
-
 def _by_bucket(stored: Mapping[str, float]) -> dict[Bucket, float]:
-    return {_bucket(name): seconds for name, seconds in stored.items()}
+    return {Bucket(name): seconds for name, seconds in stored.items()}
 
 
 def into_minutes(minutes: dict[int, dict[Bucket, float]], span: Span) -> None:

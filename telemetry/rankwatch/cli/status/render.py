@@ -174,7 +174,7 @@ def _why(job: Json) -> str:
 
 
 def next_lines(job: Json, terminal: Terminal, *, then: bool = False) -> list[str]:
-    """What a person should do, in a few words, or what happens by itself; nothing, or an older monitor: no line.
+    """What a person should do, in a few words, or what happens by itself; nothing: no line.
 
     ``then``: with what follows about a slow job, or from each answer of a host that is not heard.
     """
@@ -217,10 +217,8 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
-    if job.get("next_steps"):  # an older monitor has none
+    if job["next_steps"]:
         return lines + _steps(job["next_steps"], terminal)
-    if job.get("next_step"):
-        return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
     return lines + next_lines(job, terminal, then=True)
 
 

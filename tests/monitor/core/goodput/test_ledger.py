@@ -54,20 +54,6 @@ def test_what_a_restart_threw_away_survives_the_store() -> None:
     assert again.lost_by(scene.incident.timeline.first_step) == ledger.settled[Bucket.LOST_STEPS]
 
 
-def test_a_ledger_of_an_earlier_version_goes_on_from_its_last_step() -> None:
-    scene = Accounted(checkpoint=50).run(92)
-    row = scene.job.ledger.to_json()
-    for name in ("marks", "resumes", "totals", "owed"):
-        row.pop(name)
-    row["settled"]["recomputed"] = 3.0
-    earlier = Ledger.of_json(json.loads(json.dumps(row)))
-    assert earlier.totals == earlier.settled
-    assert earlier.settled[Bucket.LOST_STEPS] == 3.0
-    before = earlier.settled[Bucket.PRODUCTIVE]
-    earlier.resume(scene.now, 50)
-    assert before - earlier.settled[Bucket.PRODUCTIVE] == pytest.approx(40.0, abs=1.0), "a step a second"
-
-
 def test_steps_are_thrown_away_at_the_pace_at_which_they_were_done_however_long_ago() -> None:
     ledger = Ledger(0.0)
     at = 0.0
@@ -123,12 +109,6 @@ def test_all_ranks_report_one_checkpoint() -> None:
     assert ledger.checkpoint == (100.0, 40, False, 43)
     ledger.save(80, 140.0)
     assert ledger.checkpoint == (140.0, 80, False, 80)
-
-
-def test_a_ledger_of_an_earlier_version_has_no_checkpoint() -> None:
-    row = Accounted(saves=True).run(60).job.ledger.to_json()
-    assert row.pop("checkpoint") is not None
-    assert Ledger.of_json(row).checkpoint is None
 
 
 def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() -> None:

@@ -19,7 +19,6 @@ from rankwatch_monitor.core.incident.lifecycle import allowed_action
 from rankwatch_monitor.core.incident.patience import AFTER_ITS_END
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
-from rankwatch_monitor.store import codec
 
 CHILD = replace(STILL, wait=Wait(WaitKind.CHILD, "sbatch --wait (pid 7)"))
 
@@ -228,17 +227,6 @@ def test_what_is_known_of_a_wait_survives_the_monitor() -> None:
     waits = {"rank": 2, "kind": "socket", "target": "10.0.3.7:443", "seconds": 12.0, "through": "fetcher"}
     assert waits in shown["waits"]
     assert (shown["acts_at"], shown["attempts_here"]) == (before.acts_at, 1)
-
-
-def test_rows_without_waits_are_read() -> None:
-    scene = suspected(SLEEPS)
-    row, incident = codec.job_row(scene.job), codec.incident_row(scene.incident)
-    row["body"].pop("standstills")
-    for name in ("waits", "acts_at", "restart_cost", "attempts_here"):
-        incident["body"].pop(name)
-    read = codec.incident_of(incident)
-    assert (read.waits, read.acts_at, read.attempts_here) == ((), None, 0)
-    assert not codec.job_of(row, scene.now).standstills
 
 
 def test_ranks_that_wait_for_their_peers_are_not_kept() -> None:

@@ -1,4 +1,4 @@
-"""The tables as they were made before versions were noted: those that are there already stay as they are."""
+"""The tables of the first release."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make what is not there."""
+    """Make all tables."""
     op.create_table(
         "jobs",
         sa.Column("id", sa.String, primary_key=True),
@@ -17,7 +17,6 @@ def upgrade() -> None:
         sa.Column("policy", sa.JSON, nullable=False),
         sa.Column("learned", sa.JSON, nullable=False),
         sa.Column("body", sa.JSON, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "incidents",
@@ -26,9 +25,8 @@ def upgrade() -> None:
         sa.Column("opened_at", sa.Float, nullable=False),
         sa.Column("closed_at", sa.Float),
         sa.Column("body", sa.JSON, nullable=False),
-        if_not_exists=True,
     )
-    op.create_index("incidents_of_job", "incidents", ["job_id", "opened_at"], if_not_exists=True)
+    op.create_index("incidents_of_job", "incidents", ["job_id", "opened_at"])
     op.create_table(
         "transitions",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
@@ -36,21 +34,18 @@ def upgrade() -> None:
         sa.Column("at", sa.Float, nullable=False),
         sa.Column("state", sa.String, nullable=False),
         sa.Column("reason", sa.String, nullable=False),
-        if_not_exists=True,
     )
-    op.create_index("transitions_of_job", "transitions", ["job_id", "at"], if_not_exists=True)
+    op.create_index("transitions_of_job", "transitions", ["job_id", "at"])
     op.create_table(
         "directives",
         sa.Column("job_id", sa.String, primary_key=True),
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("body", sa.JSON, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "performances",
         sa.Column("job_id", sa.String, primary_key=True),
         sa.Column("body", sa.JSON, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "messages",
@@ -60,5 +55,45 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String, nullable=False),
         sa.Column("at", sa.Float, nullable=False),
         sa.Column("body", sa.JSON, nullable=False),
-        if_not_exists=True,
+    )
+    op.create_table(
+        "launchers",
+        sa.Column("job_id", sa.String, primary_key=True),
+        sa.Column("node", sa.String, primary_key=True),
+        sa.Column("body", sa.JSON, nullable=False),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("job_id", sa.String, primary_key=True),
+        sa.Column("owner", sa.String, nullable=False),
+        sa.Column("url", sa.String, nullable=False),
+        sa.Column("generation", sa.Integer, nullable=False),
+        sa.Column("ends_at", sa.Float, nullable=False),
+        sa.Column("asked_by", sa.String),
+    )
+    op.create_table(
+        "tokens",
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("digest", sa.String, nullable=False),
+        sa.Column("scope", sa.String, nullable=False),
+        sa.Column("jobs", sa.JSON, nullable=False),
+        sa.Column("created_at", sa.Float, nullable=False),
+        sa.Column("created_by", sa.String, nullable=False),
+    )
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.String, primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("action", sa.String, nullable=False),
+        sa.Column("subject", sa.String, nullable=False),
+        sa.Column("by", sa.String, nullable=False),
+        sa.Column("address", sa.String, nullable=False),
+        sa.Column("detail", sa.JSON, nullable=False),
+    )
+    op.create_index("audit_by_time", "audit", ["at"])
+    op.create_table(
+        "trends",
+        sa.Column("job_id", sa.String, primary_key=True),
+        sa.Column("slot", sa.Integer, primary_key=True),
+        sa.Column("body", sa.JSON, nullable=False),
     )
