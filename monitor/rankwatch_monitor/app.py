@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from fastapi import Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.params import Depends as DependsOn
-from fastapi.responses import JSONResponse, Response
 
 import rankwatch
 from rankwatch.contract import semconv
@@ -23,6 +22,7 @@ from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.nodes import node_routes
+from rankwatch_monitor.http.operation import metrics_routes, probe_routes
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
@@ -34,7 +34,6 @@ from rankwatch_monitor.http.tokens import audit_routes, token_routes
 from rankwatch_monitor.http.why import why_routes
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
-from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
@@ -42,10 +41,6 @@ from rankwatch_monitor.web.manual_files import mount_manual
 
 COMPRESSED_FROM = 16_384
 """Bytes of an answer from which it is compressed. OTLP never gets there, and streams compress themselves."""
-STALLED = 5.0
-"""Seconds without a tick after which the monitor is not ready."""
-DEAD = 120.0
-"""Seconds without a tick after which only a restart of the monitor helps; a tick of many seconds delays the next."""
 
 
 def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Origins | None = None) -> FastAPI:
@@ -131,55 +126,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     of_record = Scope.READ if monitor.read_only else None
     app.include_router(audit_routes(audit), prefix=api, dependencies=behind(Scope.CONTROL, also=of_record))
 
-    @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
-    async def metrics() -> Response:
-        store = monitor.repository
-        own = Own(
-            monitor.counters.reports,
-            monitor.counters.rejected,
-            monitor.tick_seconds,
-            monitor.tick_errors,
-            store.errors if store else 0,
-            tick_age=max(0.0, monitor.clock.now() - monitor.last_tick),
-            not_judged=len(monitor.failing),
-            store_waiting=store.waiting if store else 0,
-            store_lost=store.lost if store else 0,
-            store_fenced=store.fenced if store else 0,
-            publish_errors=monitor.publishing.failures() if monitor.publishing else {},
-            published=monitor.publishing.samples() if monitor.publishing else (),
-        )
-        return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
-
-    def ended() -> str:
-        """Why no job will be evaluated again; empty while the loop lives."""
-        lag = monitor.clock.now() - monitor.last_tick
-        if any(loop.done() for loop in loops):
-            return f"the loop that evaluates the jobs ended {lag:.0f} s ago; restart the monitor"
-        return f"no job was evaluated for {lag:.0f} s; restart the monitor" if lag > DEAD else ""
-
-    @app.get("/livez", tags=["operation"], summary="Liveness: the process answers, and its loop evaluates jobs")
-    async def livez() -> Response:
-        return problems.problem(503, found) if (found := ended()) else JSONResponse({"status": "alive"})
-
-    @app.get("/readyz", tags=["operation"], summary="Readiness: the loop evaluates and the database accepts rows")
-    async def readyz() -> Response:
-        if found := ended():
-            return problems.problem(503, found)
-        lag = monitor.clock.now() - monitor.last_tick
-        if lag > STALLED:
-            return problems.problem(503, f"the loop has not evaluated any job for {lag:.1f} s")
-        if monitor.failing_stages:
-            stages = ", ".join(sorted(monitor.failing_stages))
-            return problems.problem(503, f"the monitor cannot {stages}; see its log")
-        if monitor.failing:
-            return problems.problem(503, f"{len(monitor.failing)} jobs cannot be evaluated; see the monitor's log")
-        if monitor.ownership is not None and monitor.ownership.leases.db_error:
-            return problems.problem(503, "the shared database does not answer; jobs move to other monitors")
-        if monitor.repository is not None and (monitor.repository.errors or monitor.repository.db_error):
-            words = monitor.repository.db_error or "the database refuses rows"
-            return problems.problem(503, f"{words}; detection continues in memory")
-        return JSONResponse({"status": "ready"})
-
+    app.include_router(metrics_routes(monitor), dependencies=behind(Scope.READ))
+    app.include_router(probe_routes(monitor, loops))
     web.mount(app)
     mount_manual(app)
     return app

@@ -101,7 +101,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     )
     lines = terminal.wrapped(title, "", "bold" if incident["closed_at"] else "bad")
     lines += [f"  id {incident['id']}", *incident_lines(incident, terminal)]
-    if of_host := incident["of_host"]:
+    if of_host := incident.get("of_host"):
         for line in filter(None, (of_host["text"], of_host["look"], of_host["again"])):
             lines += terminal.wrapped(line, "  ")
         lines += run_lines(of_host.get("command", ""), of_host["host"], "    ")

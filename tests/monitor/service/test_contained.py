@@ -12,9 +12,10 @@ import pytest
 from fastapi import FastAPI
 
 from monitor.service.test_monitor import Moved
-from rankwatch_monitor.app import DEAD, create_app
+from rankwatch_monitor.app import create_app
 from rankwatch_monitor.core import merge_stored
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.http.operation import DEAD
 from rankwatch_monitor.service import monitor as service
 from rankwatch_monitor.service.monitor import LOG_INTERVAL, Monitor
 from rankwatch_monitor.service.persistence import Persistence
