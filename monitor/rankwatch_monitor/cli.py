@@ -77,10 +77,13 @@ def _start(argv: Sequence[str]) -> int:
         with _database(settings) as database:
             repository = _repository(settings, database)
             made = settings.with_tokens()
-            code = _serve(argv, made, repository, own_tokens=made is not settings)
-            if code and repository is not None:
-                repository.close()
-            return code
+            try:
+                _serve(argv, made, repository, own_tokens=made is not settings)
+            except ValueError:
+                if repository is not None:
+                    repository.close()
+                raise
+            return 0
     except ValueError as error:
         _print_error(str(error))
         return 2
@@ -102,48 +105,60 @@ def _database(settings: Settings) -> Iterator[str]:
         yield str(copied)
 
 
-def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None, *, own_tokens: bool) -> int:
+def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None, *, own_tokens: bool) -> None:
+    """Serve until asked to end.
+
+    Raises:
+        ValueError: a setting cannot be used on this machine.
+    """
     if _wants_wandb(settings) and not wandb.installed() and settings.read_only is None:
         if any(word.startswith("--wandb") for word in argv):
-            _print_error(wandb.HOW_TO_GET_IT)
-            return 2
+            raise ValueError(wandb.HOW_TO_GET_IT)
         # Set by the environment, which a launcher's local monitor inherits: hang detection must work without W&B.
         log.warning("%s", wandb.HOW_TO_GET_IT)
-    try:
-        listener = _listen(settings)
-    except OSError as error:
-        if settings.listen_fd is not None:
-            _print_error(f"--listen-fd {settings.listen_fd} is no socket: {error.strerror}")
-            return 2
-        _print_error(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "another --port may be free, --port 0 takes any"
+    with _listen(settings) as listener:
+        read_only = settings.read_only is not None
+        monitor = Monitor(
+            repository=repository,
+            leases=_leases(settings, repository, listener),
+            policy=settings.job_policy(),
+            read_only=read_only,
         )
-        return 2
-    read_only = settings.read_only is not None
-    monitor = Monitor(
-        repository=repository,
-        leases=_leases(settings, repository, listener),
-        policy=settings.job_policy(),
-        read_only=read_only,
-    )
-    if settings.retention_days and not read_only:
-        monitor.persistence.retention = settings.retention_days * 86_400.0
-    if settings.record is not None:
-        try:
+        if settings.retention_days and not read_only:
+            monitor.persistence.retention = settings.retention_days * 86_400.0
+        if settings.record is not None:
             monitor.recorder = Recorder(settings.record, monitor.clock.now())
-        except ValueError as error:
-            _print_error(str(error))
-            listener.close()
-            return 2
-    tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
-    if read_only:
+        config = _configured(settings, monitor)
+        url = address(settings, listener)
+        monitor.publishing = None if read_only else _publishing(settings, monitor, url)
+        log.info("at most %d connections", deadlines.raise_descriptor_limit())
+        server = _Server(config, monitor)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # uvicorn shuts down and then raises the signal again for the previous handler, which is this one.
+            signal.signal(number, server.asked_to_end)
+        if settings.no_token:
+            log.warning("every user of this machine may read and stop all jobs of this monitor (--no-token)")
+        with _access(settings, url) if own_tokens else contextlib.nullcontext():
+            # asyncio's own loop: with uvloop a report costs the same, and accept() fails in silence.
+            asyncio.run(_run(server, listener, settings))
+    if server.asked_by is not None:
+        log.info("the monitor has shut down (%s)", server.asked_by.name)
+
+
+def _configured(settings: Settings, monitor: Monitor) -> uvicorn.Config:
+    """The application and how uvicorn serves it.
+
+    Raises:
+        ValueError: the certificate or its key cannot be used.
+    """
+    if monitor.read_only:
         tokens = Tokens(read=settings.read_token)  # no token allows anything else
+    else:
+        tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
     own = () if settings.loopback else (settings.host, socket.gethostname())
     origins = Origins((*settings.allowed_host, *own), settings.external_url)
-    app = create_app(monitor, tokens, origins)
     config = uvicorn.Config(
-        app,
+        create_app(monitor, tokens, origins),
         backlog=4096,
         log_level="warning",
         access_log=False,
@@ -158,28 +173,8 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
     try:
         config.load()
     except ssl.SSLError as error:
-        _print_error(f"--tls-cert and --tls-key are not a certificate and its key: {error}")
-        listener.close()
-        return 2
-    try:
-        monitor.publishing = None if read_only else _publishing(settings, monitor, address(settings, listener))
-    except ValueError as error:
-        _print_error(str(error))
-        listener.close()
-        return 2
-    log.info("at most %d connections", deadlines.raise_descriptor_limit())
-    server = _Server(config, monitor)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn shuts down and then raises the signal again for the previous handler, which is this one.
-        signal.signal(number, server.asked_to_end)
-    # asyncio's own loop: with uvloop a report costs the same (8,100 and 8,200 a second), and accept() fails in silence.
-    if settings.no_token:
-        log.warning("every user of this machine may read and stop all jobs of this monitor (--no-token)")
-    with _access(settings, address(settings, listener)) if own_tokens else contextlib.nullcontext():
-        asyncio.run(_run(server, listener, settings))
-    if server.asked_by is not None:
-        log.info("the monitor has shut down (%s)", server.asked_by.name)
-    return 0
+        raise ValueError(f"--tls-cert and --tls-key are not a certificate and its key: {error}") from None
+    return config
 
 
 @contextlib.contextmanager
@@ -341,8 +336,16 @@ async def _end_when_idle(seconds: int, server: uvicorn.Server) -> None:
 
 
 def _listen(settings: Settings) -> socket.socket:
+    """The socket to serve.
+
+    Raises:
+        ValueError: there is none.
+    """
     if settings.listen_fd is not None:
-        inherited = socket.socket(fileno=settings.listen_fd)
+        try:
+            inherited = socket.socket(fileno=settings.listen_fd)
+        except OSError as error:
+            raise ValueError(f"--listen-fd {settings.listen_fd} is no socket: {error.strerror}") from None
         inherited.set_inheritable(False)
         return inherited
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -350,9 +353,12 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise ValueError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "another --port may be free, --port 0 takes any"
+        ) from None
     return listener
 
 

@@ -10,6 +10,12 @@ from starlette.testclient import TestClient
 
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.app import create_app
+from rankwatch_monitor.http.auth import Tokens
+from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
+from rankwatch_monitor.http.fastlane.requests import RefusedError
+from rankwatch_monitor.http.launchers import LauncherMessages
+from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import MIB, Limits
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.service.monitor import Clock, Monitor
@@ -86,4 +92,27 @@ def test_it_is_refused_before_its_body_is_read(chunked: bool) -> None:
     answer = client.post("/api/v1/jobs/a1/evidence", content=content, headers={"content-type": "application/json"})
     assert answer.status_code == 429, "and not 422, which what is read would give"
     assert int(answer.headers["Retry-After"]) > 0
+    assert monitor.counters.rejected == {"too_much_evidence": 1}
+
+
+def test_it_is_refused_on_the_fast_lane_and_counted_once_however_it_arrives() -> None:
+    body = b"x" * 600
+    monitor, _ = made(evidence_bytes=1000, evidence_bytes_per_launcher=1)
+    lane = LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
+    head = b"POST /api/v1/jobs/a1/evidence HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += b"content-length: 600\r\n\r\n"
+
+    def post() -> None:
+        begun = lane.begin(head, ("127.0.0.1", 1))
+        assert begun is not None
+        try:
+            for part in (begun[1], body[:100], body[100:]):
+                lane.add(begun[0], part)
+        finally:
+            begun[0].release()
+
+    post()
+    with pytest.raises(RefusedError) as refused:
+        post()
+    assert refused.value.response.startswith(b"HTTP/1.1 429 ")
     assert monitor.counters.rejected == {"too_much_evidence": 1}

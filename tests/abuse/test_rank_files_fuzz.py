@@ -14,11 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from abuse.test_answers_fuzz import SETTINGS
 from abuse.test_launcher_fuzz import changed
 from rankwatch import launcher_requests
 from rankwatch.contract import env
+from rankwatch.contract.limits import RankActivity, RankLimits
 from rankwatch.contract.messages import RankRequest
-from rankwatch.recording.shared_slots import Reading
+from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Reading, Slots
 from rankwatch_launcher.agent.rank_error import read_error
 from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.node.rank_requests import RequestInbox
@@ -104,3 +106,21 @@ def test_an_outcome_is_read_or_ignored(content: Any) -> None:
     if (found := Outcome.from_json(written(content))) is not None:
         assert isinstance(found.code, int)
         found.to_json().encode()
+
+
+@EXAMPLES
+@given(content=st.one_of(changed(SETTINGS), st.binary(max_size=20), st.just(b"[" * 7_000)), length=st.integers(-2, 1))
+def test_whatever_settings_are_in_the_slots_a_rank_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, length: int
+) -> None:
+    file = tmp_path_factory.mktemp("slots") / "slots"
+    slots = Slots.create(file)
+    try:
+        body = written(content)[:SETTINGS_BYTES]
+        slots._view[SETTINGS_OFFSET : SETTINGS_OFFSET + len(body)] = body
+        slots.words[SETTINGS_LENGTH] = len(body) if length > -2 else length
+        found = slots.settings()
+        assert found is not None
+        RankLimits.from_settings(found[1]).passed(RankActivity({"step": 3.0}, 1.0, None, 1.0))
+    finally:
+        slots.close()

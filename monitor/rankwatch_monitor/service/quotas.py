@@ -111,7 +111,7 @@ class EvidenceQuota:
         token: str,
         covers: Callable[[str], bool] | None,
     ) -> float:
-        """Seconds until so many bytes can be taken; 0: they are. ``token``: a name; ``covers``: its jobs, None: all."""
+        """Seconds until so many bytes can be taken; 0: they are. ``covers``: the jobs of the token, None: all."""
         launchers = {("job", job_id): len(jobs[job_id].nodes) if job_id in jobs else 0}
         if covers is not None:
             launchers["token", token] = sum(len(job.nodes) for job in jobs.values() if covers(job.id))

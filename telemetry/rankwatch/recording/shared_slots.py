@@ -203,7 +203,7 @@ class Slots:
         words[SETTINGS_GENERATION] += 1
 
     def settings(self) -> tuple[int, dict[str, Any]] | None:
-        """Rank: the generation and the settings, or None while they are being written."""
+        """Rank: the generation and the settings, none if what is there is malformed; None while they are written."""
         words = self.words
         generation = words[SETTINGS_GENERATION]
         if generation & 1:
@@ -211,7 +211,11 @@ class Slots:
         body = bytes(self._view[SETTINGS_OFFSET : SETTINGS_OFFSET + words[SETTINGS_LENGTH]])
         if words[SETTINGS_GENERATION] != generation:
             return None
-        return generation, json.loads(body) if body else {}
+        try:
+            found = json.loads(body) if body else {}
+        except (ValueError, RecursionError):
+            found = {}
+        return generation, found if isinstance(found, dict) else {}
 
     def close(self) -> None:
         """Unmap. Views handed out before must not be used afterwards."""

@@ -123,6 +123,7 @@ class Scene:
         self.rendezvous: Any = SimpleNamespace(
             store=self.store,
             attempt=1,
+            rank=0,
             world_size=nodes,
             decision=lambda: self.store.decision(1),
             members=SimpleNamespace(answer_stop=lambda *_: None, wake=lambda: None),
@@ -409,7 +410,7 @@ def test_a_crash_while_a_stop_is_agreed_on_becomes_the_stop() -> None:
 
 def test_a_node_that_has_finished_waits_until_all_have() -> None:
     scene = Scene(nodes=2)
-    scene.store.count("finished/1")  # the other one
+    scene.store.finish(1, 1)  # the other one
     assert scene.agent._wait_for_peers() is None
 
 
@@ -431,9 +432,9 @@ def test_ranks_that_have_saved_and_stopped_do_not_run_again_for_a_lost_node() ->
 def test_a_directive_that_finds_no_rank_is_acknowledged() -> None:
     scene = Scene(nodes=2)
     scene.directives = [directive(DirectiveKind.STOP)]
-    arrived = scene.store.count
+    looks = iter((False, True))  # the other node arrives between two looks
     scene.rendezvous.store = SimpleNamespace(
-        count=lambda name, amount=1: arrived(name, 1), stop_proposal=scene.store.stop_proposal
-    )  # the other node arrives between two looks
+        finish=scene.store.finish, all_finished=lambda *_: next(looks), stop_proposal=scene.store.stop_proposal
+    )
     assert scene.agent._wait_for_peers() is None
     assert scene.acks == [(5, AckState.DONE, "the ranks here had already exited")]

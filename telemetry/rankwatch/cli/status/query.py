@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rankwatch.cli.status.course import HOUR, POINTS
-from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
+from rankwatch.monitor_client import MonitorClient, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
 RECENT_FAILURE: Final = 3600.0
@@ -122,12 +122,9 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
     return _validated(client, build)
 
 
-def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json | None:
+def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json:
     since = (client.now() if ended is None else ended) - HOUR
-    try:
-        found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
-    except MonitorError:
-        return None  # an older monitor, and the rest stands without it
+    found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
     return found
 
 

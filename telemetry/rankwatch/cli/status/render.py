@@ -218,8 +218,6 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
     if job["next_steps"]:
         return lines + _steps(job["next_steps"], terminal)
-    if job.get("next_step"):
-        return lines + terminal.wrapped(f"next: {job['next_step']}", "  ", "bold")
     return lines + next_lines(job, terminal, then=True)
 
 
