@@ -88,7 +88,7 @@ def _plainly_valid(value: Any, where: str, longest: int) -> bool:
     """Whether a value is one of the usual ones, thousands a second, which need no closer look."""
     kind = type(value)
     if kind is str:
-        usual = len(value) <= longest and value.isascii()
+        usual = len(value) <= longest and value.isascii() and "\0" not in value
         return usual and (where not in NAMES or (value != "" and value.isprintable()))
     if kind is int:
         return bool(0 <= value <= LARGEST)
@@ -179,3 +179,5 @@ def _check_text(value: str, where: str, longest: int) -> None:
     check_unicode(value, where)
     if (where in NAMES and not value.isprintable()) or (where == "node" and not value):
         raise HTTPException(422, f"{where} must not be empty or contain control characters")
+    if "\0" in value and where not in OF_ANY_LENGTH:
+        raise HTTPException(422, f"{where} contains a NUL character, which cannot be stored")

@@ -11,22 +11,14 @@ from pydantic import Field, TypeAdapter
 
 from rankwatch.contract.enums import (
     Action,
-    DirectiveKind,
-    JobState,
     NodeRole,
-    ProcessEventKind,
-    ProcessState,
     VerdictKind,
-    WaitKind,
 )
 from rankwatch.contract.messages import (
-    Collective,
     Directive,
-    Frame,
     NodeRegistration,
     ProcessEvent,
     RankLog,
-    RankStack,
     Wait,
     read,
 )
@@ -146,7 +138,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.durations = ObservedDurations.of_json(row["learned"])
     job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
-        job.ended = read(Ending, {**body["ended"], "state": JobState(body["ended"]["state"])})
+        job.ended = read(Ending, body["ended"])
     if body["stopping"]:
         job.stopping = read(StopRequest, body["stopping"])
     if nodes is None:
@@ -155,11 +147,11 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
         registration = read(NodeRegistration, stored["registration"])
         node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
         if stored["ended"]:
-            node.ended = read(ProcessEvent, {**stored["ended"], "kind": ProcessEventKind(stored["ended"]["kind"])})
+            node.ended = read(ProcessEvent, stored["ended"])
         node.role, node.role_reason = NodeRole(stored["role"]), stored["role_reason"]
         node.former = array("i", stored["former"])
         if lost := stored["lost"]:
-            node.lost = read(NodeLoss, {**lost, "ranks": tuple(lost["ranks"])})
+            node.lost = read(NodeLoss, lost)
         job.nodes[registration.node] = node
         for rank in node.ranks:
             if rank < job.world_size:
@@ -216,35 +208,16 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     for name in ("aborted", "refusals", "exclude"):
         body[name] = tuple(body[name])
     body["heard_nodes"] = set(body["heard_nodes"])
-    body["logs"] = tuple(read(RankLog, {**log, "lines": tuple(log["lines"])}) for log in body["logs"])
-    body["waits"] = tuple(
-        RankWait(rank, read(Wait, {**wait, "kind": WaitKind(wait["kind"])}), *more)
-        for rank, wait, *more in body["waits"]
-    )
+    body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
+    body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
     body["stacks"] = Stacks.of_json(body["stacks"])
-    return read(Incident, body)
+    return Incident(**_known(Incident, body))
 
 
 def _known(shape: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a named tuple in decoded JSON; a newer version may have stored more."""
-    return {name: data[name] for name in shape._fields if name in data}
-
-
-def stack_of(data: Mapping[str, Any]) -> RankStack:
-    """A rank's stack from JSON, its frames included.
-
-    Raises:
-        ValueError: a field is missing or has an unknown enum value.
-    """
-    frames = tuple(read(Frame, f) for f in data.get("frames", ()))
-    state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
-    stored = data.get("collectives", ())
-    collectives = tuple(
-        read(Collective, {**each, **{name: tuple(each.get(name, ())) for name in ("ranks", "calls")}})
-        for each in stored
-    )
-    read_back = {"frames": frames, "process_state": state, "collectives": collectives}
-    return read(RankStack, {**data, **read_back})
+    """Fields of a record in decoded JSON; a newer version may have stored more."""
+    names = shape._fields if issubclass(shape, tuple) else (each.name for each in fields(shape))
+    return {name: data[name] for name in names if name in data}
 
 
 def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
@@ -255,4 +228,4 @@ def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
 def directive_of(row: Mapping[str, Any]) -> Directive:
     """The directive of a row."""
     body = row["body"]
-    return read(Directive, {**body, "kind": DirectiveKind(body["kind"]), "exclude": tuple(body["exclude"])})
+    return read(Directive, body)

@@ -171,12 +171,6 @@ BAD_CALLS = {
     "more observed sections than the limit": observation(
         "256", pulse_age=0.1, uses_sections=True, open_sections={f"section {i}": 1.0 for i in range(1000)}
     ),
-    "stacks of a rank beyond the limit": call(
-        "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [STACK | {"rank": 10**6}]}, 422, "rank", "131071"
-    ),
-    "log of a rank beyond the limit": call(
-        "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [], "logs": [LOG | {"rank": 10**6}]}, 422, "rank", "131071"
-    ),
     "log without a path": call(
         "POST", f"{JOB}/evidence", CAPTURED | {"stacks": [], "logs": [{"rank": 0, "stream": "stderr"}]}, 422, "path"
     ),

@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,11 +68,10 @@ from rankwatch_monitor.store.codec import (
     incident_row,
     job_of,
     job_row,
-    stack_of,
 )
 
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
 times = st.floats(0, 2e9)
 maybe_times = st.none() | times
 whole = st.integers(0, 100_000)
@@ -301,21 +299,3 @@ def test_what_a_newer_monitor_stored_of_a_job_and_its_incidents_is_left_aside() 
     body["timeline"] = of_a_newer_monitor(body["timeline"])
     body["culprits"] = [{**each, "added later": 7} for each in body["culprits"]]
     assert incident_row(incident_of({**stored, "body": body})) == stored
-
-
-def test_a_field_that_a_newer_monitor_stored_is_left_aside_in_stacks() -> None:
-    data = {"rank": 1, "pid": 2, "method": "py-spy", "frames": [{"function": "f", "file": "g", "line": 3, "new": 1}]}
-    assert stack_of({**data, "colour": "red"}) == RankStack(1, 2, "py-spy", (Frame("f", "g", 3),))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"rank": 1, "pid": 2},
-        {"rank": 1, "pid": 2, "method": "x", "frames": [{"function": "f"}]},
-        {"rank": 1, "pid": 2, "method": "x", "process_state": "dancing"},
-    ],
-)
-def test_a_stack_that_lacks_something_is_refused(data: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"lacks|not a valid"):
-        stack_of(data)
