@@ -97,6 +97,7 @@ def trouble(api: Api, metrics: Api) -> None:
     seen(f'rankwatch_straggler{{job="{JOB}"}}')
     # The monitor counts time some 15 to 30 s after it is known what it was spent on.
     seen(f'rate(rankwatch_job_time_seconds_total{{job="{JOB}"}}[1m]) > 0')
+    wait_for(lambda: asked(metrics, f'rankwatch_goodput_ratio{{job="{JOB}"}}'), "goodput is known after a minute", 90)
     assert api.post("/v1/metrics", content=b"no OTLP", headers=PROTOBUF).status_code == 400
     hung = [
         rank_report(
