@@ -390,8 +390,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     state, ranks = state_of(job, now), rank_states(job, now)
     incident, counts = open_incident(job), Counter(ranks)
     same("job", shown["job"], job.name)
-    doubted = state == "running" and incident is not None and not incident.confirmed
-    same("states", (shown["state"], shown["mark"] == "suspected"), (state, doubted))
+    same("states", (shown["state"], shown["mark"]), (state, state))
     same("title", shown["title"], f"{state}: {job.name} · Rankwatch")
 
     facts, over = shown["facts"], job.ended is not None
