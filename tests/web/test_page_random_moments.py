@@ -92,7 +92,7 @@ READ: Final = """() => {
   return {
     title: document.title, job: words(document.querySelector('.head h1')),
     state: document.querySelector('article.job')?.dataset.state,
-    mark: document.querySelector('.head .state')?.dataset.label,
+    mark: document.querySelector('.head .state')?.dataset.state,
     facts: pairs('.head dl.facts'), now: all('p.now', words), verdict: all('.verdict h2', words),
     kicker: all('.verdict .kicker b', words), sequel: all('.verdict .sequel', words),
     answers: pairs('.verdict dl.answers'), phases: all('.verdict .phases li b', words),
