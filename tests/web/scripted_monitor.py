@@ -112,7 +112,7 @@ class Script:
         incident: dict[str, Any] = {
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
             "closed_at": None, "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
-            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 14.2, "action": "restart",
+            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
             "action_reason": "a configured limit acts at once", "phase": "capturing", "confirmed": True, "outcome": "",
             "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
                          "restarted": None, "first_step": None},
@@ -156,6 +156,7 @@ class Script:
             }
             for each in self.incidents[job_id]
         ]  # fmt: skip
+        self.jobs[job_id]["goodput"] = ratio
         self.goodput[job_id] = {
             "ratio": ratio, "window": {"seconds": 3600.0, "ratio": 0.9712}, "buckets": buckets, "incidents": entries,
         }  # fmt: skip

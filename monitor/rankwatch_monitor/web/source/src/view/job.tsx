@@ -63,7 +63,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   useEffect(() => {
     if (job === null) return;
     showInTab(unknown ? null : job.state, `${unknown ? "unknown" : job.state}: ${job.name}`);
-    announcement.value = `Job ${job.name} is ${job.state}. ${zoned(job.reason, asOf.peek())}`;
+    announcement.value = `Job ${job.name}: ${job.state}. ${zoned(job.reason, asOf.peek())}`;
   }, [job?.state, job?.name, job?.reason, unknown]);
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
