@@ -82,6 +82,7 @@ def trouble(api: Api, metrics: Api) -> None:
         node.start(1, WORLD)
     window(api, 8, 1, 1)
     seen(f'rankwatch_job_restarts_total{{job="{JOB}"}} == 0')
+    wait_for(lambda: asked(metrics, f'rankwatch_goodput_ratio{{job="{JOB}"}}'), "goodput is known after a minute", 90)
     for node in nodes:
         node.events({"kind": "restarting", "reason": "rank 3 exited with code 1"})
         node.start(2, WORLD)

@@ -164,8 +164,11 @@ class Surfaces:
         assert shown["title"].startswith(f"{shown['state']}: "), (shown["title"], shown["state"])
         facts, goodput = shown["facts"], _figure(shown["facts"].get("Goodput", ""))
         assert all(_figure(each) == goodput for each in shown["wholeRun"]), (shown["wholeRun"], goodput)
+        ranks = shown["ranks"]
+        if slow := ranks.pop("slow", 0):  # the grid marks what slows the job among the ranks that run
+            ranks["running"] = ranks.get("running", 0) + slow
         step = _number(facts.get("Step") or facts.get("Final step") or "")
-        return Facts(shown["state"], _number(facts["Attempt"]), step, goodput, shown["ranks"] or None)
+        return Facts(shown["state"], _number(facts["Attempt"]), step, goodput, ranks or None)
 
     def page_list(self) -> Facts:
         shown = self._fleet.evaluate(_ON_LIST, self.job)

@@ -56,7 +56,7 @@ def test_each_kind_of_fault_is_found_and_its_ranks_are_named(kind: FaultKind, po
 
 def test_a_rank_whose_words_are_lost_is_silent_only_where_no_launcher_speaks_for_it() -> None:
     cut = Fault(FaultKind.NETWORK, (5,), step=60)
-    found(played(cut, launchers=False), 62.0)
+    found(played(cut, launchers=False, policy={"silence_timeout": 61.0}), 63.0)
     outcome = played(cut)
     assert (outcome.alarms, outcome.suspicions, outcome.restarts) == (0, 0, 0)
 

@@ -92,9 +92,11 @@ class Script:
     """Event streams end when this is False: the server would otherwise wait for them when it stops."""
 
     def add(self, job_id: str, ranks: list[str], **facts: Any) -> None:
-        """Add a job with these rank states."""
+        """Add a job with these rank states; what it loses time to makes its state, unless that is among the facts."""
+        verdict = facts.get("verdict", "healthy")
+        running = {"healthy": "running", "no_step": "no step"}.get(verdict, "slow")
         self.jobs[job_id] = {
-            "id": job_id, "name": f"{job_id}-name", "state": "running", "world_size": len(ranks),
+            "id": job_id, "name": f"{job_id}-name", "state": running, "world_size": len(ranks),
             "ranks_reporting": len(ranks), "attempt": 1, "started_at": time.time() - 3600, "ended_at": None,
             "goodput": 0.97, "iteration": 1204, "iterations_per_second": 3.2, "instrumented": True,
             "observe_only": False, "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
@@ -110,7 +112,7 @@ class Script:
         incident: dict[str, Any] = {
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
             "closed_at": None, "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
-            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 14.2, "action": "restart",
+            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
             "action_reason": "a configured limit acts at once", "withheld": None, "ended": None,
             "phase": "capturing", "confirmed": True, "outcome": "",
             "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
@@ -128,7 +130,7 @@ class Script:
             "confirmed": False, "phase": "confirming", "action_reason": "the policy is to restart",
             "acts_at": incident["opened_at"] + 60, "restart_cost": 42.0, "attempts_here": 0, "waits": [],
         }  # fmt: skip
-        self.jobs[job_id] |= {"state": "running", "reason": f"Suspected: {reason}"}
+        self.jobs[job_id] |= {"state": "suspected", "reason": reason}
         return incident
 
     def confirm(self, job_id: str) -> None:
@@ -160,12 +162,15 @@ class Script:
             }
             for each in self.incidents[job_id]
         ]  # fmt: skip
+        self.jobs[job_id]["goodput"] = ratio
         self.goodput[job_id] = {
             "ratio": ratio, "window": {"seconds": 3600.0, "ratio": 0.9712}, "buckets": buckets, "incidents": entries,
         }  # fmt: skip
 
     def score(self, job_id: str, slow: tuple[int, ...] = (), verdict: str = "healthy", reason: str = "") -> None:
         """Give every rank scores; the others wait for the slow ones, each a little less than for the one before."""
+        if verdict != "healthy" and self.jobs[job_id]["state"] == "running":
+            self.jobs[job_id]["state"] = "slow"
         ranks, now = len(self.ranks[job_id]), time.time()
         lost = {rank: 0.4 / (1 + place) for place, rank in enumerate(slow)}
         blamed = [straggler(rank, share, now) for rank, share in lost.items()]

@@ -75,7 +75,7 @@ def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, scri
     expect(page.get_by_text("One job, no step completed yet")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator("p.now")).to_have_text(f"{reason} {local}.")
-    expect(page.get_by_role("status")).to_have_text(f"Job j-name is running. {reason} {local}.")
+    expect(page.get_by_role("status")).to_have_text(f"Job j-name: no step. {reason} {local}.")
     expect(page.get_by_text("making progress")).to_have_count(0)
 
 
@@ -86,7 +86,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
 
     script.hang("j", 2, REASON)
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
-    expect(page.get_by_role("status")).to_contain_text("Job j-name is hung.")
+    expect(page.get_by_role("status")).to_contain_text("Job j-name: hung.")
     answers = page.locator(".answers")
     for words in (
         "rank 2",
@@ -162,7 +162,7 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     )
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
-    expect(page).to_have_title("running: j-name · Rankwatch")
+    expect(page).to_have_title("suspected: j-name · Rankwatch")
     expect(page.locator(".verdict.open")).to_have_count(0)
 
     script.confirm("j")

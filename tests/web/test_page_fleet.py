@@ -208,7 +208,7 @@ SHADES = """
     return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
   };
   const [one, other] = [paint(row.querySelector("a")), paint(document.body)];
-  return [row.querySelector(".state").dataset.label, (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
+  return [row.querySelector(".state").dataset.state, (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
 })
 """
 """The contrast of each row with the page."""

@@ -92,7 +92,7 @@ READ: Final = """() => {
   return {
     title: document.title, job: words(document.querySelector('.head h1')),
     state: document.querySelector('article.job')?.dataset.state,
-    mark: document.querySelector('.head .state')?.dataset.label,
+    mark: document.querySelector('.head .state')?.dataset.state,
     facts: pairs('.head dl.facts'), now: all('p.now', words), verdict: all('.verdict h2', words),
     kicker: all('.verdict .kicker b', words), sequel: all('.verdict .sequel', words),
     answers: pairs('.verdict dl.answers'), phases: all('.verdict .phases li b', words),
@@ -390,8 +390,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     state, ranks = state_of(job, now), rank_states(job, now)
     incident, counts = open_incident(job), Counter(ranks)
     same("job", shown["job"], job.name)
-    doubted = state == "running" and incident is not None and not incident.confirmed
-    same("states", (shown["state"], shown["mark"] == "suspected"), (state, doubted))
+    same("states", (shown["state"], shown["mark"]), (state, state))
     same("title", shown["title"], f"{state}: {job.name} · Rankwatch")
 
     facts, over = shown["facts"], job.ended is not None

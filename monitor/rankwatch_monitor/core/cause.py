@@ -20,6 +20,14 @@ SIGABRT: Final = 6
 """Linux's number, wherever the monitor runs."""
 
 
+OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
+"""Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
+
+
+OF_SILENCE: Final = (VerdictKind.SILENT, VerdictKind.NODE_LOST)
+"""Verdicts of the limit of silence; a lost node that the launchers have declared has no limit."""
+
+
 class Site(NamedTuple):
     """A place in a program: the name of a function, the base name of its file, the line."""
 
@@ -366,6 +374,11 @@ class Detection:
     has_beaten: bool = False
     """The rank has sent heartbeats before."""
     followed: Followed | None = None
+
+    @property
+    def stated_source(self) -> str:
+        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: it has but one."""
+        return str(self.source) if self.limit and self.kind in (*OF_A_SECTION, *OF_SILENCE) else ""
 
 
 @dataclass(frozen=True, slots=True)

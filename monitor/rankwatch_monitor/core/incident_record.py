@@ -13,7 +13,7 @@ from rankwatch.contract.messages import Evidence, RankLog, Wait
 from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
 from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
-from rankwatch_monitor.core.hang.verdict import OF_A_SECTION, Culprit
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.words import sentence
 
 HELD_BECAUSE: Final = {
@@ -222,8 +222,7 @@ class Incident:
     @property
     def limit_source(self) -> str:
         """The :class:`~rankwatch.contract.enums.LimitSource` of a limit that may be configured or learned."""
-        stated = self.found is not None and self.found.limit and self.found.kind in OF_A_SECTION
-        return str(self.found.source) if self.found is not None and stated else ""
+        return "" if self.found is None else self.found.stated_source
 
     @property
     def proof(self) -> str:

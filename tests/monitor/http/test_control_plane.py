@@ -196,7 +196,7 @@ def test_observe_only_finds_but_orders_nothing(api: Api, job: str, launcher: Pla
     assert (incident["action"], incident["phase"]) == ("log", "detected")
     assert "observe-only" in incident["action_reason"]
     api.judge_now(job)
-    assert {d["kind"] for d in launcher.directives(wait=0.5)} <= {"settings"}
+    assert {d["kind"] for d in launcher.directives(wait=0.5)} <= {"settings", "tell"}
 
 
 def test_a_used_up_budget_turns_a_restart_into_a_stop(api: Api, job: str, launcher: PlayedLauncher) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 
 from rankwatch.cli import terminal as module
+from rankwatch.cli.live_display import LiveDisplay
 from rankwatch.cli.terminal import Cell, Column, Progress, Terminal, cell_width, cut, cut_front, terminal_of
 
 COLUMNS = (Column("NAME", least=6), Column("STEP", right=True, drop=1), Column("STATE"))
@@ -132,3 +134,9 @@ def test_progress_names_the_part_and_the_time_that_is_left() -> None:
     line = Progress("reading", 200, io.StringIO()).line(50, "12 events", 10.0)
     assert line == "reading [######..................]  25 %, 30.0 s left; 12 events"
     assert Progress("x", stream=io.StringIO()).line(3, "3 events", 2.0) == "x: 3 events, 2.0 s"
+
+
+def test_a_line_of_the_full_width_keeps_its_last_character() -> None:
+    drawn = io.StringIO()
+    LiveDisplay(drawn, io.StringIO()).draw(["a" * 80, "b" * 80])
+    assert re.search(r"[ab]\x1b", drawn.getvalue()) is None, "after it the cursor is still on its last character"

@@ -14,13 +14,6 @@ from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints, RankColumns
 from rankwatch_monitor.core.words.causes import reason
 
-OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
-"""Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
-
-
-OF_SILENCE: Final = (VerdictKind.SILENT, VerdictKind.NODE_LOST)
-"""Verdicts of the limit of silence; a lost node that the launchers have declared has no limit."""
-
 
 class Verdict(NamedTuple):
     """One rank is over one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
@@ -35,11 +28,6 @@ class Verdict(NamedTuple):
     """Of the limit. Only limits that were not configured need a confirmation."""
     node_loss: NodeLost | None = None
     """The launchers' report of the lost node this rank was on; they handle the loss."""
-
-    @property
-    def stated_source(self) -> str:
-        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: it has but one."""
-        return str(self.source) if self.limit and self.kind in (*OF_A_SECTION, *OF_SILENCE) else ""
 
     @property
     def common(self) -> Common:

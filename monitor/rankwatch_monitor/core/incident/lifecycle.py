@@ -28,7 +28,7 @@ from rankwatch.contract.enums import (
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
-from rankwatch_monitor.core.cause import SIGABRT, Exited, Shown, Slow, Some
+from rankwatch_monitor.core.cause import OF_A_SECTION, OF_SILENCE, SIGABRT, Exited, Shown, Slow, Some
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import proof, standstill
 from rankwatch_monitor.core.hang.blame import behind_abort, blame, described, detection_of, follows_from_another
@@ -36,8 +36,6 @@ from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import (
     NONE,
-    OF_A_SECTION,
-    OF_SILENCE,
     Blame,
     Verdict,
     Verdicts,

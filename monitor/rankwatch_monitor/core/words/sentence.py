@@ -7,7 +7,7 @@ from typing import assert_never
 
 from rankwatch.cli.formatting import capital, count, uncapital
 from rankwatch.contract.enums import LimitSource, Proof, VerdictKind
-from rankwatch_monitor.core.cause import Cause, Detection, Followed, NodeLost, Shown, Some, Unnamed
+from rankwatch_monitor.core.cause import OF_A_SECTION, Cause, Detection, Followed, NodeLost, Shown, Some, Unnamed
 from rankwatch_monitor.core.words.causes import When, exited, named, place, predicate, reason, some, unnamed, waits_for
 
 Named = Sequence[tuple[int, str, Cause]]
@@ -91,9 +91,7 @@ def _over(found: Detection, rank: str, has: str = "has") -> str:
 
 def _limit(found: Detection) -> str:
     seconds = f"{_plain(found.limit)} s"
-    if found.kind not in (
-        VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN
-    ):  # fmt: skip
+    if found.kind not in OF_A_SECTION:
         return f"over the policy's limit of {seconds}"
     match found.source:
         case LimitSource.LEARNED:

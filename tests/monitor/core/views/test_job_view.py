@@ -108,6 +108,24 @@ def test_a_crash_never_looks_like_a_hang(restarts: int, state: str) -> None:
     assert seen == {state}
 
 
+@pytest.mark.parametrize("restarts", [3, 0])
+def test_victims_of_a_crash_have_not_finished(restarts: int) -> None:
+    scene = Scene(max_restarts=restarts).run(10)
+    scene.event(ProcessEventKind.EXITED, **scene.ranks[1].named, exit_code=1)
+    apply(scene.job, scene.ranks[0].report(scene.now)._replace(ended=True), scene.now)  # by its atexit hook
+    seen = RankObservation(rank=2, pid=1, process_state=ProcessState.EXITED)  # before its exit code is known
+    scene.submit(NodeObservation("node-0", scene.attempt, (seen,)))
+
+    def states() -> list[str]:
+        codes_R = rank_states(scene.job, verdicts_of(scene.job, scene.now), scene.now)
+        return [str(RANK_STATES[code]) for code in codes_R[:3]]
+
+    assert states()[:2] == ["ended", "dead"]
+    assert states()[2] != "finished"
+    scene.event(ProcessEventKind.FAILED, reason="rank 1 exited with code 1")
+    assert states() == ["ended", "dead", "ended"]
+
+
 def test_every_state_comes_with_a_reason_unless_all_is_well() -> None:
     scene = Scene(on_hang="log").run(10)
     assert job_state(scene.job, scene.now)[1] == ""
@@ -131,7 +149,7 @@ def test_the_summary_is_json_and_states_what_the_api_promises() -> None:
     assert shown["iterations_per_second"] == pytest.approx(1.0)
 
 
-def test_a_rank_is_shown_with_its_ages() -> None:
+def test_a_rank_that_goes_on_is_shown_with_its_ages_as_of_its_last_report() -> None:
     scene = Scene(launchers=False).run(10)
     scene.ranks[1].at.opened = {"step": scene.now - 4.0, "forward": scene.now - 1.0}
     report = scene.report(scene.ranks[1])
@@ -139,9 +157,9 @@ def test_a_rank_is_shown_with_its_ages() -> None:
     apply(scene.job, report, scene.now)
     row = ranks(scene.job, scene.now + 2.0)[1]
     json.dumps(row)
-    assert row["open_sections"] == {"step": pytest.approx(6.0), "forward": pytest.approx(3.0)}
+    assert row["open_sections"] == {"step": pytest.approx(4.0), "forward": pytest.approx(1.0)}
     assert list(row["open_sections"]) == ["step", "forward"], "outermost first"
-    assert row["heartbeat_age"] == pytest.approx(2.5)
+    assert row["heartbeat_age"] == pytest.approx(0.5)
     assert row["report_age"] == pytest.approx(2.0)
     assert (row["rank"], row["host"], row["state"], row["idle"]) == (1, "host-0", "running", None)
 
@@ -280,7 +298,7 @@ def test_the_step_of_an_ended_job_is_known_after_a_restart_of_the_monitor() -> N
     scene = Scene().run(10)
     furthest = scene.job.furthest_iteration
     assert furthest is not None
-    scene.job.ledger.furthest = furthest
+    scene.job.ledger.mark(furthest)
     scene.finish()
     scene.reload()
     assert summary(scene.job, scene.now)["iteration"] == furthest

@@ -90,7 +90,7 @@ export function addingUp(seconds: readonly number[]): number[] {
 
 /** Name and end mark of the phase in which an incident was closed without a first new step. */
 function lastly(incident: Incident, job: Pick<JobSummary, "state" | "ended_at"> | null): readonly [string, string] {
-  if (job?.state === "failed" && job.ended_at === incident.closed_at) return ["Stop", "job failed"];
+  if (job?.ended_at === incident.closed_at) return ["Stop", `job ${job!.state}`];
   if (!restartsRanks(incident)) return ["Unresolved", "closed"];
   return incident.timeline.restarted === null ? ["Restart", "given up"] : ["Recover", "closed"];
 }

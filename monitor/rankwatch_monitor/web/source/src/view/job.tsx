@@ -63,7 +63,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   useEffect(() => {
     if (job === null) return;
     showInTab(unknown ? null : job.state, `${unknown ? "unknown" : job.state}: ${job.name}`);
-    announcement.value = `Job ${job.name} is ${job.state}. ${zoned(job.reason, asOf.peek())}`;
+    announcement.value = `Job ${job.name}: ${job.state}. ${zoned(job.reason, asOf.peek())}`;
   }, [job?.state, job?.name, job?.reason, unknown]);
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
@@ -85,7 +85,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const state = stateWords(job, watch.grid.value, stale.value, ending);
   const nextStep = advised && stepsOfJob(job) !== null && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
-  const slow = !broken && requested === null && job.state === "slow" && performance !== null && performance.stragglers.length > 0 ? performance : null;
+  const slow = !broken && requested === null && ["running", "slow"].includes(job.state) && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
   const accounted = advised && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") ? account.value : [];

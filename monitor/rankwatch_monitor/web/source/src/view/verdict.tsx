@@ -107,10 +107,12 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
   const ended = over(incident);
   const again = incident.closed_at !== null && incident.closed_at === job.ended_at ? (job.repeated ?? null) : null;
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
+  // An order of a person has no culprit, and what it is stands in its title.
+  const ordered = incident.kind === "ordered";
   return [
-    quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> },
+    ...(ordered ? [] : [quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
     { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
-    where(job, incident, detail),
+    ...(ordered ? [] : [where(job, incident, detail)]),
     action(job, incident),
     {
       label: again === null ? "Cost" : `Cost of ${count(again.times)} crashes`,
@@ -138,8 +140,8 @@ function action(job: JobSummary, incident: Incident): Fact {
   if (incident.action === "log") return { label: "Action", value: "none", note: incident.withheld === "policy" ? "on_hang = log" : why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
-  const not = !taken && over ? "not taken; " : "";
-  return { label, value: words(incident.action), note: `${not}${why}` };
+  const because = plain(why) === plain(incident.reason) ? "" : why;
+  return { label, value: words(incident.action), note: [!taken && over && "not taken", because].filter(Boolean).join("; ") };
 }
 
 function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
