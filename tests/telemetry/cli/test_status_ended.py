@@ -18,19 +18,21 @@ from support.otlp import reports_of_all
 from support.waiting import wait_for
 
 
-def ended(api: Api, job: str, kind: str, reason: str) -> None:
+def ended(api: Api, job: str, kind: str, reason: str, **more: str) -> None:
     launcher = PlayedLauncher(api, job)
     launcher.register()
     launcher.start(1)
     api.report(*reports_of_all(job, 4))
-    launcher.events({"node": launcher.node, "kind": kind, "attempt": 1, "reason": reason})
+    launcher.events({"node": launcher.node, "kind": kind, "attempt": 1, "reason": reason, **more})
     wait_for(lambda: api.job(job)["state"] == kind, "the job has ended")
 
 
 def test_a_failed_job_has_ended_ranks_and_a_next_step(
     monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended(api, job, "failed", "rank 1 on node-a exited with code 1; all 3 restarts are used up (--max-restarts)")
+    cause = "rank 1 on node-a exited with code 1"
+    why = f"{cause}; all 3 restarts are used up (--max-restarts)"
+    ended(api, job, "failed", why, cause=cause, no_restart="used_up")
     status([job, "--monitor", monitor.url])
     printed = " ".join(capsys.readouterr().out.split())
     assert "next: Remove the cause, then launch the job again: no restart is left in its budget." in printed

@@ -92,10 +92,13 @@ def test_settings_are_passed_on_once(recorder: Recorder) -> None:
     assert handed == [{"export_interval": 5}, {"export_interval": 6}]
 
 
-def test_the_thread_beats_and_survives_garbage(recorder: Recorder) -> None:
+def test_the_thread_beats_and_survives_settings_that_are_refused(recorder: Recorder) -> None:
     recorder.slots.write_settings({"x": 1})
-    recorder.slots._view[recorder.slots.words.nbytes + 64 * 64] = 0xFF  # no JSON any more
-    thread = LivenessThread(recorder, wake_exporter=lambda: None, on_settings=lambda _: None)
+
+    def refuse(settings: dict[str, object]) -> None:
+        raise ValueError(settings)
+
+    thread = LivenessThread(recorder, wake_exporter=lambda: None, on_settings=refuse)
     recorder.words[LIVENESS_TICK] = 0
     thread.start()
     try:

@@ -78,9 +78,10 @@ def _over(found: Detection, rank: str, has: str = "has") -> str:
             return f"{who} {has} been outside all sections for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if found.source is LimitSource.LEARNED:
             return f"{who} {has} sent no heartbeat and completed no step for {elapsed}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN if found.has_beaten:
+            return f"{who} {has} sent no heartbeat for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
-            which = "no heartbeat" if found.has_beaten else "no first heartbeat"
-            return f"{who} {has} sent {which} for {elapsed}, {limit}"
+            return f"{who} {has} sent no first heartbeat for {elapsed}, {limit}"
         case VerdictKind.SILENT | VerdictKind.NODE_LOST:
             return f"{who} {has} been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
