@@ -445,7 +445,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         if seen and not over and state != "lost":
             ahead = seconds(age) - (now - job.created_at)
             row = dict(zip(shown["heads"], line.cells[1:], strict=True))
-            compare_ages(line.ranks, row, job, now, ahead, dead=line.state == "dead")
+            compare_ages(line, row, job, now, ahead)
 
     # Incidents: the list, the panel, the sentences.
     known = sorted(job.incidents, key=lambda each: -each.opened_at)
@@ -601,9 +601,13 @@ def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) 
     holds("a failed job has a reason", state != "failed" or sentence, sentence)
 
 
-def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ahead: float, *, dead: bool) -> None:
-    """Section, time in it, heartbeat age and step of one row; ages grow with the page's clock, which is ``ahead``."""
-    columns = job.columns
+def compare_ages(line: Line, row: dict[str, str], job: Job, now: float, ahead: float) -> None:
+    """Section, time in it, heartbeat age and step of one row; ages grow with the page's clock, which is ``ahead``.
+
+    What a rank that runs does is as of its last report.
+    """
+    columns, ranks = job.columns, line.ranks
+    as_of = {rank: min(now, float(columns.last_update_R[rank])) if line.state == "running" else now for rank in ranks}
     section, inside, report, step = (row[each] for each in ("Section", "Time in it", "Report age", "Step"))
     silent_there = section.endswith(LAST_HEARD)
     section = section.removesuffix(LAST_HEARD)
@@ -611,7 +615,7 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
     same("a column of heartbeats", "Heartbeat age" in row, bool((beats == beats).any()))
     steps = sorted({int(each) for each in columns.iteration_R[ranks] if each >= 0})
     same(f"steps of ranks {ranks}", step, "–".join(f"{each:,}" for each in (steps[:1] + steps[1:][-1:])) or "–")
-    from_to(f"heartbeat of ranks {ranks}", row.get("Heartbeat age", "–"), (now - beats[ranks]).tolist(), ahead)
+    from_to(f"heartbeat of ranks {ranks}", row.get("Heartbeat age", "–"), [as_of[rank] - float(beats[rank]) for rank in ranks], ahead)
     if (heard := [now - at for at in columns.last_heard_R[ranks].tolist() if at == at]) != []:
         from_to(f"report of ranks {ranks}", report, heard, ahead)
     entered = []
@@ -622,14 +626,14 @@ def compare_ages(ranks: list[int], row: dict[str, str], job: Job, now: float, ah
         if opened:
             first = min(opened, key=lambda name: opened[name])
             same(f"section of rank {rank}", section.split(" › ")[0], first)
-            entered.append(now - opened[first])
+            entered.append(as_of[rank] - opened[first])
         else:
             place = section.split(" › ")[0]  # else the function alone in which it hangs or waits
             in_function = place.isidentifier() and place not in columns.sections
             holds(f"rank {rank} is in no section", place in ("outside", "–") or in_function, section)
     if silent_there:
         holds(f"time of silent ranks {ranks}", UNKNOWN.fullmatch(inside), inside)
-    elif dead:
+    elif line.state == "dead":
         holds(f"end of ranks {ranks}", LEFT.fullmatch(inside), inside)
     elif entered:
         from_to(f"time of ranks {ranks} in {section}", inside, entered, ahead)

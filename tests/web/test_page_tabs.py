@@ -675,7 +675,7 @@ def test_another_job_is_not_looked_at_with_the_eyes_of_the_last_one(page: Page, 
 def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_url: str, slow: Script) -> None:
     slow.add("other", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("16 ranks").first).to_be_visible()
+    expect(page.get_by_role("radio", name="Temperature")).to_be_visible()
     # The page writes what one looks at a little later: here when the address has changed and was not read yet.
     page.evaluate("() => { window.setTimeout = (late, ms) => { if (ms === 300) window.write = late; }; }")
     page.get_by_role("radio", name="Temperature").check()
