@@ -615,7 +615,12 @@ def compare_ages(line: Line, row: dict[str, str], job: Job, now: float, ahead: f
     same("a column of heartbeats", "Heartbeat age" in row, bool((beats == beats).any()))
     steps = sorted({int(each) for each in columns.iteration_R[ranks] if each >= 0})
     same(f"steps of ranks {ranks}", step, "–".join(f"{each:,}" for each in (steps[:1] + steps[1:][-1:])) or "–")
-    from_to(f"heartbeat of ranks {ranks}", row.get("Heartbeat age", "–"), [as_of[rank] - float(beats[rank]) for rank in ranks], ahead)
+    from_to(
+        f"heartbeat of ranks {ranks}",
+        row.get("Heartbeat age", "–"),
+        [as_of[rank] - float(beats[rank]) for rank in ranks],
+        ahead,
+    )
     if (heard := [now - at for at in columns.last_heard_R[ranks].tolist() if at == at]) != []:
         from_to(f"report of ranks {ranks}", report, heard, ahead)
     entered = []

@@ -23,8 +23,8 @@ for step in range(300):
         with rankwatch.section("checkpointing"):
             if rank == 0:
                 path = folder / f"step-{step}.pt"
+                path.unlink(missing_ok=True)  # a pipe of the attempt before
                 if step == 159 and toy.first_attempt():
-                    path.unlink(missing_ok=True)
                     os.mkfifo(path)
                     toy.outside("read", path, "inf")
                     toy.fault()

@@ -90,7 +90,7 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
     everywhere: list[GroupProgress] = []
     for of_group in _by_group(progress):
         if len(of_group) == 1 or len({f.enqueued for f in of_group}) == 1:
-            if all(f.waits for f in of_group):
+            if all(f.waits for f in of_group) and _is_whole(of_group):
                 everywhere.append(_merged(of_group))
             continue
         _judge(of_group, late, waiting)
@@ -178,12 +178,18 @@ def mismatch(progress: Sequence[GroupProgress]) -> Mismatch | None:
     return min(found, key=lambda each: not each.has_majority, default=None)
 
 
+def _is_whole(of_group: Sequence[GroupProgress]) -> bool:
+    """Whether no rank of the group is known to be missing: one that has called nothing in it has no progress there."""
+    return sum(len(each.ranks) for each in of_group) >= of_group[0].size
+
+
 def cannot_complete(progress: Sequence[GroupProgress], waiting: Sequence[int]) -> bool:
     """Whether ranks that all wait do so in collectives that none of them will complete, whatever the network does.
 
     They called different collectives under one number, or each rank that has entered a collective waits for one that
     stands in another. A collective that all ranks of its group have entered may still complete. So may the message
-    between two ranks that a rank without a collective waits for: of that nothing is known.
+    between two ranks that a rank without a collective waits for: of that nothing is known. A rank without progress in
+    one of its groups has not entered it, if its progress in another group is known.
 
     Args:
         progress: how far the ranks are in each process group.
@@ -192,10 +198,11 @@ def cannot_complete(progress: Sequence[GroupProgress], waiting: Sequence[int]) -
     if mismatch(progress) is not None:
         return True
     inside: set[int] = set()
+    all_read = {rank for each in progress for rank in each.ranks}.issuperset(waiting)
     for of_group in _by_group(progress):
         lowest = min(each.enqueued for each in of_group)
         for each in filter(lambda one: one.waits, of_group):
-            if each.completed + 1 <= lowest:
+            if each.completed + 1 <= lowest and (_is_whole(of_group) or not all_read):
                 return False
             inside.update(each.ranks)
     return inside.issuperset(waiting)

@@ -79,6 +79,8 @@ class GroupProgress(NamedTuple):
     """Another thread than the main one, whose stack is known, made the newest call."""
     unusual: bool = False
     """It follows calls in other groups than each one before."""
+    size: int = 0
+    """Ranks in the group; 0: unknown."""
 
     @property
     def waits(self) -> bool:
@@ -147,8 +149,8 @@ class _Failed:
     ranks: set[int] = field(default_factory=set)
 
 
-_Position = tuple[str, str, int, int, int, tuple[str, ...], bool, bool]
-"""Group, operation, enqueued, completed, number of the first call, calls, beside, unusual; see
+_Position = tuple[str, str, int, int, int, tuple[str, ...], bool, bool, int]
+"""Group, operation, enqueued, completed, number of the first call, calls, beside, unusual, size; see
 :class:`GroupProgress`."""
 
 
@@ -442,6 +444,7 @@ def _position(collective: Collective, main: int) -> _Position:
         tuple(str(call)[:MAX_TEXT] for call in collective.calls[:MAX_CALLS]),
         0 not in (main, collective.thread) and main != collective.thread,
         collective.unusual,
+        len(collective.ranks),
     )
 
 

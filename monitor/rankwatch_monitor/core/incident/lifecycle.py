@@ -820,7 +820,7 @@ def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: flo
 def _while_held(job: Job, incident: Incident, verdicts: Verdicts, shown: Shown, ranks: Sequence[int] = ()) -> Diagnosis:
     """The diagnosis while nothing proves a hang; the others wait for the ranks that the looks show."""
     first, waits = verdicts[0], _waits(incident)
-    culprits = ranks if shown.proof in proof.WAITED_FOR else ()
+    culprits = ranks if shown.proof in proof.WAITED_FOR and shown.waiting else ()
     return Diagnosis(
         first.kind,
         stated(shown, incident),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from rankwatch.contract.messages import Collective, RankStack
 from rankwatch_monitor.core.cause import Call
 from rankwatch_monitor.core.hang.collectives import (
@@ -50,6 +52,22 @@ def test_a_wider_gap_is_reported() -> None:
 def test_a_rank_that_waits_for_a_later_one_in_the_same_group_is_not_to_blame() -> None:
     found = judged(r0=[at(58, done=55)], r1=[at(57, done=55)], r2=[at(55, done=55)])
     assert set(found.late) == {2}
+
+
+@pytest.mark.parametrize("members", [(), (0, 1)])
+def test_a_group_that_a_member_has_not_called_in_is_not_entered_by_all(members: tuple[int, ...]) -> None:
+    # 1 calls in its pair with 0 for the first time, 0 waits with all others: whoever knows no members cannot tell.
+    pair = Collective("pair", "all_reduce", 1, 0, members)
+    stacks = Stacks.of(
+        RankStack(rank, 1, "py-spy", collectives=(at(57, done=57), pair) if rank == 1 else (at(58),))
+        for rank in range(3)
+    )
+    progress = stacks.group_progress()
+    found = waiting_ranks(progress)
+    assert set(found.late) == {1}
+    assert [each.group for each in found.everywhere] == ([] if members else ["pair"])
+    assert cannot_complete(progress, (0, 1, 2)) is bool(members)
+    assert not cannot_complete(progress, (0, 1, 2, 3)), "what 3 has entered is not known"
 
 
 def test_a_rank_that_waits_in_another_group_is_not_to_blame() -> None:
