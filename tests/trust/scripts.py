@@ -101,6 +101,7 @@ _BY_ITSELF = (
     "import_hang",
     "loader_waits_for_ever",
     "lock_file_stale",
+    "other_group",
     "pipe_without_data",
     "poll_for_ever",
     "producer_waits_for_ever",
@@ -137,7 +138,6 @@ REPEATS = {
 _DEADLOCK = (
     "barrier_on_three",
     "groups_in_another_order",
-    "other_group",
     "skip_then_barrier",
     "skips_once",
     "swallowed",

@@ -247,7 +247,10 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
     if stood < DEADLOCK_SECONDS:
         return NOTHING
     needed = bool(len(left_ranks(columns))) and live > 1
-    stuck = needed or cannot_complete(stacks.group_progress(), waiting)
+    progress = stacks.group_progress()
+    stuck = needed or cannot_complete(progress, waiting)
+    if not stuck and waiting_ranks(progress).late:
+        return NOTHING  # they wait for a rank that waits in a group whose members are not known
     return Decision(Proof.WAITING if stuck else Proof.TRANSPORT, waiting)
 
 
@@ -298,7 +301,8 @@ def shown(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns
         return Shown(decision.proof, Some((), 0))
     first = ranks[0]
     since = float(_moved_at(columns)[first])
-    entered = max(waiting_ranks(stacks.group_progress()).everywhere, key=lambda each: len(each.ranks), default=None)
+    everywhere = waiting_ranks(stacks.group_progress()).everywhere
+    entered = next((each for each in everywhere if len(each.ranks) >= len(ranks)), None)
     return Shown(
         decision.proof,
         Some.of(ranks),

@@ -5,7 +5,6 @@ A group of one rank is left out wherever groups are listed: it is that rank.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.cli.formatting import ranks as as_ranges
-from rankwatch.cli.formatting import whole_percent
+from rankwatch.cli.formatting import uncapital, whole_percent
 from rankwatch.contract.enums import RankState
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
@@ -258,4 +257,4 @@ def _collectives(job: Job, ranks: Ints) -> dict[str, Any]:
 
 def _lower(text: str) -> str:
     """A sentence as a part of another."""
-    return re.sub(r"^[A-Z](?=[a-z])", lambda first: first[0].lower(), text)
+    return uncapital(text) if text[1:2].islower() else text
