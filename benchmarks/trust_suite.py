@@ -96,14 +96,20 @@ def _percentiles(seconds: list[float]) -> str:
     return f"{_table.percentile(seconds, 0.5):.1f} s, {max(seconds):.1f} s" if seconds else ""
 
 
-def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
-    """The summary of each run, then one row for each script with the columns of all runs."""
+def classes(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
+    """One row for each class of scripts and run."""
     lines = [
         "| machine | class | right | restarts | suspicions | soon enough | "
         "confirmed or announced after: p50, longest | restarted after: p50, longest | a wrong rank |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row for title, results in runs for row in summary(title, results)),
-        "",
+    ]
+    return "\n".join(lines)
+
+
+def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
+    """One row for each script, with the columns of all runs."""
+    lines = [
         "| script | what it does | class | at fault | "
         + " | ".join(f"{title}: announced after | restarted after" for title, _ in runs)
         + " |",
@@ -143,7 +149,9 @@ def main() -> None:
     parser.add_argument("--forked", action="store_true", help="fork ranks with torch imported: starts cost less")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     parser.add_argument("--results", action="append", type=Path, metavar="FILE", help="take these instead of running")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the table between the marks of this document")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="write the classes between the marks of this document"
+    )
     asked = parser.parse_args()
     if asked.results:
         read = [json.loads(file.read_text()) for file in asked.results]
@@ -153,11 +161,11 @@ def main() -> None:
         results = measure(chosen, asked.jobs, asked.loaded, asked.patience, asked.forked, asked.json)
         runs = [("loaded" if asked.loaded else "quiet", results)]
     print(_table.machine())
-    print(table(runs))
+    print(f"{classes(runs)}\n\n{table(runs)}")
     if asked.table is not None:
         text = asked.table.read_text()
         pattern = re.compile(f"{re.escape(BETWEEN[0])}.*{re.escape(BETWEEN[1])}", re.DOTALL)
-        asked.table.write_text(pattern.sub(lambda _: f"{BETWEEN[0]}\n{table(runs)}\n{BETWEEN[1]}", text))
+        asked.table.write_text(pattern.sub(lambda _: f"{BETWEEN[0]}\n{classes(runs)}\n{BETWEEN[1]}", text))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,22 @@ def test_every_interpreter_is_started_without_the_current_folder() -> None:
     assert found == set(NO_OWN_INTERPRETER)
 
 
+FOREIGN_TEXT = {
+    "straggler/diagnosis.py": "names of process groups",
+    "views/crash_advice.py": "errors that a process printed",
+    "views/headline.py": "the advice, of which a list shows the first clause",
+    "views/node_gpus.py": "names of functions",
+    "views/rank_logs.py": "paths of logs",
+}
+"""What modules of the core look for a pattern in. None of it is a sentence about an incident: causes are records."""
+
+
+def test_no_sentence_is_taken_apart_in_the_core() -> None:
+    core = ROOT / "monitor/rankwatch_monitor/core"
+    found = {str(path.relative_to(core)) for path in core.rglob("*.py") if re.search(r"^import re$", text(path), re.M)}
+    assert found == set(FOREIGN_TEXT)
+
+
 def test_the_lock_file_leaves_the_registry_to_the_machine() -> None:
     locks = named("package-lock.json")
     assert locks, "the web page has no package-lock.json"
