@@ -216,8 +216,12 @@ class Incident:
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds after which it was detected."""
-        return None if self.found is None else self.found.elapsed or None
+        """Seconds from its beginning to its detection; where another limit was passed since, to when that was."""
+        if self.found is None or not self.found.elapsed:
+            return None
+        since, detected = self.timeline.since, self.timeline.detected
+        first = None if since is None or detected is None else detected - since
+        return first if first is not None and first >= self.found.limit else self.found.elapsed
 
     @property
     def limit_source(self) -> str:

@@ -178,7 +178,19 @@ class _Reached:
     def progress(self) -> GroupProgress:
         """Cached, since the stacks of one node change few of thousands of groups."""
         if self._progress is None:
-            self._progress = GroupProgress(*self.position[:4], tuple(sorted(self.ranks)), *self.position[4:])
+            group, operation, enqueued, completed, calls_from, calls, beside, unusual, size = self.position
+            self._progress = GroupProgress(
+                group,
+                operation,
+                enqueued,
+                completed,
+                tuple(sorted(self.ranks)),
+                calls_from,
+                calls,
+                beside,
+                unusual,
+                size,
+            )
         return self._progress
 
 

@@ -13,6 +13,7 @@ detail        what ``reason`` states and ``title`` does not; empty: nothing
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import capital, count, uncapital
@@ -119,7 +120,9 @@ def detail(incident: Incident) -> str:
     aborted = found.kind is VerdictKind.PROCESS_EXITED and bool(culprits) and subject != "it"
     parts = (
         f"When detected, {subject} was aborted." if aborted else "",
-        "" if incident.shown is not None and not incident.confirmed else when_detected(found, subject),
+        ""
+        if incident.shown is not None and not incident.confirmed
+        else when_detected(replace(found, elapsed=incident.elapsed or found.elapsed), subject),
         "" if differing is None else f"{capital(_subject_of(differing) + differing.reason)}.",
         "" if found.followed is None else f"{capital(followed(found.followed).removeprefix('; '))}.",
         incident.proof_reason if incident.proof not in ("", Proof.BUSY) and incident.confirmed else "",

@@ -115,7 +115,7 @@ def _goodput(job: Job, now: float) -> list[str]:
         return []
     ratio, (window, lately) = verdict.goodput(job), goodput_accounting.last_hour(job)
     if ratio is None:
-        lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
+        lines = [f"GOODPUT is not known yet, {duration(lived)} into the job"]
     else:
         last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
         beside = "".join(f"; {note}" for note in goodput_note.notes(job, verdict.job_state(job, now)[0], now))

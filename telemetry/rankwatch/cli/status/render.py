@@ -323,7 +323,7 @@ def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
     if not lived:
         return []
     if ratio is None:
-        return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
+        return [f"GOODPUT is not known yet, {duration(lived)} into the job"]
     lately, window = snapshot.goodput["window"]["ratio"], snapshot.goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately is not None and window < lived:

@@ -18,6 +18,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.incident.lifecycle import allowed_action
 from rankwatch_monitor.core.incident.patience import AFTER_ITS_END
 from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.core.views.headline import detail
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
 
 CHILD = replace(STILL, wait=Wait(WaitKind.CHILD, "sbatch --wait (pid 7)"))
@@ -61,6 +62,16 @@ def test_it_lasts_for_the_window_at_least_and_twice_that_where_the_wait_may_end(
     assert (scene.incident.confirmed, scene.incident.acts_at) == (False, acts_at), "it is no other time at each look"
     assert factor * WINDOW <= restarted(scene, usage) <= factor * WINDOW + 5
     assert scene.incident.acts_at is None, "it is confirmed"
+
+
+def test_what_was_passed_when_it_was_detected_stays_as_it_was() -> None:
+    scene = suspected(CHILD)
+    assert scene.now - scene.incident.timeline.since > 10
+    first = scene.incident.timeline.detected - scene.incident.timeline.since
+    assert scene.incident.elapsed == pytest.approx(first)
+    restarted(scene, CHILD)
+    assert scene.incident.elapsed == pytest.approx(first)
+    assert f"for {first:.1f} s, over its learned limit" in detail(scene.incident)
 
 
 def test_a_wait_that_ends_before_the_patience_leads_to_nothing() -> None:
