@@ -13,7 +13,7 @@ from rankwatch.contract.messages import Evidence, RankLog, Wait
 from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
 from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
-from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.hang.verdict import Culprit, culprits_to_json
 from rankwatch_monitor.core.words import sentence
 
 HELD_BECAUSE: Final = {
@@ -292,10 +292,7 @@ class Incident:
             "attempt": self.attempt,
             "opened_at": self.opened_at,
             "closed_at": self.closed_at,
-            "culprits": [
-                {"rank": c.rank, "host": c.host, "class": str(c.kind), "reason": c.reason, "cause": asdict(c.cause)}
-                for c in self.culprits
-            ],
+            "culprits": culprits_to_json(self.culprits),
             "affected": list(self.affected),
             "reason": self.reason,
             "section": self.section,

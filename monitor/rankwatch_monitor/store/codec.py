@@ -27,7 +27,7 @@ from rankwatch_monitor.core.cause import Cause, Detection, Shown, Unnamed
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
-from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.hang.verdict import Culprit, causes_to_json
 from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, RankWait, Standstill, Timeline, Withheld
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
@@ -184,7 +184,10 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
         return body | {
             "affected": list(body["affected"]),
             "timeline": asdict(body["timeline"]),
-            "culprits": [{**c._asdict(), "cause": asdict(c.cause)} for c in body["culprits"]],
+            "culprits": [
+                {**c._asdict(), "cause": cause}
+                for c, cause in zip(body["culprits"], causes_to_json(body["culprits"]), strict=True)
+            ],
             **{name: body[name] and asdict(body[name]) for name in ("why_none", "found", "shown")},
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),

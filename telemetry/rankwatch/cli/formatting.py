@@ -156,7 +156,7 @@ def action_line(incident: Mapping[str, Any]) -> str:
 
 def log_lines(log: Mapping[str, Any], indent: str) -> list[str]:
     """The log of a failed rank, as the API has it: what it is, its last lines, and what shows the whole of it."""
-    on = f" on {log['host']}" if log["host"] and log["host"] not in log["title"] else ""
+    on = f" on {log['host']}" if log["host"] else ""
     of = f", {log['stream']}" if log["stream"] else ""
     place, text = log["place"], log["text"]
     lines = wrapped(printable(f"{uncapital(log['title'])}{on}{of}: {uncapital(text)}"), indent)

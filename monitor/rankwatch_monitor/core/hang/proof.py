@@ -315,12 +315,14 @@ def shown(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns
     )
 
 
-def watched(seen: Shown, rank: int, wait: Wait | None, stacks: Stacks) -> Watched:
-    """The cause of a rank that others wait for, and that may still go on."""
-    site = seen.site  # that of the first; of ranks without a known wait there may be thousands
-    if rank not in seen.ranks.first[:1]:
-        site = None if wait is None else site_of(own_frame(rank, stacks.groups()))
-    return Watched(seen.proof, wait, site, seen.waiting)
+def watched(seen: Shown, ranks: Sequence[int], waits: Mapping[int, Wait], stacks: Stacks) -> list[Watched]:
+    """The causes of ranks that others wait for, and that may still go on; of thousands most have one in common."""
+    groups, alike = stacks.groups(), Watched(seen.proof, None, None, seen.waiting)
+    own = {*seen.ranks.first[:1], *waits}
+    return [
+        Watched(seen.proof, waits.get(rank), site_of(own_frame(rank, groups)), seen.waiting) if rank in own else alike
+        for rank in ranks
+    ]
 
 
 def own_frame(rank: int, groups: Sequence[StackGroup]) -> Frame | None:

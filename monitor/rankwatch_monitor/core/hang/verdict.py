@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -215,6 +216,21 @@ def culprit_of(columns: RankColumns, rank: int, cause: Cause, host: str | None =
     if rank >= len(columns) or host not in (None, now_at):
         return Culprit(rank, host or "", cause)
     return Culprit(rank, now_at, cause, int(columns.local_rank_R[rank]), columns.devices[rank])
+
+
+def causes_to_json(culprits: Sequence[Culprit]) -> list[dict[str, Any]]:
+    """The cause of each, for the store; not to be written to: thousands of ranks share one."""
+    found = {cause: asdict(cause) for cause in {culprit.cause for culprit in culprits}}
+    return [found[culprit.cause] for culprit in culprits]
+
+
+def culprits_to_json(culprits: Sequence[Culprit]) -> list[dict[str, Any]]:
+    """The culprits for the API; of thousands most have one cause in common, which is worded once."""
+    found = {
+        cause: {"class": str(class_of(cause)), "reason": reason(cause), "cause": asdict(cause)}
+        for cause in {culprit.cause for culprit in culprits}
+    }
+    return [{"rank": each.rank, "host": each.host, **found[each.cause]} for each in culprits]
 
 
 class Blame(NamedTuple):

@@ -820,16 +820,14 @@ def _retries_for_ever(job: Job, incident: Incident, verdicts: Verdicts, now: flo
 def _while_held(job: Job, incident: Incident, verdicts: Verdicts, shown: Shown, ranks: Sequence[int] = ()) -> Diagnosis:
     """The diagnosis while nothing proves a hang; the others wait for the ranks that the looks show."""
     first, waits = verdicts[0], _waits(incident)
-    culprits = ranks if shown.proof in proof.WAITED_FOR and shown.waiting else ()
+    named = ranks if shown.proof in proof.WAITED_FOR and shown.waiting else ()
+    causes = proof.watched(shown, named, waits, incident.stacks)
     return Diagnosis(
         first.kind,
         stated(shown, incident),
         since=incident.timeline.since,
         found=detection_of(job.columns, first, len(verdicts) - 1, Blame(())),
-        culprits=tuple(
-            culprit_of(job.columns, rank, proof.watched(shown, rank, waits.get(rank), incident.stacks))
-            for rank in culprits
-        ),
+        culprits=tuple(culprit_of(job.columns, rank, cause) for rank, cause in zip(named, causes, strict=True)),
         affected=union(verdicts.rank_V, ranks),
     )
 

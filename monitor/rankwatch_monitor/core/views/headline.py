@@ -124,7 +124,7 @@ def detail(incident: Incident) -> str:
         if incident.shown is not None and not incident.confirmed
         else when_detected(replace(found, elapsed=incident.elapsed or found.elapsed), subject),
         "" if differing is None else f"{capital(_subject_of(differing) + differing.reason)}.",
-        "" if found.followed is None else f"{capital(followed(found.followed).removeprefix('; '))}.",
+        f"{capital(after)}." if (after := followed(found.followed)) else "",
         incident.proof_reason if incident.proof not in ("", Proof.BUSY) and incident.confirmed else "",
     )
     return " ".join(filter(None, parts))

@@ -43,7 +43,7 @@ class ShownLog(NamedTuple):
     path: str
     lines: tuple[str, ...]
     title: str
-    """``Log of rank 1``, ``Log of all ranks on host-0``."""
+    """``Log of rank 1``, ``Log of all ranks``, on its host."""
     text: str
     """What the lines are, or why there are none, in one sentence."""
     place: Place
@@ -136,7 +136,7 @@ def _received(log: RankLog, attempt: int) -> ShownLog:
         what = "it is empty or cannot be read"
     elif log.shared:
         what = f"{number}, of any rank there: rank {log.rank} has no log of its own"
-    title = f"Log of all ranks on {log.host}" if log.shared else f"Log of rank {log.rank}"
+    title = "Log of all ranks" if log.shared else f"Log of rank {log.rank}"
     text = f"{capital(what)}."
     match = _LOG.fullmatch(log.path)
     place = Place(

@@ -28,10 +28,10 @@ def sentence(found: Detection, culprits: Named, why_none: Unnamed | None) -> str
     rank, host, cause = culprits[0]
     if isinstance(cause, NodeLost):
         lost = dict.fromkeys(reason(each) for *_, each in culprits)
-        return f"{capital('; '.join([*lost][:3]))}{followed(found.followed)}."
+        return f"{capital('; '.join([*lost][:3]))}{_after(found)}."
     if found.kind is VerdictKind.PROCESS_EXITED:
         said = f"Rank {rank}{on(host)} {''.join(predicate(cause)).rstrip('.')}{likewise(culprits)}"
-        return f"{said}{followed(found.followed)}."
+        return f"{said}{_after(found)}."
     if rank == found.rank:
         return f"{detected(found)}: {reason(cause)}{likewise(culprits)}."
     return also_to_blame(detected(found), culprits)
@@ -50,7 +50,8 @@ def detected(found: Detection, *, named: bool = True) -> str:
         found: what was detected.
         named: the rank is to blame; else it is one of several over a limit.
     """
-    rank = f"rank {found.rank} on {found.host or 'an unknown host'}"
+    host = "" if found.kind is VerdictKind.NEVER_STARTED else f" on {found.host or 'an unknown host'}"
+    rank = f"rank {found.rank}{host}"
     if found.others and not named and found.kind is not VerdictKind.STALLED:
         return f"Limits were passed by {found.others + 1} ranks: {uncapital(_over(found, 'one of them'))}"
     others = f" ({count(found.others, 'other')} too)" if found.others and named else ""
@@ -85,7 +86,7 @@ def _over(found: Detection, rank: str, has: str = "has") -> str:
         case VerdictKind.SILENT | VerdictKind.NODE_LOST:
             return f"{who} {has} been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
-            return f"{who.partition(' on ')[0]} {has} not reported within {elapsed} of the first rank, {limit}"
+            return f"{who} {has} not reported within {elapsed} of the first rank, {limit}"
         case _:
             return who
 
@@ -112,7 +113,11 @@ def followed(crash: Followed | None) -> str:
     if crash is None:
         return ""
     more = f"; {crash.more} more ended like that" if crash.more else ""
-    return f"; after that, rank {crash.rank} on {crash.host} {exited(crash.exit.code, crash.exit.message)}{more}"
+    return f"after that, rank {crash.rank} on {crash.host} {exited(crash.exit.code, crash.exit.message)}{more}"
+
+
+def _after(found: Detection) -> str:
+    return f"; {after}" if (after := followed(found.followed)) else ""
 
 
 def likewise(culprits: Named) -> str:

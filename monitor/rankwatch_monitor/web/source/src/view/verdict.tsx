@@ -140,7 +140,7 @@ function action(job: JobSummary, incident: Incident): Fact {
   if (incident.action === "log") return { label: "Action", value: "none", note: incident.withheld === "policy" ? "on_hang = log" : why };
   const taken = wasTaken(incident, job.ended_at);
   const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
-  const because = plain(why) === plain(incident.reason) ? "" : why;
+  const because = incident.kind === "ordered" ? "" : why; // it is the reason already
   return { label, value: words(incident.action), note: [!taken && over && "not taken", because].filter(Boolean).join("; ") };
 }
 
