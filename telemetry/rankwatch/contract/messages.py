@@ -368,12 +368,22 @@ def read(shape: type[T], data: object) -> T:
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{shape.__name__} is no object")
-    known = fields(shape)  # type: ignore[arg-type]
-    missing = [f.name for f in known if f.name not in data and f.default is MISSING and f.default_factory is MISSING]
-    if missing:
-        raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
-    kinds = _kinds(cast(Hashable, shape))
-    return shape(**{f.name: _value(kinds[f.name], data[f.name], f.name) for f in known if f.name in data})
+    found = {}
+    for name, kind, required in _kinds(cast(Hashable, shape)):
+        if name in data:
+            value = data[name]
+            found[name] = value if _is_plain(kind, value) else _value(kind, value, name)
+        elif required:
+            missing = [each for each, _, wanted in _kinds(cast(Hashable, shape)) if wanted and each not in data]
+            raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
+    return shape(**found)
+
+
+def _is_plain(kind: Any, value: Any) -> bool:
+    """Whether a value is as it is wanted without a closer look, as most of thousands a second are."""
+    if kind is str:
+        return type(value) is str and value.isascii() and "\0" not in value
+    return kind is int and type(value) is int and -_LARGEST < value < _LARGEST
 
 
 def read_text(shape: type[T], text: str | bytes) -> T:
@@ -390,8 +400,13 @@ def read_text(shape: type[T], text: str | bytes) -> T:
 
 
 @cache
-def _kinds(shape: Hashable) -> dict[str, Any]:
-    return get_type_hints(shape)
+def _kinds(shape: Hashable) -> list[tuple[str, Any, bool]]:
+    """Name, type and whether it is required, of each field."""
+    hints = get_type_hints(shape)
+    return [
+        (each.name, hints[each.name], each.default is MISSING and each.default_factory is MISSING)
+        for each in fields(shape)  # type: ignore[arg-type]
+    ]
 
 
 def _value(kind: Any, value: Any, name: str) -> Any:
