@@ -87,9 +87,17 @@ def _of_attempts(trends: TrendHistory, now: float, outages: Sequence[Outage], be
 
 def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
     found = throttle_of(job, straggler) if straggler.open else None
+    known = KnownSlow(
+        straggler.since,
+        ended=straggler.ended,
+        host=straggler.host,
+        cause=str(straggler.cause),
+        step_before=straggler.step_before,
+    )
     if found is None:
-        return KnownSlow(straggler.since)
-    return KnownSlow(straggler.since, found.gpu.removeprefix("its "), found.words, found.since)
+        return known
+    gpu = found.gpu.removeprefix("its ")
+    return known._replace(gpu=gpu, throttling=found.words, throttled_since=found.since)
 
 
 def _happened(job: Job, since: float, until: float, now: float) -> list[str]:

@@ -96,6 +96,8 @@ def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
         lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in shares]
     if answer.get("seen"):
         lines += ["", "Where it is seen too", *(f"  {sentence}" for sentence in answer["seen"])]
+    if answer.get("slow"):
+        lines += ["", "Slow ranks", *(f"  {each['sentence']}" for each in answer["slow"])]
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]

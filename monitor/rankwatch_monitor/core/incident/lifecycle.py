@@ -49,9 +49,9 @@ from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, Timeline, Withheld, stated
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
-from rankwatch_monitor.core.regression.explain import clock_time
 from rankwatch_monitor.core.words.causes import reason
 from rankwatch_monitor.core.words.sentence import also_to_blame
+from rankwatch_monitor.core.words.step_times import clock_time
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top,

@@ -2,9 +2,7 @@
 
 How this works
 --------------
-The moment is the one asked for, or the largest lasting change of the median step time in the last hour, as found by
-``change_points``. An episode of less than :data:`EPISODE` seconds counts only when there is nothing else, and of two
-changes about as large the one to longer steps is chosen. Up to :data:`REACH` seconds on each side, within which nothing
+The moment is the one asked for, or that of :func:`~.comparison.recent`. Up to :data:`REACH` seconds on each side, within which nothing
 else changed, are compared:
 
 *  the parts of the step, whose shares add up to the change (:func:`part_changes`),
@@ -31,10 +29,10 @@ from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import throttle_words
-from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.regression import change_points
 from rankwatch_monitor.core.regression.attribution import LEAST_SHARE, Contributor, PartChange, attributed
-from rankwatch_monitor.core.regression.change_points import SIDE, Change
+from rankwatch_monitor.core.regression.change_points import SIDE
+from rankwatch_monitor.core.regression.comparison import HOUR, Comparison, Evidence, began, compare, recent, steps
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import (
     KERNELS,
@@ -44,21 +42,26 @@ from rankwatch_monitor.core.regression.sample import (
     SlowRank,
     weighted_median,
 )
+from rankwatch_monitor.core.words.step_times import (
+    TWICE,
+    change_words,
+    clock_time,
+    duration,
+    percent,
+    slow_words,
+    steady,
+    unsure,
+)
 
 # Which change
-HOUR: Final = 3600.0
-"""Seconds that are searched: the last ones, or on each side of the moment asked for."""
 REACH: Final = 1800.0
 """Seconds of each side that are compared at most."""
-EPISODE: Final = 180.0
 NEAR: Final = 120.0
 """How far from the moment asked for a change may be to be the one that is meant: people round."""
 SAME_MOMENT: Final = 30.0
 """Seconds between a change and the beginning of a straggler, which is known by windows, up to which both are one."""
 STEADY: Final = 86_400.0
 """Seconds searched for the beginning of a steady time."""
-SLOWER_FIRST: Final = 1.1
-"""Factor by which changes to longer steps are preferred."""
 
 # Contributors
 MOSTLY_CAUSED: Final = 0.5
@@ -66,6 +69,7 @@ MOSTLY_CAUSED: Final = 0.5
 MOSTLY: Final = 0.6
 """Fraction of the time for which a rank must be the slowest to be named as the slowest."""
 MOST_CONTRIBUTORS: Final = 12
+MOST_SLOW: Final = 5
 ON_ONE_RANK: Final = 0.25
 """How much more than the median rank's a section of one rank must have grown, as a share, to be named."""
 ON_ONE_RANK_FIRST: Final = 1.2
@@ -85,7 +89,6 @@ LATENESS: Final = 0.1
 """Least lateness of a rank that became the slowest, as a share of the change of the step."""
 NAMED_HOSTS: Final = 5
 
-NOTHING: Final = "Nothing changed"
 ON_RANK: Final = " on rank "
 """In the name of a section that takes longer on one rank."""
 OTHERS_WAIT: Final = " on the median rank, which waits in it"
@@ -95,9 +98,6 @@ ALIKE: Final = 0.1
 """Seconds that differ by less than this share are the same ones."""
 REST: Final = "; for the rest, compare the ranks in the section timeline"
 HIDDEN: Final = "; the rest is in sections in which waiting hides it: the section timeline shows it"
-
-TWICE: Final = 1.5
-"""From this factor on a change is given as a factor, below it in percent."""
 
 
 class CorrelatedChange(NamedTuple):
@@ -119,12 +119,29 @@ class KnownSlow(NamedTuple):
     throttling: str = ""
     """The reason in words; of several, which no single change matches, all."""
     throttled_since: float = -np.inf
+    ended: float | None = None
+    host: str = ""
+    cause: str = ""
+    step_before: float | None = None
 
     def explains(self, change: CorrelatedChange) -> bool:
         """Whether a change is that its GPU, and no other one, is throttled since it became slow."""
         one = change.kind == "throttling" and (change.before, change.after) == (0, 1)
         together = abs(self.throttled_since - self.since) <= SAME_MOMENT
         return one and together and bool(self.gpu) and f"({self.throttling})" in change.sentence
+
+
+class SlowSpan(NamedTuple):
+    """A rank that is or was slow in the time that is explained."""
+
+    rank: int
+    host: str
+    since: float
+    ended: float | None
+    step_before: float | None
+    """Seconds of a step before it; None: not known."""
+    cause: str
+    sentence: str
 
 
 NO_STRAGGLERS: Final[Mapping[int, KnownSlow]] = {}
@@ -135,7 +152,7 @@ class Explanation:
     """What changed, and what the change consists of."""
 
     kind: str
-    """``change``, ``drift``, ``steady``, or ``unknown`` when there are too few samples."""
+    """``change``, ``drift``, ``unsure`` where windows are too few or vary too much, ``steady``, or ``unknown``."""
     sentence: str
     since: float | None = None
     """Unix seconds of the change, or of the beginning of a steady time."""
@@ -149,6 +166,10 @@ class Explanation:
     circumstances: tuple[CorrelatedChange, ...] = ()
     seen: tuple[str, ...] = ()
     """Where the same seconds, or some of them, are seen too: a sentence each."""
+    slow: tuple[SlowSpan, ...] = ()
+    """The ranks that are or were slow in that time, whatever the answer is."""
+    compared: Comparison | None = None
+    """The windows that were compared; None: too few."""
 
     @property
     def factor(self) -> float | None:
@@ -157,9 +178,12 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        lists = ("parts", "contributors", "circumstances")
+        lists = ("parts", "contributors", "circumstances", "slow")
+        compared = None
+        if (found := self.compared) is not None:
+            compared = {"windows": found.windows, "low": found.low, "high": found.high, "visible": found.visible}
         rows = {name: [each._asdict() for each in getattr(self, name)] for name in lists}
-        return {**asdict(self), "factor": self.factor, **rows}
+        return {**asdict(self), "factor": self.factor, **rows, "compared": compared}
 
 
 # Which change ---------------------------------------------------------------------------------------------------------
@@ -182,127 +206,142 @@ def explain(
     Raises:
         ValueError: the history does not cover ``at``.
     """
-    found = _explain(history, at, stragglers)
-    if not happened or not found.sentence.startswith(NOTHING):
-        return found
-    rest = found.sentence.removeprefix(NOTHING).removesuffix(".")
-    return replace(found, sentence=f"The step time did not change{rest}; {'; '.join(happened)}.")
-
-
-def _explain(history: History, at: float | None, stragglers: Mapping[int, KnownSlow]) -> Explanation:
     latest, first_at = history.latest, history.first_at
     if latest is None or first_at is None:
         return Explanation("unknown", "Nothing is known yet: no window of steps of this job has been evaluated.")
     now = latest.at
-    if at is None:
-        samples = history.window(now - HOUR)
-        step_T = _steps(samples)
-        if change := _largest_change(samples, change_points.changes(step_T)):
-            return _explain_change(samples, change, now, stragglers)
-        if change_points.has_drift(step_T):
-            return _explain_drift(samples, now)
-        return _steady(history, samples, now)
-    if not first_at <= at <= now + 1:
+    if at is not None and not first_at <= at <= now + 1:
         raise ValueError(
             f"the history of this job's steps does not cover {clock_time(at, now)}: it reaches from "
             f"{clock_time(first_at, now)} to {clock_time(now, now)} (UTC)"
         )
-    return _explain_at(history.window(at - HOUR, at + HOUR), at, now, stragglers)
+    samples = history.window(now - HOUR) if at is None else history.window(at - HOUR, at + HOUR)
+    slow = slow_ranks(samples, stragglers, now)
+    told = [*happened, *(each.sentence for each in slow)]
+    if at is not None:
+        found = _explain_at(samples, at, now, stragglers, told)
+    else:
+        found = _explain_last(history, samples, now, stragglers, told)
+    return replace(found, slow=slow)
 
 
-def _steps(samples: Sequence[Sample]) -> Floats:
-    return np.array([sample.step for sample in samples], dtype=np.float64)
+def slow_ranks(samples: Sequence[Sample], stragglers: Mapping[int, KnownSlow], now: float) -> tuple[SlowSpan, ...]:
+    """The ranks that are or were slow in the time of these samples, the last first."""
+    found = []
+    for rank, known in sorted(stragglers.items(), key=lambda each: -each[1].since):
+        if not samples or (known.ended or now) < began(samples, 0) or known.since > samples[-1].at:
+            continue
+        earlier = [sample.step for sample in samples if sample.at <= known.since + 1.0]
+        before = known.step_before or (float(np.median(earlier)) if earlier else None)
+        words = slow_words(rank, known.host, known.since, known.ended, before, now)
+        found.append(SlowSpan(rank, known.host, known.since, known.ended, before, known.cause, words))
+    return tuple(found[:MOST_SLOW])
 
 
-def _largest_change(samples: Sequence[Sample], found: Sequence[Change]) -> Change | None:
-    def size(change: Change) -> tuple[bool, float]:
-        before = _began(samples, change.at) - _began(samples, change.first)
-        after = samples[change.end - 1].at - _began(samples, change.at)
-        # A level at the edge of the samples may have lasted, or may last, longer than they show.
-        lasting = (before >= EPISODE or change.first == 0) and (after >= EPISODE or change.end == len(samples))
-        return lasting, abs(float(np.log(change.factor))) * (SLOWER_FIRST if change.factor > 1 else 1.0)
+def _explain_last(
+    history: History,
+    samples: Sequence[Sample],
+    now: float,
+    stragglers: Mapping[int, KnownSlow],
+    happened: Sequence[str],
+) -> Explanation:
+    found = recent(samples, [each.since for each in stragglers.values()])
+    if found is None:
+        words = (
+            f"Too little is known yet: {count(len(samples), 'window')} of steps in the last hour, where 2 are needed"
+        )
+        return Explanation("unknown", f"{words}.")
+    if found.evidence is Evidence.CHANGED:
+        return _explain_change(samples, found, now, stragglers)
+    if found.evidence is Evidence.DRIFT:
+        sides = Sides(samples[: found.end - found.at], samples[found.at :])
+        words = f"gradually since {clock_time(began(samples, 0), now)}, without a moment at which it changed"
+        return _compare("drift", sides, began(samples, 0), words)
+    if found.evidence is Evidence.UNSURE:
+        return _unsure(samples, found, now)
+    return _steady(history, samples, found, now, happened)
 
-    return max(found, key=size, default=None)
+
+def _unsure(samples: Sequence[Sample], found: Comparison, now: float) -> Explanation:
+    since = began(samples, found.at)
+    span, edges = (found.before, found.after), (found.low, found.high)
+    words = unsure(found.windows, span, edges, clock_time(since, now), SIDE)
+    return Explanation("unsure", words, since, *span, compared=found)
 
 
-def _began(samples: Sequence[Sample], at: int) -> float:
-    """When a sample's time began: at the end of the one before, unless there is a gap."""
-    begin = samples[at].at - samples[at].seconds
-    return max(begin, samples[at - 1].at) if at else begin
-
-
-def _explain_at(samples: Sequence[Sample], at: float, now: float, stragglers: Mapping[int, KnownSlow]) -> Explanation:
+def _explain_at(
+    samples: Sequence[Sample],
+    at: float,
+    now: float,
+    stragglers: Mapping[int, KnownSlow],
+    happened: Sequence[str],
+) -> Explanation:
     """The change next to a moment, else a comparison of before and after it."""
-    found = change_points.changes(_steps(samples))
-    near = [change for change in found if abs(_began(samples, change.at) - at) <= NEAR]
+    step_T = steps(samples)
+    changes = change_points.changes(step_T)
+    near = [change for change in changes if abs(began(samples, change.at) - at) <= NEAR]
     if near:
         largest = max(near, key=lambda change: abs(float(np.log(change.factor))))
-        return _explain_change(samples, largest, now, stragglers)
+        return _explain_change(samples, compare(step_T, *largest[:3]), now, stragglers)
     split = int(np.searchsorted([sample.at for sample in samples], at, side="right"))
-    edges = [0, *(change.at for change in found), len(samples)]
+    edges = [0, *(change.at for change in changes), len(samples)]
     first = max(edge for edge in edges if edge <= split)
     end = min((edge for edge in edges if edge > split), default=len(samples))
-    if min(split - first, end - split) < SIDE:
+    if first == split or split == end:
         known = f"{count(split - first, 'window')} before it and {end - split} after it"
         words = f"Too little is known around {clock_time(at, now)} to compare: {known}"
-        return Explanation("unknown", f"{words}, where {SIDE} are needed.")
-    step_T = _steps(samples)
-    before, after = float(np.median(step_T[first:split])), float(np.median(step_T[split:end]))
-    change = Change(first, split, end, before, after)
-    if change_points.differs(step_T[first:split], step_T[split:end]):
-        return _explain_change(samples, change, now, stragglers)
-    words = f"{NOTHING} at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
-    return Explanation("steady", f"{words}.", _began(samples, first), before, after)
+        return Explanation("unknown", f"{words}.")
+    found = compare(step_T, first, split, end)
+    if found.evidence is Evidence.CHANGED:
+        return _explain_change(samples, found, now, stragglers)
+    if found.evidence is Evidence.UNSURE:
+        return _unsure(samples, found, now)
+    taken = f"steps took {duration(found.before)} before and {duration(found.after)} after"
+    visible = None if found.evidence is Evidence.SAME else found.visible
+    words = steady(f"at {clock_time(at, now)}", taken, visible, end - first, happened)
+    return Explanation("steady", words, began(samples, first), found.before, found.after, compared=found)
 
 
 def _explain_change(
-    samples: Sequence[Sample], change: Change, now: float, stragglers: Mapping[int, KnownSlow]
+    samples: Sequence[Sample], change: Comparison, now: float, stragglers: Mapping[int, KnownSlow]
 ) -> Explanation:
-    since = _began(samples, change.at)
+    since = began(samples, change.at)
     before = [sample for sample in samples[change.first : change.at] if sample.at >= since - REACH]
     after = [sample for sample in samples[change.at : change.end] if sample.at <= since + REACH]
     sides = Sides(before or samples[change.at - 1 : change.at], after or samples[change.at : change.at + 1])
     slow = slowest_rank(sides.after) if change.factor > 1 else None
     straggler = stragglers.get(slow.rank) if slow is not None else None
     if straggler is None or abs(straggler.since - since) > SAME_MOMENT:
-        return _compare("change", sides, since, f"since {clock_time(since, now)}")
-    return _compare("change", sides, straggler.since, f"since {clock_time(straggler.since, now)}", straggler)
+        straggler, when = None, since
+    else:
+        when = straggler.since
+    return replace(_compare("change", sides, when, f"since {clock_time(when, now)}", straggler), compared=change)
 
 
-def _explain_drift(samples: Sequence[Sample], now: float) -> Explanation:
-    sixth = max(SIDE, len(samples) // 6)
-    since = _began(samples, 0)
-    words = f"gradually since {clock_time(since, now)}, without a moment at which it changed"
-    return _compare("drift", Sides(samples[:sixth], samples[-sixth:]), since, words)
-
-
-def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanation:
-    if len(samples) < 2 * SIDE:
-        words = (
-            f"Too little is known yet: {count(len(samples), 'window')} of steps in the last hour, where {2 * SIDE} are "
-            "needed"
-        )
-        return Explanation("unknown", f"{words}.")
-    step_T = _steps(samples)
+def _steady(
+    history: History, samples: Sequence[Sample], found: Comparison, now: float, happened: Sequence[str]
+) -> Explanation:
+    step_T = steps(samples)
     level = float(np.median(step_T))
     noise = 1.4826 * float(np.median(np.abs(np.log(step_T / level))))
     longer = history.window(now - STEADY)
-    other = np.abs(np.log(_steps(longer) / level)) > max(np.log1p(2 * change_points.LEAST), 4 * noise)
+    other = np.abs(np.log(steps(longer) / level)) > max(np.log1p(2 * change_points.LEAST), 4 * noise)
     # Three samples of another level in a row; fewer are spikes.
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
-    since = _began(longer, min(begins, len(longer) - 1))
+    since = began(longer, min(begins, len(longer) - 1))
     taken = f"steps have taken a median of {duration(level)}"
     if longer[0].at - longer[0].seconds <= now - HOUR:
         span, taken = "in the last hour", f"{taken} since {clock_time(since, now)}"
     else:
         span = f"since {clock_time(since, now)}" if begins else "since the first step"
-    words = f"{NOTHING} {span}: {taken}."
+    words = steady(span, taken, None if found.evidence is Evidence.SAME else found.visible, len(samples), happened)
     slow = step_T[step_T > TWICE * level]
     if len(slow):
         longest = duration(float(slow.max()))
-        words = f"No lasting change {span}: {taken}, but {len(slow)} of {len(samples)} samples up to {longest}."
-    return Explanation("steady", words, since, level, level)
+        taken = f"{taken}, but {len(slow)} of {len(samples)} samples up to {longest}"
+        words = f"{'; '.join([f'No lasting change {span}: {taken}', *happened])}."
+    return Explanation("steady", words, since, level, level, compared=found)
 
 
 def _compare(kind: str, sides: Sides, since: float, when: str, straggler: KnownSlow | None = None) -> Explanation:
@@ -377,15 +416,6 @@ def _with_waiting(each: Contributor) -> Contributor:
     if each.kind != "section" or each.share or each.part or ON_RANK in each.name:
         return each
     return each._replace(sentence=each.sentence.replace(" (", f"{OTHERS_WAIT} (", 1))
-
-
-def change_words(factor: float) -> str:
-    """``Steps take 33 % longer``."""
-    if factor >= TWICE:
-        return f"Steps take {factor:.1f} times as long"
-    if factor > 1:
-        return f"Steps take {percent(factor - 1)} longer"
-    return f"Steps take {percent(1 - factor)} less time"
 
 
 def _cause(parts: Sequence[PartChange], found: Sequence[Contributor]) -> tuple[str, str]:
@@ -785,32 +815,9 @@ def rank_name(slow: SlowRank) -> str:
     return f"rank {slow.rank} on {slow.host}" if slow.host else f"rank {slow.rank}"
 
 
-def duration(seconds: float) -> str:
-    """``4.1 s``, ``224 ms``, ``410 µs``: three digits, from which a stated percentage can be computed; 0 is ``0 s``."""
-    if seconds == 0:
-        return "0 s"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= 0.9995 * scale or unit == "µs":
-            number = seconds / scale
-            # Three digits, but never 1.2e+03.
-            return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
-    raise AssertionError("the last unit matches every number")
-
-
 def _stated(seconds: float) -> float:
     """As :func:`duration` states it, in three digits: what is computed from it agrees with what stands beside it."""
     return float(f"{seconds:.3g}")
-
-
-def percent(share: float) -> str:
-    """``83 %``."""
-    return f"{100 * share:.0f} %"
-
-
-def clock_time(at: float, now: float) -> str:
-    """``14:03:20`` of the day of ``now``, else with its date; both UTC."""
-    text = str(np.datetime64(int(at), "s"))
-    return text[11:] if int(at) // int(STEADY) == int(now) // int(STEADY) else f"{text[:10]} {text[11:]}"
 
 
 def listed(words: Sequence[str]) -> str:

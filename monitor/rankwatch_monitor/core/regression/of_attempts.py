@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from rankwatch_monitor.core.regression.change_points import LEAST, SIDE
-from rankwatch_monitor.core.regression.explain import Explanation, change_words, duration
+from rankwatch_monitor.core.regression.explain import Explanation
 from rankwatch_monitor.core.regression.trends import Point
+from rankwatch_monitor.core.words.step_times import change_words, duration
 
 
 def of_attempts(points: Sequence[Point]) -> Explanation | None:

@@ -15,8 +15,8 @@ from rankwatch_monitor.core.incident.lifecycle import STOPS, UNINSTRUMENTED_AFTE
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, UNKNOWN
-from rankwatch_monitor.core.regression.explain import clock_time
 from rankwatch_monitor.core.views import job_verdict
+from rankwatch_monitor.core.words.step_times import clock_time
 
 TOO_EARLY: Final = 60.0
 """Seconds of a job's life in which its goodput is not shown: it mostly shows the startup."""
