@@ -125,9 +125,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
         past = None if incident.open else incident_view.of_host(job, incident, now, activity)
+        advised = job_view.summary(job, now, activity)["advice"] if incident is job.open_incident else None
         return {
             **incident_view.shown(job, incident, now, activity),
             **({} if past is None else {"of_host": past.to_json()}),
+            "advice": advised,
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

@@ -147,7 +147,7 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     }  # fmt: skip
     assert last["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
     assert last["label"]["state"] == "hung"
-    assert last["todo"]["text"] == job_view.summary(hung.job, hung.now)["todo"]["text"]
+    assert last["advice"] == job_view.summary(hung.job, hung.now)["advice"]
     assert first["numbers"] == [0, 1]
     step = hung.job.furthest_iteration
     assert last["beside"] == [
