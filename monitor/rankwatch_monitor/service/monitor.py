@@ -315,13 +315,15 @@ class Monitor:
             if not by_others or not self._evict_terminal_job(but=job_id):
                 return reason
 
-    def refuse_evidence(self, job_id: str, size: int, token: str, covers: Callable[[str], bool] | None) -> None:
-        """Count a body of evidence before it is read.
+    def refuse_evidence(
+        self, job_id: str, size: int, token: str, covers: Callable[[str], bool] | None
+    ) -> Callable[[int], None]:
+        """Count a body of evidence before it is read; return what gives bytes back that did not arrive.
 
         Raises:
             Refusal: 429, the job or the token has sent as much as it may in a minute.
         """
-        wait = self._evidence.wait(self.jobs, job_id, size, self.limits, self.clock.now(), token, covers)
+        wait = self._evidence.take(self.jobs, job_id, size, self.limits, self.clock.now(), token, covers)
         if wait > 0.0:
             raise Refusal(
                 429,
@@ -330,6 +332,7 @@ class Monitor:
                 "in a minute",
                 retry_after=math.ceil(wait),
             )
+        return lambda unread: self._evidence.give_back(job_id, unread, token if covers is not None else "")
 
     def _evict_terminal_job(self, but: str = "") -> bool:
         """Evict the least recently active job in a terminal state, if there is one; its rows stay."""

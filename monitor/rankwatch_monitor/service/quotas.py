@@ -101,7 +101,7 @@ class EvidenceQuota:
         self._taken: dict[tuple[str, str], tuple[float, float]] = {}
         """By job, and by name of a token: bytes not given back yet, and when that was so."""
 
-    def wait(
+    def take(
         self,
         jobs: Mapping[str, Job],
         job_id: str,
@@ -111,8 +111,11 @@ class EvidenceQuota:
         token: str,
         covers: Callable[[str], bool] | None,
     ) -> float:
-        """Seconds until so many bytes can be taken; 0: they are. ``covers``: the jobs of the token, None: all."""
-        launchers = {("job", job_id): len(jobs[job_id].nodes) if job_id in jobs else 0}
+        """Seconds until so many bytes can be taken; 0: they are. ``covers``: the jobs of the token, None: all.
+
+        Of a job that there is not nothing is kept, since a sender can name any number of them.
+        """
+        launchers = {("job", job_id): len(jobs[job_id].nodes)} if job_id in jobs else {}
         if covers is not None:
             launchers["token", token] = sum(len(job.nodes) for job in jobs.values() if covers(job.id))
         taken, waits = {}, 0.0
@@ -128,6 +131,13 @@ class EvidenceQuota:
         if len(self._taken) > _MOST_KEPT:
             self._taken = {key: (held, at) for key, (held, at) in self._taken.items() if now - at < _MINUTE}
         return 0.0
+
+    def give_back(self, job_id: str, size: int, token: str) -> None:
+        """Bytes that were announced and did not arrive."""
+        for key in (("job", job_id), ("token", token)):
+            if key in self._taken:
+                held, at = self._taken[key]
+                self._taken[key] = max(0.0, held - size), at
 
 
 def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:
