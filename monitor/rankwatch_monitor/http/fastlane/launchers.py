@@ -90,6 +90,7 @@ class LongPoll:
     headers: Mapping[str, str]
     withdraw: Callable[[], object] | None = None
     size: int = 0
+    sender: str = ""
 
     @property
     def complete(self) -> bool:
@@ -154,8 +155,9 @@ class LauncherFastLane:
         ownership = self._monitor.ownership
         if ownership is not None and not ownership.owns(begun.job_id):
             return None
+        grant = Bearer(self._tokens, headers).grant()
+        begun.sender = f"token {grant.name}" if grant is not None and grant.jobs else begun.job_id
         if isinstance(begun, LauncherPost):
-            grant = Bearer(self._tokens, headers).grant()
             if grant is not None:
                 begun.bound, begun.token = grant.bound, grant.name
             begun.admitted = self._admission.body(sender(client, headers))
