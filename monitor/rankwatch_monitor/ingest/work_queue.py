@@ -2,8 +2,8 @@
 
 All callbacks that are ready in one turn run before the loop polls for I/O again, and a new connection needs several
 turns from its acceptance to its response. Thousands of messages may be complete at once: they wait here in line, and
-each turn serves the oldest of each kind for :data:`TURN_SECONDS`. Senders take turns, the oldest of each first: one with
-many connections delays itself.
+each turn serves the oldest of each kind for :data:`TURN_SECONDS`. Senders take turns, the oldest of each first: one
+with many connections delays itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TURN_LEAST: Final = 8
 """Pieces of work of each turn at least. A turn costs about as much as one of them, and on a busy machine the seconds
 are mostly other processes'."""
 TURN_MOST: Final = 0.04
-"""Seconds of CPU after which a turn is over all the same: one piece of work may take 25 ms, if its sender is hostile."""
+"""Seconds of CPU after which a turn is over all the same: a piece of work of a hostile sender takes 25 ms."""
 
 
 class Waiting(NamedTuple):

@@ -46,11 +46,13 @@ from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.service.quotas import (
+    SECTIONS_AT_ONCE,
     EvidenceQuota,
     LauncherBytes,
     claimed_ranks,
     limit_sections,
     over_rank_limit,
+    section_limit,
 )
 from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
@@ -183,9 +185,11 @@ class Monitor:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))
                 continue
             sections = report.open_sections
-            if sections and len(job.columns.sections) + len(sections) > self.limits.sections_per_job:
-                report, dropped = limit_sections(job, report, self.limits.sections_per_job)
-                self.counters.reject("too_many_sections", dropped)
+            most = self.limits.sections_per_job
+            if sections and len(job.columns.sections) + len(sections) > min(most, SECTIONS_AT_ONCE):
+                report, dropped = limit_sections(job, report, section_limit(job, most, claimed_ranks(report)))
+                if dropped:
+                    self.counters.reject("too_many_sections", dropped)
             self._apply(job, report, now)
         return refused
 
@@ -285,6 +289,9 @@ class Monitor:
             self.ownership.require(job_id)  # nothing is evicted for another monitor's job
         if ranks > self.limits.ranks_per_job:
             raise TooManyRanksError(f"{ranks} ranks are above the limit of {self.limits.ranks_per_job} ranks a job")
+        names, most = len(job.columns.sections) if job is not None else 0, self.limits.sections_per_job
+        if job is not None and names > min(most, SECTIONS_AT_ONCE) and names > section_limit(job, most, ranks):
+            raise TooManyRanksError(f"{ranks} ranks with {names} sections are above the limits of a job: few report")
         while reason := over_rank_limit(self.jobs, job_id, ranks, self.limits):
             if not self._evict_terminal_job(but=job_id):
                 raise TooManyRanksError(reason)

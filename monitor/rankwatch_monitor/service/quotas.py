@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import LAUNCHER_BYTES, Job, registration_bytes
 from rankwatch_monitor.ingest.limits import Limits
 
 _MINUTE: Final = 60.0
+SECTIONS_AT_ONCE: Final = 32
+_RANKS_AT_ONCE: Final = 64
+_NAMES_A_RANK: Final = 4
 _MOST_KEPT: Final = 4_000
 """Jobs and tokens whose evidence is counted, before those of more than a minute ago are forgotten."""
 
@@ -138,6 +143,16 @@ class EvidenceQuota:
             if key in self._taken:
                 held, at = self._taken[key]
                 self._taken[key] = max(0.0, held - size), at
+
+
+def section_limit(job: Job, most: int, ranks: int = 0) -> int:
+    """How many section names a job of ``ranks`` has room for: ``most`` of them, if it has as many as it claims.
+
+    A column costs the monitor 9 bytes for each rank that was claimed, whether or not it ever reports.
+    """
+    reported = int(np.count_nonzero(job.columns.reported_R))
+    cells = _NAMES_A_RANK * most * (reported + _RANKS_AT_ONCE)
+    return min(most, max(SECTIONS_AT_ONCE, cells // max(1, ranks, len(job.columns))))
 
 
 def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:

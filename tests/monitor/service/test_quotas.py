@@ -6,11 +6,12 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from rankwatch.contract.enums import ProcessEventKind, ProcessState
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
-from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.errors import TooManyRanksError
 from rankwatch_monitor.http.auth import BoundSender, Grant, Scope
@@ -181,3 +182,46 @@ def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> No
         True,
     ]
     assert sender.refuses("b") is not None
+
+
+KERNELS = {f"k{n}": KernelStatistics(1, 0.1, 0.2, 0.1, 0.1, 0.2, 0.0) for n in range(512)}
+SECTIONS = {f"s{n}": 0.1 for n in range(250)}
+
+
+def test_names_that_one_rank_reports_take_little_in_the_rows_that_its_job_only_claims() -> None:
+    limits = Limits()
+    monitor = Monitor(clock=Moved())
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in (1, 2):
+            last = limits.ranks_per_job - number
+            assert not monitor.ingest([claim("j", limits.ranks_per_job, last, open_sections=SECTIONS, kernels=KERNELS)])
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 128 * MIB, "1.2 GB"
+
+
+def test_all_names_are_kept_of_a_job_whose_ranks_report() -> None:
+    monitor, world = Monitor(clock=Moved()), 1_000
+    for _ in range(2):
+        reports = [claim("j", world, rank, open_sections=SECTIONS, kernels=KERNELS) for rank in range(world)]
+        assert not monitor.ingest(reports)
+    job = monitor.jobs["j"]
+    assert (len(job.columns.sections), len(job.performance.kernels.names)) == (250, 512)
+    assert not np.isnan(job.performance.kernels["median"]).any()
+
+
+def test_a_small_job_has_all_names_at_once_and_claims_no_large_world_with_them() -> None:
+    limits = Limits()
+    monitor = Monitor(clock=Moved())
+    assert not monitor.ingest([claim("j", 8, open_sections=SECTIONS, kernels=KERNELS)])
+    job = monitor.jobs["j"]
+    assert (len(job.columns.sections), len(job.performance.kernels.names)) == (250, 512)
+    refused = monitor.ingest([claim("j", limits.ranks_per_job, 1)])
+    assert [each.reason for each in refused] == ["too_many_ranks"]
+    assert not monitor.ingest([claim("k", 8, kernels=KERNELS)])
+    assert not monitor.ingest([claim("k", limits.ranks_per_job, 1, kernels=KERNELS)])
+    assert len(monitor.jobs["k"].performance.kernels.names) < 10
