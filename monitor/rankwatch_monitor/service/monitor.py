@@ -15,6 +15,7 @@ import contextlib
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -65,6 +66,9 @@ log = logging.getLogger("rankwatch")
 INLINE_MEDIANS: Final = 200_000
 """Kernel medians that are scored on the event loop, in a few milliseconds; more are scored on another thread."""
 
+_HOUR: Final = 3600.0
+_MOST_APPEARED: Final = 4_000
+"""New jobs that are remembered: those of four bound tokens at their limit."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log entries of one recurring exception."""
 
@@ -140,6 +144,8 @@ class Monitor:
         self._unattributed_shed = False
         self._launcher_bytes = LauncherBytes()
         self._evidence = EvidenceQuota()
+        self._appeared: deque[tuple[float, str]] = deque(maxlen=_MOST_APPEARED)
+        """When each of the newest jobs appeared."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -272,6 +278,7 @@ class Monitor:
             )
         job = self.jobs[job_id] = Job(job_id, now, name=name, policy=self.policy)
         self.persistence.on_new_job(job, now)
+        self._appeared.append((now, job_id))
         self._states[job_id] = None
         log.info("job %s appeared", job_id)
         return job
@@ -302,8 +309,20 @@ class Monitor:
         return sum(map(covers, living))
 
     def refuses_job(self, job_id: str, covers: Callable[[str], bool] | None, more: int = 1) -> str:
-        """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may."""
-        if covers is None or job_id in self.jobs or self.token_jobs(covers) + more <= self.limits.jobs_per_token:
+        """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may.
+
+        Those that have ended count for an hour: each of them leaves rows in the database.
+        """
+        if covers is None or job_id in self.jobs:
+            return ""
+        hour_ago = self.clock.now() - _HOUR
+        brought = sum(1 for at, each in list(self._appeared) if at > hour_ago and covers(each))
+        if brought + more > self.limits.new_jobs_per_token:
+            return (
+                f"job {job_id[:100]!r} is rejected: this token is bound to jobs and has brought "
+                f"{self.limits.new_jobs_per_token} within the hour, which is its limit"
+            )
+        if self.token_jobs(covers) + more <= self.limits.jobs_per_token:
             return ""
         return (
             f"job {job_id[:100]!r} is rejected: this token is bound to jobs of which {self.limits.jobs_per_token} run "

@@ -169,6 +169,27 @@ def test_a_token_bound_to_jobs_cannot_take_the_room_of_all() -> None:
     assert tried("a9", team), "an ended job counts no more"
 
 
+def test_a_token_bound_to_jobs_cannot_fill_the_database_with_jobs_that_end_at_once() -> None:
+    clock = Moved()
+    monitor = Monitor(clock=clock, limits=Limits(new_jobs_per_token=3))
+
+    def taken(job: str, covers: Callable[[str], bool] | None) -> bool:
+        if monitor.refuses_job(job, covers):
+            return False
+        monitor.register(job, "")
+        monitor.submit(job, launcher(job), ProcessEvent(job, ProcessEventKind.FINISHED, 0))
+        monitor.tick()
+        return True
+
+    def team(job: str) -> bool:
+        return job.startswith("a")
+
+    assert [taken(f"a{n}", team) for n in range(5)] == [True, True, True, False, False]
+    assert [taken(f"b{n}", None) for n in range(5)] == [True] * 5, "others have their room"
+    clock.at += 3601.0
+    assert taken("a9", team), "an hour later there is room again"
+
+
 def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> None:
     monitor = Monitor(clock=Moved(), limits=Limits(jobs_per_token=3))
     sender = BoundSender(Grant(frozenset({Scope.INGEST}), "team", ("a*",)), monitor)
