@@ -11,6 +11,7 @@ OTLP endpoints check tokens and bodies themselves, since their errors have anoth
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Final
@@ -31,6 +32,8 @@ from rankwatch_monitor.ingest.rejection import Refusal
 
 LARGEST: Final = MIB
 """Bytes of a body."""
+LARGE: Final = 256 * KIB
+"""Bytes of a body of which one is decoded in a turn of the loop: 64 of 1 MiB in one turn take a second."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
 _EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/evidence")
@@ -66,6 +69,7 @@ class RequestGate:
         self._app, self._tokens, self._sessions = app, tokens, sessions
         self._origins, self._counters, self._admission = origins, counters, admission
         self._refuse_evidence = refuse_evidence
+        self._one_large = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
@@ -116,10 +120,31 @@ class RequestGate:
         with self._admission.body(client[0] if client else "") as counted:
             body = _BoundedBody(receive, send, counted, limit, self._counters)
             try:
-                await self._app(scope, body.receive, body.send)
+                if size > LARGE and scope["method"] not in SAFE_METHODS:
+                    await self._one_after_another(scope, body)
+                else:
+                    await self._app(scope, body.receive, body.send)
             finally:
                 if give_back is not None:
                     give_back(max(0, size - counted.size))
+
+    async def _one_after_another(self, scope: Scope, body: _BoundedBody) -> None:
+        """Decode large bodies each in a turn of the loop of its own, and only once they are complete."""
+        received: list[Message] = []
+        try:
+            while not received or received[-1].get("more_body"):
+                received.append(await body.receive())
+        except HTTPException as error:
+            await problem(error.status_code, error.detail, dict(error.headers or {}))(scope, body.receive, body.send)
+            return
+        received.reverse()
+
+        async def receive() -> Message:
+            return received.pop() if received else await body.receive()
+
+        async with self._one_large:
+            await self._app(scope, receive, body.send)
+            await asyncio.sleep(0)
 
     def _denied(self, scope: Scope, headers: Headers, *, guarded: bool) -> Denied | None:
         method = scope["method"]
