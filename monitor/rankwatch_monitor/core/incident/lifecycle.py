@@ -737,9 +737,11 @@ def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> boo
 def _waited_since(job: Job, incident: Incident) -> float:
     """When the patience with a suspicion began: no look has shown since what keeps it from being acted on.
 
-    While other ranks go on, one that is only not heard works too, or is not needed.
+    While other ranks go on, one that is only not heard works too, or is not needed; so does one that only sends no
+    heartbeats, which nobody asked it to.
     """
-    moved = proof.last_moved(job.columns) if incident.kind in OF_SILENCE else -math.inf
+    unheard = incident.kind in OF_SILENCE or incident.limit_source == LimitSource.DEFAULT
+    moved = proof.last_moved(job.columns) if unheard else -math.inf
     return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns), moved)
 
 
