@@ -746,7 +746,7 @@ def _waited_since(job: Job, incident: Incident) -> float:
 
 
 def _looked_at(incident: Incident) -> bool:
-    """Whether looks may still show something new: a suspicion, also one that patience confirmed and nothing followed."""
+    """Whether looks may show something new: at a suspicion, also one that patience confirmed and nothing followed."""
     limit = incident.limit_source
     return not incident.confirmed or (
         incident.phase is Phase.DETECTED
