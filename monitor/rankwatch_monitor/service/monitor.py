@@ -405,17 +405,19 @@ class Monitor:
         self.broker.forget(job_id)
         self.runs.forget(job_id)
 
-    def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
+    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, back: bool = False) -> bool:
         """Save and drop a job that no longer reports to this monitor; ``on_saved`` is called once it is stored.
 
-        Returns False, and does nothing, when it has reported here within the last lease duration.
+        Returns False, and does nothing, when it has reported here within the last lease duration; or, if it goes
+        ``back`` to the monitor that held it before, while an incident is open.
         """
         if (job := self.jobs.get(job_id)) is None:
             on_saved()
             return True
         now = self.clock.now()
         last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
-        if self._leases is None or now - last_contact < self._leases.duration:
+        recent = self._leases is None or now - last_contact < self._leases.duration
+        if job.open_incident is not None if back else recent:
             return False
 
         def saved() -> None:
