@@ -58,6 +58,11 @@ INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
 """Process groups of a window that enter its sample."""
+NAMES_AT_ONCE: Final = 8
+ROWS_AT_ONCE: Final = 64
+NAMES_A_ROW: Final = 4
+"""A table over ranks has room for so many names, and for all that :data:`ROWS_AT_ONCE` ranks may report, whatever its
+world size; for each rank that has reported, so many times as much. So a claim of a world costs a few bytes a row."""
 MAX_COMBINATIONS: Final = 64
 """Sets of names reported together whose columns are cached; ranks of a job report the same few."""
 MANY_KERNELS: Final = 1_000_000
@@ -78,10 +83,14 @@ class _Columns(NamedTuple):
 class Table:
     """Statistics over ranks and names (of kernels or sections), both of which grow; each is an array of (R, names)."""
 
-    def __init__(self, statistics: Sequence[str], limit: int) -> None:
+    def __init__(self, statistics: Sequence[str], limit: int, *, of_ranks: bool = False) -> None:
+        """Without any; ``of_ranks``: its rows are claimed, and most of them may never be reported."""
         self.names: list[str] = []
         self._index: dict[str, int] = {}
         self._limit = limit
+        self._of_ranks = of_ranks
+        self._reported: set[int] = set()
+        """Rows of a table of ranks that have been written."""
         self._statistics = {each: number for number, each in enumerate(statistics)}
         # One array, so that all a rank reports is written at once; X statistics.
         self._values_RKX: Any = np.full((0, 0, len(statistics)), np.nan, dtype=np.float32)
@@ -108,18 +117,30 @@ class Table:
         known = self._index.get(name)
         if known is not None:
             return known
-        if len(self.names) >= self._limit:
+        if len(self.names) >= self._room:
             return None
         self._index[name] = len(self.names)
         self.names.append(name)
         self._reserve(len(self.names))
         return self._index[name]
 
+    def room(self, rows: int) -> int:
+        """Names for which it has room with so many rows."""
+        if not self._of_ranks:
+            return self._limit
+        cells = NAMES_A_ROW * self._limit * (len(self._reported) + ROWS_AT_ONCE)
+        return min(self._limit, max(NAMES_AT_ONCE, cells // max(1, rows)))
+
+    @property
+    def _room(self) -> int:
+        return self.room(len(self._values_RKX))
+
     def _reserve(self, columns: int) -> None:
         """Have room for so many columns; at least doubled, so that most new names copy nothing."""
         rows, present, statistics = self._values_RKX.shape
         if columns > present:
-            fresh = np.full((rows, max(4, columns - present, present), statistics), np.nan, dtype=np.float32)
+            extra = max(columns - present, min(max(4, present), self._room - present))
+            fresh = np.full((rows, extra, statistics), np.nan, dtype=np.float32)
             self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1) if present else fresh
 
     def columns(self, names: Iterable[str]) -> _Columns:
@@ -129,14 +150,17 @@ class Table:
         if found is None:
             if len(self._columns) >= MAX_COMBINATIONS:
                 self._columns.clear()
-            self._reserve(min(self._limit, len(self.names) + sum(name not in self._index for name in key)))
+            self._reserve(min(self._room, len(self.names) + sum(name not in self._index for name in key)))
             at = [self.index(name) for name in key]
             whole = bool(key) and at == list(range(len(key)))
-            found = self._columns[key] = _Columns(at, slice(len(key)) if whole else None)
+            found = _Columns(at, slice(len(key)) if whole else None)
+            if None not in at or len(self.names) >= self._limit:  # else there may be room for more later
+                self._columns[key] = found
         return found
 
     def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
         """Replace a rank's row by the statistics of each name, in the order in which they were declared."""
+        self._reported.add(rank)
         columns = self.columns(values)
         row_KX = self._values_RKX[rank]
         row_KX.fill(np.nan)
@@ -280,10 +304,8 @@ class Performance:
 
     def _reset_attempt(self) -> None:
         # Columns over ranks.
-        self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
-        """Of each rank's last window."""
-        self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
-        """Of each rank's last report."""
+        self._forget_sections()
+        self._forget_kernels()
         self.parts_RP: Floats = np.full((0, len(PARTS)), np.nan)
         self.steps_R: Floats = np.full(0, np.nan)
         """Steps of each rank's last window."""
@@ -332,8 +354,6 @@ class Performance:
         """Windows since each rank last reported a profiled step, at most :data:`SPARSE`."""
         self._places: tuple[Layout, Places] | None = None
         """The layout of the last window, and its numbered places."""
-        self._kernels_changed = False
-        """Kernels were reported since the last request for scores."""
         self._kernels_scored_at = float("-inf")
         self._first_request = self.kernel_requests
         """Results of requests up to this one belong to earlier attempts."""
@@ -355,9 +375,19 @@ class Performance:
     def compact(self) -> None:
         """Free what only a running job needs; kernels are compared again once ranks report them again."""
         if self.kernels.names:
-            self.kernels, self._kernels_changed = Table(("median", "tail", "spent"), MAX_KERNELS), False
+            self._forget_kernels()
             self.kernels.grow(len(self.steps_R))
         self.history.compact()
+
+    def _forget_sections(self) -> None:
+        self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS, of_ranks=True)
+        """Of each rank's last window."""
+
+    def _forget_kernels(self) -> None:
+        self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS, of_ranks=True)
+        """Of each rank's last report."""
+        self._kernels_changed = False
+        """Kernels were reported since the last request for scores."""
 
     # Reports of ranks -------------------------------------------------------------------------------------------------
 
@@ -366,7 +396,7 @@ class Performance:
         if report.window is None and report.kernels is None and report.device is None and report.kernel_source is None:
             return
         identity = report.identity
-        self._grow(identity.rank + 1)
+        self._grow(max(identity.rank + 1, identity.world_size))
         if report.kernel_source is not None:
             self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
@@ -439,6 +469,10 @@ class Performance:
             return
         extra = max(extra, len(self.steps_R) // 4)  # ranks often arrive one by one
         size = len(self.steps_R) + extra
+        if len(self.kernels.names) > self.kernels.room(size):  # its world has grown after its first reports
+            self._forget_kernels()
+        if len(self.sections.names) > self.sections.room(size):
+            self._forget_sections()
         self.sections.grow(size)
         self.kernels.grow(size)
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
