@@ -272,9 +272,18 @@ def _advice(
         orders=tuple(orders),
         proposed=proposed,
         condition=condition,
+        weighs_restart=_weighs_restart(s, orders),
         notes=tuple(filter(None, ("" if done and s.current.phase is Phase.ACTING else again, note))),
         runbook=runbook(s.current.kind),
     )
+
+
+def _weighs_restart(s: Situation, orders: Sequence[Order]) -> bool:
+    """Whether a restart may be ordered, or is under way; after one it is too late to weigh it."""
+    if s.current.phase is Phase.RECOVERING:
+        return False
+    acts = s.current.phase is Phase.ACTING and s.current.action in RESTARTS
+    return acts or any(order.action in RESTARTS for order in orders)
 
 
 def _by(s: Situation, text: str, due: float, late: Step, orders: Sequence[Order], *, proposed: bool = False) -> Advice:

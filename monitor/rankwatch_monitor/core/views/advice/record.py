@@ -72,6 +72,8 @@ class Advice:
     """The first order is what the steps advise."""
     condition: str = ""
     """When it is to be given, where a look comes first: ``if it stays slow``; empty: now."""
+    weighs_restart: bool = False
+    """What a restart loses stands beside it."""
     notes: tuple[str, ...] = ()
     """What else is to be known, a sentence each."""
     alternatives: tuple[str, ...] = ()
@@ -109,6 +111,7 @@ class Advice:
             "orders": [order.to_json() for order in self.orders],
             "proposed": self.proposed,
             "condition": self.condition,
+            "weighs_restart": self.weighs_restart,
             "notes": list(self.notes),
             "alternatives": list(self.alternatives),
             "host": self.host,

@@ -7,6 +7,7 @@ without the slow host, and the nodes that remain do clearly more than all do now
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rankwatch.cli.formatting import percent_points, whole_percent
@@ -84,10 +85,11 @@ def rank(s: Situation) -> Advice:
     if left is None:
         return Advice(steps=(step,), runbook=RUNBOOK)
     advised, then = _without_node(s.job, first, left)
+    weighed = Advice(steps=(step, then), weighs_restart=True, runbook=RUNBOOK)
     if not advised:
-        return Advice(steps=(step, then), runbook=RUNBOOK)
+        return weighed
     order = Order(Action.RESTART_EXCLUDING_NODE, f"Restart without {first.host}", (first.rank,), (first.host,))
-    return Advice(steps=(step, then), orders=(order,), proposed=True, condition=STAYS_SLOW, runbook=RUNBOOK)
+    return replace(weighed, orders=(order,), proposed=True, condition=STAYS_SLOW)
 
 
 def _look(job: Job, first: Straggler, alike: Sequence[Straggler]) -> Step:

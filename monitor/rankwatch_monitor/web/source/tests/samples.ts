@@ -11,6 +11,6 @@ export const incident = (facts: Partial<Incident>): Incident => ({
 
 /** An advice to do one thing. */
 export const advice = (facts: Partial<Advice>): Advice => ({
-  rule: "restart", text: "Restart the ranks", waits: false, steps: [], until: null, otherwise: null, orders: [], proposed: false, condition: "", notes: [], alternatives: [], host: "", runbook: "",
+  rule: "restart", text: "Restart the ranks", waits: false, steps: [], until: null, otherwise: null, orders: [], proposed: false, condition: "", weighs_restart: false, notes: [], alternatives: [], host: "", runbook: "",
   ...facts,
 });

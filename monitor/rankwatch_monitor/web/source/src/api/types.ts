@@ -90,6 +90,8 @@ export interface Advice {
   proposed: boolean;
   /** When the first one is to be given: "if it stays slow"; empty: now. */
   condition: string;
+  /** What a restart loses stands beside it. */
+  weighs_restart: boolean;
   notes: string[];
   /** What follows from each output of the first command. */
   alternatives: string[];

@@ -27,7 +27,6 @@ interface Props {
 
 export function WhatToDo({ job, advice, reason, launchers, children }: Props) {
   const { orders, steps, waits, otherwise } = advice;
-  const restarts = orders.some(({ action }) => action.startsWith("restart")) && advice.rule !== "first_report" && advice.rule !== "first_step";
   const lead = waits && <p>{zoned(advice.text, asOf.value)}.</p>;
   return (
     <section class="todo" aria-labelledby="todo">
@@ -37,7 +36,7 @@ export function WhatToDo({ job, advice, reason, launchers, children }: Props) {
       <Alternatives of={advice.alternatives} />
       {otherwise && <OneStep step={otherwise} />}
       {advice.notes.length > 0 && <small>{zoned(advice.notes.join(" "), asOf.value)} </small>}
-      {restarts && <Loss what="A restart" job={job} />}
+      {advice.weighs_restart && <Loss what="A restart" job={job} />}
       {job.ended_at !== null && <small>{resumesAfter(job, asOf.value)}</small>}
       <p class="ways">
         {orders.map(({ words, ...each }, i) => {

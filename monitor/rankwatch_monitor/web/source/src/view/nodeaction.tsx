@@ -73,7 +73,7 @@ function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail[
       <Alternatives of={advice.alternatives} />
       {order && <button type="button" class={recommended ? "go" : undefined} aria-label={`${order.words} … (${jobTitle(of)})`} onClick={leaveOut}>{order.words} …</button>}
       {order && <Remaining left={remaining} />}
-      {order && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
+      {advice.weighs_restart && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
       {commands.length > 0 && <details><summary>Command</summary>{commands.map(({ command, host: on, note }) => <Run key={command} command={command} host={on === host ? "" : on} {...(note ? { note } : {})} />)}</details>}
     </li>
   );
