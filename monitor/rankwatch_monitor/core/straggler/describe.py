@@ -39,7 +39,12 @@ CAUSE_WORDS: Mapping[Cause, str] = {
 
 
 def describe(
-    performance: Performance, policy: Policy, window: Window, straggler: Straggler, slow_on_host: int
+    performance: Performance,
+    policy: Policy,
+    window: Window,
+    straggler: Straggler,
+    slow_on_host: int,
+    usual: float | None = None,
 ) -> Description:
     """Describe a straggler as of one window.
 
@@ -49,6 +54,7 @@ def describe(
         window: the newest one.
         straggler: its rank, host, reference, and the cause known so far.
         slow_on_host: how many ranks of its host are slow, itself included.
+        usual: what it costs on average, where it is slow in some windows only.
     """
     scores, rank, late = performance.scores, straggler.rank, window.late
     assert scores is not None
@@ -57,7 +63,7 @@ def describe(
     step = float(late.step_R[rank])
     if np.isnan(step):
         step = float(window.step_R[rank])
-    share = float(window.signal_R[rank])
+    share = float(window.lost_R[rank]) if usual is None else usual
     seconds, cause, own, peers = share * step, straggler.cause, None, None
     fastest = straggler.reference is ScoreReference.FASTEST
     if not np.isnan(late.late_R[rank]):
