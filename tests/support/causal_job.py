@@ -1,8 +1,8 @@
 """A training job re-timed through its dependencies: what a fault costs is the difference to the same job without it.
 
 Each replica runs 1F1B over its stages, microbatch by microbatch; the tensor ranks of a place meet in each microbatch,
-the experts of a stage too; the replicas of a stage meet in the exchange of gradients, all ranks in the clipping. Nothing
-is shared with ``support.simulator`` or with the core: who waits for whom follows from the operations alone.
+the experts of a stage too; the replicas of a stage meet in the exchange of gradients, all ranks in the clipping.
+Nothing is shared with ``support.simulator`` or with the core: who waits for whom follows from the operations alone.
 
 Shapes: T steps, D replicas, P stages, M microbatches, X tensor ranks of a place. Times are seconds.
 """

@@ -274,9 +274,10 @@ def _often(policy: Policy, slow_TR: Bools, lost_TR: Floats) -> Bools:
     with np.errstate(invalid="ignore"):
         behind_TR = np.where(lost_TR > policy.straggler_slowdown, lost_TR, 0.0)
     lost_R = behind_TR.sum(axis=0) / np.maximum(1, (~np.isnan(lost_TR)).sum(axis=0))
-    found_R = (lost_R > policy.straggler_slowdown) & (times_R >= policy.straggler_windows_needed)
+    found_R: Bools = (lost_R > policy.straggler_slowdown) & (times_R >= policy.straggler_windows_needed)
     others = float(lost_R[~found_R].max(initial=0.0))
-    return found_R & (lost_R > ALONE * others)
+    found_R &= lost_R > ALONE * others
+    return found_R
 
 
 def lastingly_behind(job: Job) -> Bools:
@@ -302,7 +303,8 @@ def lastingly_behind(job: Job) -> Bools:
     limit_R = np.maximum(policy.straggler_slowdown, lateness.needed_sigmas(chance) * error_R)
     with np.errstate(invalid="ignore"):
         lasting_R: Bools = (known_R >= LASTING) & (column_medians(signal_TR) > limit_R)
-        still_R: Bools = column_medians(job.performance.lost_TR[-policy.straggler_windows :]) > policy.straggler_slowdown
+        recent_TR = job.performance.lost_TR[-policy.straggler_windows :]
+        still_R: Bools = column_medians(recent_TR) > policy.straggler_slowdown
     return lasting_R & still_R
 
 
@@ -349,7 +351,8 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     known = {s.rank: s for s in performance.stragglers if s.open}
     slow_TR = slowness.slow_TR[-job.policy.straggler_windows :]
     slow_R = (slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))) | slowness.lasting_R
-    slow_R |= slow_TR[-1] & slowness.often_R
+    if slowness.often_R is not None:
+        slow_R |= slow_TR[-1] & slowness.often_R
     if performance.undeclared_pipeline and job.policy.straggler_reference is ScoreReference.ROBUST:
         slow_R &= ~performance.always_behind(len(slow_R))
     recent = _samples(job, window.now) if known or slow_R.any() else []
@@ -358,9 +361,10 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     usual_R = column_medians(performance.lost_TR[-job.policy.straggler_windows :]) if known else window.lost_R
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
-            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+            average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
+            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
             performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
-            if is_outdated(straggler, seen, usual_R[rank]):
+            if is_outdated(straggler, seen, usual_R[rank] if average is None else average):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
                 performance.describe_straggler(straggler, seen)
                 if is_news:
@@ -372,7 +376,8 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     named, found = new[: max(0, NAMED - len(known))], list[Straggler]()
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slowness)
-        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+        average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
+        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
         performance.add_straggler(straggler)
@@ -383,6 +388,15 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     if more and (len(named) > LOGGED or not performance.unnamed):
         effects.append(Slowed(None, f"{more} more ranks are slow too; 'rankwatch report --scores' names the slowest."))
     performance.set_unnamed(len(new) - len(named))
+
+
+def _average_loss(performance: Performance, slowness: Slowness, rank: int) -> float:
+    """What a rank that is slow in some windows costs in all of them, as a fraction of the step."""
+    lost_T = performance.lost_TR[:, rank]
+    slow_T, known_T = slowness.slow_TR[:, rank], ~np.isnan(lost_T)
+    # Of a step that is longer by it: in units of the usual step it is 1 / (1 - share).
+    length_T = np.where(slow_T, 1.0 / np.maximum(1.0 - lost_T, 0.05), 1.0)
+    return float(np.sum((length_T - 1.0)[known_T]) / np.sum(length_T[known_T]))
 
 
 def _slowness(job: Job, window: Window) -> Floats:

@@ -101,7 +101,7 @@ def heaviest_stage(window: Window, pipeline_R: Ints, named_R: Bools, hosts: Sequ
     step = float(np.median(window.late.step_R[known_R]))
     ranks = tuple(np.flatnonzero(member_R).tolist())
     there = {hosts[rank] for rank in ranks}
-    elsewhere = {hosts[rank] for rank in np.flatnonzero(~np.isnan(work_R) & ~member_R)}
+    elsewhere = {hosts[rank] for rank in np.flatnonzero(~np.isnan(work_R) & ~member_R).tolist()}
     host = there.pop() if len(there) == 1 and elsewhere - there else ""
     host = "" if host in elsewhere else host
     share = stage_loss(pipeline, level_P, busiest) / step
@@ -214,17 +214,17 @@ def _link(observed: Sequence[Observed], step: float, criteria: Criteria) -> Find
 
 
 def _stage(observed: Sequence[Observed], criteria: Criteria) -> Finding | None:
-    newest = observed[-1].stage if observed else None
-
-    def same(each: Observed) -> bool:
-        stage = each.stage
-        return stage is not None and stage.number == newest.number and stage.share > criteria.slowdown
-
-    if newest is None or not _held(observed, criteria, same):
+    if not observed or (newest := observed[-1].stage) is None:
         return None
-    share = float(np.median([each.stage.share for each in observed[-criteria.of :] if each.stage and same(each)]))
-    stage = newest._replace(share=share)
-    return Finding(StragglerVerdict.STAGE, stage.cause, words.stage(stage), None, stage.ranks, share, stage.host)
+
+    def share_of(each: Observed) -> float:
+        return each.stage.share if each.stage is not None and each.stage.number == newest.number else 0.0
+
+    if not _held(observed, criteria, lambda each: share_of(each) > criteria.slowdown):
+        return None
+    recent = [share for share in map(share_of, observed[-criteria.of :]) if share > criteria.slowdown]
+    stage = newest._replace(share=float(np.median(recent)))
+    return Finding(StragglerVerdict.STAGE, stage.cause, words.stage(stage), None, stage.ranks, stage.share, stage.host)
 
 
 def _taking_turns(
@@ -247,7 +247,8 @@ def _taking_turns(
         return None
     causes = [last.cause for last in behind]
     turns = Turns(lost, max(set(causes), key=causes.count), ranks)
-    verdict, named = StragglerVerdict.UNEXPLAINED, ()
+    verdict = StragglerVerdict.UNEXPLAINED
+    named: tuple[int, ...] = ()
     if 2 * sum(last.starved for last in behind) > len(behind):
         turns = replace(turns, cause=Cause.HOST, starved=True)
     elif 2 * sum(last.rank in often_behind for last in behind) > len(behind):

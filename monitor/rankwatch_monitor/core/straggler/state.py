@@ -615,7 +615,9 @@ class Performance:
         step, node_R = float(np.nanmedian(late.step_R)), self.node_R[: len(signal_R)]
         level_P = pipeline.levels(late.work_R, ~np.isnan(late.work_R))
         with np.errstate(invalid="ignore"):
-            lost_R = attribution.losses(pipeline, late.work_R, signal_R * late.step_R, level_P, signal_R > slowdown) / step
+            lost_R = (
+                attribution.losses(pipeline, late.work_R, signal_R * late.step_R, level_P, signal_R > slowdown) / step
+            )
         found = attribution.node_excess(pipeline, parts_RP, late, group_R, node_R, slowdown)
         nodes = NodeExcess(found.late_H / step, found.lost_H / step, found.whole_H)
         if len(nodes.late_H):

@@ -74,7 +74,7 @@ def turns(slow: Turns) -> str:
             f"{lose} ranks that take turns in waiting for a CPU: other processes use those of their nodes, and no "
             "single rank is to blame."
         )
-    more = f"with {what if what is None else f'more {what}'}" if what else "with nothing that was measured"
+    more = f"with more {what}" if what else "with nothing that was measured"
     if slow.often_behind:
         return f"{lose} {_same_ranks(slow, more)}"
     if slow.cause in (Cause.COMPUTE, Cause.DATA):
@@ -82,7 +82,8 @@ def turns(slow: Turns) -> str:
             f"{lose} ranks that take turns in having more {what} than the others, as with sequences of different "
             "lengths: the workload is uneven, no node is to blame."
         )
-    return f"{lose} ranks that take turns in being late, with {what or 'nothing that was measured'}: no single rank is to blame."
+    late = f"being late, with {what or 'nothing that was measured'}"
+    return f"{lose} ranks that take turns in {late}: no single rank is to blame."
 
 
 def _same_ranks(slow: Turns, more: str) -> str:
