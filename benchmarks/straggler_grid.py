@@ -185,7 +185,8 @@ def markdown(rows: dict[str, dict[str, float]]) -> str:
     for name, figures in rows.items():
         cells = [f"{figures['jobs']:.0f}"]
         cells += ["" if figures[h] != figures[h] else f"{figures[h]:.2f}" for h in heads[2:-1]]
-        lines.append(f"| {name} | {' | '.join([*cells, f'{figures['false']:.0f}'])} |")
+        cells.append(f"{figures['false']:.0f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -198,7 +199,8 @@ def main() -> None:
     for each in judged:
         nobody = each.job.kind in ("none", "fast twin")
         if not each.level_right if (each.matters or nobody) else each.blamed - each.expected:
-            print(f"not right: {each.job} cost {each.cost:.3f}: {each.found.verdict} {each.found.share:.3f} {each.found.reason[:150]}")
+            found = each.found
+            print(f"not right: {each.job} cost {each.cost:.3f}: {found.verdict} {found.share:.3f} {found.reason[:150]}")
     if asked.write:
         path = Path(asked.write)
         before, _, rest = path.read_text().partition(BEGIN)

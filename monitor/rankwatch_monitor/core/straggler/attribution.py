@@ -11,11 +11,12 @@ Its *loss* is by how much the step would be shorter with its members at the spee
 less than the excess, for part of it disappears in waiting that is there anyway. A replica with work W_s in stage s and
 m microbatches takes, by 1F1B, until its busiest stage has begun, worked, and drained:
 
-    T = max over s of [ W_s + (sum of W_j, j < s)/m + max(0, sum of W_j, j > s, - (P - 1 - s) W_s / 3)/m ]
+    T = max over s of [ W_s + B_s/m + max(0, A_s - (P - 1 - s) F_s)/m + max(0, A_s - (P - 1 - s) (W_s - F_s))/m ]
 
-The stages before s must have passed it the first microbatch and take the last one from it; while those after s have the
-first one, s passes on those it may be ahead, a third of whose work is forward. Replicas meet in the exchange of
-gradients, so the slowest one counts.
+with B_s and A_s the work of the stages before and after s, and F_s the forward part of W_s. The stages before s must
+have passed it the first microbatch and take the last one from it. While those after s have the first microbatch, s works
+forward on those that it may be ahead; while they have the last one, backward on as many. Replicas meet in the exchange
+of gradients, so the slowest one counts.
 
 Shapes: R ranks, D replicas, P stages, H nodes, K chosen ranks. Times are seconds of one step.
 """
@@ -78,9 +79,9 @@ class Pipeline(NamedTuple):
         """Seconds that replicas with this work in their stages take; shape (K,)."""
         before_KP = np.cumsum(work_KP, axis=-1) - work_KP
         after_KP = work_KP.sum(axis=-1, keepdims=True) - before_KP - work_KP
-        ahead_KP = np.arange(self.stages - 1, -1, -1) * FORWARD * work_KP
-        filled_KP = (before_KP + np.maximum(0.0, after_KP - ahead_KP)) / self.microbatches
-        found_K: Floats = (work_KP + filled_KP).max(axis=-1)
+        ahead_KP = np.arange(self.stages - 1, -1, -1) * work_KP
+        waits_KP = [np.maximum(0.0, after_KP - part * ahead_KP) for part in (FORWARD, 1.0 - FORWARD)]
+        found_K: Floats = (work_KP + (before_KP + sum(waits_KP)) / self.microbatches).max(axis=-1)
         return found_K
 
     def levels(self, work_R: Floats, chosen_R: Bools) -> Floats:
