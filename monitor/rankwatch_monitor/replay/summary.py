@@ -136,8 +136,9 @@ def _findings(performance: Performance, stragglers: tuple[Straggler, ...], judge
         of_verdict = [tally for tally in tallies if tally.last.verdict is verdict]
         windows = sum(tally.windows for tally in of_verdict)
         if windows >= OFTEN * judged:
-            share = sum(tally.share for tally in of_verdict) / windows
-            found.append(replace(of_verdict[0].last, share=share))
+            found.append(replace(of_verdict[0].last, share=sum(tally.share for tally in of_verdict) / windows))
+        elif not stragglers and (windows := performance.verdicts.get(verdict, 0)) >= OFTEN * judged:
+            found.append(Finding(verdict, reason=f"The verdict was {verdict} in {windows} of {judged} windows."))
     return tuple(sorted(found, key=lambda each: -each.share))
 
 

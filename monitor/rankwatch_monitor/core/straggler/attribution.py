@@ -103,7 +103,7 @@ def against_stages(
     are.
     """
     known_R = ~np.isnan(late.work_R)
-    size_G = np.bincount(group_R[known_R & (group_R >= 0)], minlength=1)
+    size_G = np.bincount(group_R[known_R & (group_R >= 0)], minlength=int(group_R.max(initial=0)) + 1)
     size_R = np.where(known_R, np.where(group_R >= 0, size_G[group_R], 1), 0)
     alone_R = size_R == 1
     if pipeline.stages < 2 or not (known_R & (size_R <= 2)).any():
@@ -138,11 +138,20 @@ def losses(pipeline: Pipeline, work_R: Floats, late_R: Floats, level_P: Floats, 
     return lost_R
 
 
-def stage_loss(pipeline: Pipeline, level_P: Floats, stage: int) -> float:
-    """By how much the step is longer for a stage that does more than the others."""
+def stage_loss(pipeline: Pipeline, work_R: Floats, chosen_R: Bools) -> tuple[int, float]:
+    """The busiest stage by the chosen ranks, and by how much the step is longer for what it does beyond the others.
+
+    One fast rank of two makes no other stage heavy: of two values in the middle the higher one counts for the others.
+    """
+    level_P = pipeline.levels(work_R, chosen_R)
+    present_P = np.bincount(pipeline.stage_R[chosen_R], minlength=pipeline.stages) > 0
+    stage = int(np.argmax(np.where(present_P, level_P, -np.inf)))
+    for other in np.flatnonzero(present_P):
+        low = "lower" if other == stage else "higher"
+        level_P[other] = np.quantile(work_R[chosen_R & (pipeline.stage_R == other)], 0.5, method=low)
     evened_P = level_P.copy()
     evened_P[stage] = np.median(np.delete(level_P, stage))
-    return float(np.diff(pipeline.seconds(np.stack([evened_P, level_P])))[0])
+    return stage, float(np.diff(pipeline.seconds(np.stack([evened_P, level_P])))[0])
 
 
 def uneven_loss(pipeline: Pipeline, work_R: Floats, level_P: Floats) -> float:
@@ -219,6 +228,10 @@ def _beyond_others(
     """What members of a candidate take beyond ranks that are none (R), and the level of each stage without them (P)."""
     measured_RX = np.where(others_R[:, None], np.column_stack([parts_RP[:, COMMUNICATION], work_R]), np.nan)
     usual_RX = group_medians(measured_RX, group_R)[group_R]
+    others_G = np.bincount(group_R[others_R & (group_R >= 0)], minlength=int(group_R.max(initial=-1)) + 1)
+    for group in np.flatnonzero(others_G == 2):  # one of two may be the unusual one, and fast
+        pair_2X = measured_RX[others_R & (group_R == group)]
+        usual_RX[group_R == group] = [pair_2X[:, 0].min(), pair_2X[:, 1].max()]
     excess_R = np.minimum(usual_RX[:, 0] - parts_RP[:, COMMUNICATION], work_R - usual_RX[:, 1])
     level_P = pipeline.levels(work_R, others_R)
     alone_R = member_R & np.isnan(usual_RX[:, 1])

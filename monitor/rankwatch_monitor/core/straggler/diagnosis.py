@@ -93,8 +93,7 @@ def heaviest_stage(window: Window, pipeline_R: Ints, named_R: Bools, hosts: Sequ
     present_P = np.bincount(pipeline.stage_R[known_R], minlength=pipeline.stages)
     if pipeline.stages < 2 or np.count_nonzero(present_P) < 2:
         return None
-    level_P = pipeline.levels(work_R, known_R)
-    busiest = int(np.argmax(np.where(present_P, level_P, -np.inf)))
+    busiest, seconds = stage_loss(pipeline, work_R, known_R)
     member_R = ~np.isnan(work_R) & (pipeline.stage_R == busiest)
     if (member_R & named_R).any():
         return None
@@ -104,7 +103,7 @@ def heaviest_stage(window: Window, pipeline_R: Ints, named_R: Bools, hosts: Sequ
     elsewhere = {hosts[rank] for rank in np.flatnonzero(~np.isnan(work_R) & ~member_R).tolist()}
     host = there.pop() if len(there) == 1 and elsewhere - there else ""
     host = "" if host in elsewhere else host
-    share = stage_loss(pipeline, level_P, busiest) / step
+    share = seconds / step
     return HeavyStage(int(pipeline_R[ranks[0]]), share, ranks, Cause.COMPUTE, host=host)
 
 
