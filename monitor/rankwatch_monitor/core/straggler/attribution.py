@@ -14,9 +14,9 @@ m microbatches takes, by 1F1B, until its busiest stage has begun, worked, and dr
     T = max over s of [ W_s + B_s/m + max(0, A_s - (P - 1 - s) F_s)/m + max(0, A_s - (P - 1 - s) (W_s - F_s))/m ]
 
 with B_s and A_s the work of the stages before and after s, and F_s the forward part of W_s. The stages before s must
-have passed it the first microbatch and take the last one from it. While those after s have the first microbatch, s works
-forward on those that it may be ahead; while they have the last one, backward on as many. Replicas meet in the exchange
-of gradients, so the slowest one counts.
+have passed it the first microbatch and take the last one from it. While those after s have the first microbatch, s
+works forward on those that it may be ahead; while they have the last one, backward on as many. Replicas meet in the
+exchange of gradients, so the slowest one counts.
 
 Shapes: R ranks, D replicas, P stages, H nodes, K chosen ranks. Times are seconds of one step.
 """
@@ -147,8 +147,8 @@ def stage_loss(pipeline: Pipeline, work_R: Floats, chosen_R: Bools) -> tuple[int
     present_P = np.bincount(pipeline.stage_R[chosen_R], minlength=pipeline.stages) > 0
     stage = int(np.argmax(np.where(present_P, level_P, -np.inf)))
     for other in np.flatnonzero(present_P):
-        low = "lower" if other == stage else "higher"
-        level_P[other] = np.quantile(work_R[chosen_R & (pipeline.stage_R == other)], 0.5, method=low)
+        ordered = np.sort(work_R[chosen_R & (pipeline.stage_R == other)])
+        level_P[other] = ordered[(len(ordered) - 1) // 2 if other == stage else len(ordered) // 2]
     evened_P = level_P.copy()
     evened_P[stage] = np.median(np.delete(level_P, stage))
     return stage, float(np.diff(pipeline.seconds(np.stack([evened_P, level_P])))[0])
