@@ -51,7 +51,7 @@ class Pipeline(NamedTuple):
     stages: int
     replicas: int
     microbatches: float
-    """As many as the sends and receives show."""
+    """As many as the sends and receives show; infinity where there are none: a loss is then an upper bound."""
 
     @classmethod
     def of(cls, layout: Layout, calls: Mapping[str, int]) -> Pipeline:
@@ -72,7 +72,7 @@ class Pipeline(NamedTuple):
         replica_R = replica_R.astype(np.int64).ravel()
         pairs = [count for group, count in calls.items() if group.startswith(PAIRS)]
         others = [count / 2 for group, count in calls.items() if group == POINT_TO_POINT]
-        microbatches = max(1.0, min([*pairs, *others], default=2.0 * len(numbers)) / 2.0)
+        microbatches = max(1.0, min([*pairs, *others], default=np.inf) / 2.0)
         return cls(stage_R, replica_R, len(numbers), int(replica_R.max(initial=0)) + 1, microbatches)
 
     def seconds(self, work_KP: Floats) -> Floats:
@@ -127,7 +127,7 @@ def losses(pipeline: Pipeline, work_R: Floats, late_R: Floats, level_P: Floats, 
     """By how much the step is longer for each slow rank alone; its lateness for the others. Shape (R,)."""
     lost_R = late_R.copy()
     rank_K = np.flatnonzero(slow_R)
-    if pipeline.stages < 2 or not len(rank_K) or np.isnan(level_P).any():
+    if pipeline.stages < 2 or np.isinf(pipeline.microbatches) or not len(rank_K) or np.isnan(level_P).any():
         return lost_R
     stage_K, row_K = pipeline.stage_R[rank_K], np.arange(len(rank_K))
     work_KP = np.repeat(level_P[None], len(rank_K), axis=0)
@@ -245,7 +245,7 @@ def _beyond_others(
 def _lost_together(pipeline: Pipeline, level_P: Floats, excess_R: Floats) -> float:
     """By how much the step is longer for all ranks with an excess together."""
     rank_K = np.flatnonzero(~np.isnan(excess_R))
-    if pipeline.stages < 2:
+    if pipeline.stages < 2 or np.isinf(pipeline.microbatches):
         return float(np.median(excess_R[rank_K]))
     work_DP = np.repeat(level_P[None], pipeline.replicas, axis=0)
     cell_K = pipeline.replica_R[rank_K] * pipeline.stages + pipeline.stage_R[rank_K]
