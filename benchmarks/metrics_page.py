@@ -59,7 +59,7 @@ def scored(job: Job, world: int) -> None:
     )
     job.performance.scores = scores
     job.performance.stragglers.append(slow)
-    job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.COMPUTE, slow.reason, BEGAN, (world - 1,))
+    job.performance.findings = (Finding(StragglerVerdict.WORKER, Cause.COMPUTE, slow.reason, BEGAN, (world - 1,)),)
     job.performance.parts_RP = np.full((world, len(PARTS)), 0.25)
     job.performance.sources_of = dict.fromkeys(range(world), ("cupti", ""))
 

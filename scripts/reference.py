@@ -147,22 +147,19 @@ Made by `python scripts/reference.py` from the application; a test fails when it
 * `/api/v1/events` and `/api/v1/jobs/{id}/events` are streams of server-sent events: `jobs`, or `job`, `grid`,
   `incident` and `performance`, each when it has changed, and every 2 s `clock` with the monitor's time (`now`) and the
   time at which it last evaluated its jobs (`judged`). A client that receives no `clock` for 5 s shows a past.
-* An incident has its `reason` (the whole sentence), a `headline` of at most 90 characters, and `next_action`: what a
-  person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), further actions
-  that may be ordered (`also`), a shell command that shows more (`command`), when what is waited for is due (`until`)
-  and what then (`otherwise`), what comes before the order (`condition`; empty: nothing), and the section of the
-  `runbook` in the manual. One incident read by its id also has the `crashes` of its GPU over all jobs, and what to do
-  if it fails again. A job's `headline` is that of its open incident, of a lost one its silence; its `trouble_since`
-  is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
+* An incident has its `reason` (the whole sentence) and a `headline` of at most 90 characters. An open one that is read
+  by its id also has the job's `advice`. A job's `headline` is that of its open incident, of a lost one its silence;
+  its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
   null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
   ranks saved in a section `checkpointing`: after which `step` (the least that it can be, until an attempt has loaded
   it: `exact`), and when (`at`); null: none is known. A lost job also has the time of the last report, `last_heard`.
-  Its `todo` is the next action of a person in a few words, with the order that carries it out or the host that it is
-  about, and what follows about a slow job (`then`), with what a restart without the node gains; null: there is none,
-  or Rankwatch acts by itself. A launcher's `min_nodes` is the minimum of `--nnodes` (null: unknown).
-  What happens by itself then, when it is due (`until`), what a restart loses (`cost`, in seconds), and what can be
-  looked at `meanwhile`, is `awaited`, also as
-  one `sentence`. Of a job that stands, `steps_lost` are the steps that were thrown away and not done
+  A job's `advice` is what a person should do about it, or what happens without one (null: nothing): in one line
+  (`text`), step by step with commands (`steps`), whether no person is needed now (`waits`), `until` when that is waited
+  for and what then (`otherwise`), the `orders` that may be given now, whether the first one is `proposed` and under
+  which `condition`, what follows from each output of the first command (`alternatives`), and the section of the
+  `runbook` in the manual; `rule` is the row of the playbook that made it.
+  A launcher's `min_nodes` is the minimum of `--nnodes` (null: unknown).
+  Of a job that stands, `steps_lost` are the steps that were thrown away and not done
   again, `steps_at_risk` those after its last checkpoint, also while an open incident or suspicion holds it up;
   `goodput_notes` has them in words, also that no checkpoint is known, and the steps of a finished job of which no save
   is known.
@@ -171,12 +168,9 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
   none.
   A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for `steps_lost`), a failed or
-  lost one what to do (`next_step`; step by step, with commands: `next_steps`), and a job with an open incident the
-  hosts of which nothing is received, although their silence is not certain yet (`quiet_host`): with a command that
-  shows whether one is up, and whether a restart without them can be ordered. Where other jobs are heard from them
-  (`other_jobs`), they are up, the command shows what became of the job's processes there, and `alternatives` has what
-  follows from each answer.
+  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for `steps_lost`), and a job
+  with an open incident the hosts of which nothing is received, although their silence is not certain yet
+  (`quiet_host`); where other jobs are heard from them (`other_jobs`), they are up.
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 

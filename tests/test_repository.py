@@ -88,9 +88,8 @@ def test_every_interpreter_is_started_without_the_current_folder() -> None:
 
 
 FOREIGN_TEXT = {
-    "straggler/diagnosis.py": "names of process groups",
+    "straggler/links.py": "names of process groups",
     "views/crash_advice.py": "errors that a process printed",
-    "views/headline.py": "the advice, of which a list shows the first clause",
     "views/node_gpus.py": "names of functions",
     "views/rank_logs.py": "paths of logs",
 }

@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,6 +47,8 @@ from rankwatch_monitor.web import manual_files
 
 log = logging.getLogger("rankwatch")
 
+_GRACE: Final = 5.0
+"""Seconds for a monitor to end by itself once the process that started it is gone."""
 LOG_FORMAT: Final = "%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"
 """A launcher finds the warnings of its monitor by it."""
 
@@ -74,6 +77,8 @@ def _start(argv: Sequence[str]) -> int:
         place = records.state_place(os.environ)
         if place.moved and Path(settings.database).parent == place.folder:
             log.warning("the database is %s: %s", settings.database, place.moved)
+        if settings.read_only is not None and settings.parent_pid is not None:
+            threading.Thread(target=_end_while_loading, args=(settings.parent_pid,), daemon=True).start()
         with _database(settings) as database:
             repository = _repository(settings, database)
             made = settings.with_tokens()
@@ -271,7 +276,7 @@ def _wandb(settings: Settings, url: str) -> wandb.WandbPublisher | None:
 
 
 def _print_error(message: str) -> None:
-    sys.stderr.write(f"rankwatch monitor: {message}\n")
+    sys.stderr.write(f"rankwatch monitor: {text.lines(message)}\n")
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
@@ -305,6 +310,23 @@ async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> Non
         )
     if settings.ready_file:
         replace_file(Path(settings.ready_file), json.dumps({"url": url, "pid": os.getpid(), "page": web.is_built()}))
+
+
+def _end_while_loading(parent: int) -> None:
+    """End this reader of a record when the process that started it is gone: a hostile record may take long to load."""
+    while _is_there(parent):
+        time.sleep(1.0)
+    time.sleep(_GRACE)  # one that serves by now ends by itself
+    os._exit(1)
+
+
+def _is_there(pid: int) -> bool:
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 async def _end_with(parent: int | None, server: uvicorn.Server) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from starlette.testclient import TestClient
 
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.http.auth import Tokens
+from rankwatch_monitor.http.auth import AllTokens, Tokens
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
-from rankwatch_monitor.http.fastlane.requests import RefusedError
+from rankwatch_monitor.http.fastlane.requests import FallBackError, RefusedError
 from rankwatch_monitor.http.launchers import LauncherMessages
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import MIB, Limits
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.service.monitor import Clock, Monitor
+from rankwatch_monitor.service.tokens import NamedToken
 
 LARGEST: Final = 8 * MIB
 
@@ -116,3 +118,74 @@ def test_it_is_refused_on_the_fast_lane_and_counted_once_however_it_arrives() ->
         post()
     assert refused.value.response.startswith(b"HTTP/1.1 429 ")
     assert monitor.counters.rejected == {"too_much_evidence": 1}
+
+
+HEAD: Final = b"POST /api/v1/jobs/a1/evidence HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+def one_stack() -> dict[str, Any]:
+    return {"node": "n0", "attempt": 1, "incident_id": None, "stacks": []}
+
+
+@pytest.mark.parametrize("token", ["reader", "of another team", "none"])
+def test_who_may_not_report_on_a_job_uses_up_nothing_of_its_quota(token: str) -> None:
+    monitor, _ = made(evidence_bytes=LARGEST)
+    named = NamedToken("other", "ingest", ("b",), 1.0, "x")
+    tokens = AllTokens(Tokens(control="root", read="reader", ingest="ranks"), {"of another team": named}.get)
+    client = TestClient(create_app(monitor, tokens=tokens), base_url="http://127.0.0.1")
+    lane = LauncherFastLane(LauncherMessages(monitor), tokens, Origins(), Admission())
+    authorization = f"Bearer {token}"
+    for _ in range(3):
+        answer = client.post(
+            "/api/v1/jobs/a1/evidence", content=b" " * LARGEST, headers={"authorization": authorization}
+        )
+        assert answer.status_code == (401 if token == "none" else 403)
+        head = HEAD + f"authorization: {authorization}\r\ncontent-length: 400000\r\n\r\n".encode()
+        assert lane.begin(head, ("127.0.0.1", 1)) is None
+    given = {"authorization": "Bearer ranks"}
+    assert client.post("/api/v1/jobs/a1/evidence", json=one_stack(), headers=given).status_code == 204
+    assert taken_at_once(monitor, "b") == 1, "nor of the jobs that the token is for"
+
+
+def test_what_is_announced_and_does_not_arrive_is_given_back() -> None:
+    monitor, _ = made(evidence_bytes=600_000, evidence_bytes_per_launcher=1)
+    lane = LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
+    for _ in range(5):
+        begun = lane.begin(HEAD + b"content-length: 400000\r\n\r\n", ("127.0.0.1", 1))
+        assert begun is not None
+        lane.add(begun[0], b"{")
+        begun[0].release()
+    assert sent(monitor, "a1", 599_990) is None
+
+
+def test_of_what_comes_in_chunks_its_own_size_is_counted() -> None:
+    monitor, _ = made(evidence_bytes=LARGEST + 1000, evidence_bytes_per_launcher=1)
+    client = TestClient(create_app(monitor), base_url="http://127.0.0.1")
+    for _ in range(5):
+        content = iter([json.dumps(one_stack()).encode()])
+        answer = client.post("/api/v1/jobs/a1/evidence", content=content, headers={"content-type": "application/json"})
+        assert answer.status_code == 204
+
+
+def test_what_the_fast_lane_leaves_to_the_application_is_counted_once() -> None:
+    body = json.dumps(one_stack()).encode()
+    monitor, _ = made(evidence_bytes=2 * len(body) - 1, evidence_bytes_per_launcher=1)
+    lane = LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
+    wrong = b"x" * len(body)
+    begun = lane.begin(HEAD + f"content-length: {len(body)}\r\n\r\n".encode(), ("127.0.0.1", 1))
+    assert begun is not None
+    lane.add(begun[0], wrong)
+    with pytest.raises(FallBackError):
+        lane.respond(begun[0], lambda _: None)
+    begun[0].release()
+    assert sent(monitor, "a1", 2 * len(body) - 1) is None
+
+
+def test_of_jobs_that_there_are_not_nothing_is_kept() -> None:
+    monitor, _ = made()
+    for number in range(100):
+        assert sent(monitor, f"a-{number}", 1) is None
+    assert not monitor._evidence._taken
+    for number in range(100):
+        sent(monitor, f"a-{number}", LARGEST, lambda job: job.startswith("a"))
+    assert list(monitor._evidence._taken) == [("token", "team")], "what a bound token sends counts all the same"

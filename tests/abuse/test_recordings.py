@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from rankwatch_monitor.replay import recording
+from rankwatch_monitor.replay.cli import replay
 from rankwatch_monitor.replay.recording import VERSION, Recording, RecordingError
 
 LINES = {
@@ -45,6 +46,50 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, name: str, monkeypat
     try:
         with pytest.raises(RecordingError, match="a line has more than"):
             list(Recording(path))
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
+
+
+ESCAPE = "\x1b[2J\u202e"
+HUGE = {
+    "a report of a huge rank": {"report": {"identity": {"job_id": "j", "rank": 10**9, "world_size": 2 * 10**9}}},
+    "an event of a huge rank": {
+        "process": {"node": "n", "kind": "started", "attempt": 1, "rank": 3 * 10**9, "world_size": 3 * 10**9}
+    },
+    "a job of a huge world": {"began": {"id": "j", "created_at": 1.0, "last_heard": 1.0, "policy": {}, "body": {
+        "name": "", "world_size": 2 * 10**9, "attempt": 1, "attempt_since": 1.0}}},
+    "a job of less than none": {"began": {"id": "j", "created_at": 1.0, "last_heard": 1.0, "policy": {}, "body": {
+        "name": "", "world_size": -5, "attempt": 1, "attempt_since": 1.0}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("event", HUGE.values(), ids=list(HUGE))
+def test_what_is_about_more_ranks_than_any_job_has_is_refused(
+    tmp_path: Path, event: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hostile.jsonl"
+    lines = [{"rankwatch": "recording", "version": VERSION, "at": 0}, {"at": 1, "job": f"j{ESCAPE}", **event}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tracemalloc.start()
+    try:
+        assert replay([str(path)]) == 2
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
+    assert not set(ESCAPE[:1] + ESCAPE[-1:]) & set(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["line.csv", "line.csv.gz"])
+def test_a_line_of_a_table_without_end_takes_no_memory(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with (gzip.open if name.endswith(".gz") else open)(path, "wb") as file:
+        file.write(b"rank,step,optype,start_ts,duration\n")
+        for _ in range(8):
+            file.write(b" " * (1 << 24))
+    tracemalloc.start()
+    try:
+        assert replay([str(path)]) == 2
         assert tracemalloc.get_traced_memory()[1] < 48 << 20
     finally:
         tracemalloc.stop()

@@ -28,6 +28,23 @@ select id, created_at, last_heard, policy, learned, body from jobs_ where (selec
 """
 
 
+GENERATED = """
+create table copied as select * from jobs;
+drop table jobs;
+create table jobs (id, created_at, last_heard, policy, learned,
+                   body generated always as (printf('%.*c', 900000000, ' ') || '{}') virtual);
+insert into jobs select id, created_at, last_heard, policy, learned from copied;
+drop table copied;
+"""
+KINDS = (
+    "a view without end",
+    "a view that poses as a table",
+    "a column made of nothing",
+    "a default that is repeated",
+    "deep JSON",
+)
+
+
 def record_of(folder: Path) -> Path:
     path = folder / "record.db"
     store = Repository(str(path))
@@ -45,6 +62,10 @@ def changed(path: Path, kind: str) -> None:
             file.executescript(ENDLESS)
             file.execute("pragma writable_schema = on")
             file.execute("update sqlite_master set type = 'table' where name = 'jobs'")
+        elif kind == "a column made of nothing":
+            file.executescript(GENERATED)
+        elif kind == "a default that is repeated":
+            file.execute("alter table jobs add column more text default 'x'")
         elif kind == "deep JSON":
             file.execute("update jobs set body = ?", ("[" * 200_000 + "]" * 200_000,))
         else:
@@ -53,7 +74,7 @@ def changed(path: Path, kind: str) -> None:
         file.commit()
 
 
-@pytest.mark.parametrize("kind", ["a view without end", "a view that poses as a table", "deep JSON", "a huge world"])
+@pytest.mark.parametrize("kind", [*KINDS, "a huge world"])
 def test_a_hostile_record_is_refused_or_left_out_at_once(tmp_path: Path, kind: str) -> None:
     path = record_of(tmp_path)
     assert [job.id for job in archive.jobs(path)] == ["j"]
@@ -92,3 +113,22 @@ def test_tokens_inside_a_record_open_nothing(tmp_path: Path) -> None:
         new = {"name": "more", "scope": "control", "jobs": []}
         assert planted.post("/api/v1/tokens", json=new).status_code == 401
         assert reader.post("/api/v1/tokens", json=new).status_code == 403
+
+
+def test_a_reader_that_still_loads_ends_with_the_command_that_started_it() -> None:
+    with subprocess.Popen(["sleep", "600"]) as parent:
+        program = (
+            "import threading, time; from rankwatch_monitor import cli; cli._GRACE = 0.0\n"
+            f"threading.Thread(target=cli._end_while_loading, args=({parent.pid},), daemon=True).start()\n"
+            "print('loads', flush=True); time.sleep(600)"
+        )
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as reader:
+            try:
+                assert reader.stdout is not None
+                assert reader.stdout.readline() == b"loads\n"
+                parent.kill()
+                parent.wait()
+                assert reader.wait(60) == 1
+            finally:
+                reader.kill()

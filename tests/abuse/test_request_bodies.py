@@ -13,11 +13,18 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from rankwatch_monitor.app import create_app
+from rankwatch_monitor.http import request_gate
+from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.requests import sender
-from rankwatch_monitor.http.request_gate import LARGEST, LARGEST_EVIDENCE
+from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.http.request_gate import LARGEST, LARGEST_EVIDENCE, RequestGate
+from rankwatch_monitor.http.sessions import Sessions
 from rankwatch_monitor.ingest import admission
+from rankwatch_monitor.ingest.admission import Admission
+from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.service.monitor import Monitor
 from support.monitor_process import Api, RunningMonitor, running_monitor
 
@@ -155,3 +162,44 @@ def test_a_sender_cannot_hold_the_memory_for_bodies(monkeypatch: pytest.MonkeyPa
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) > 0
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_large_bodies_are_decoded_each_in_a_turn_of_the_loop_of_its_own() -> None:
+    turn, decoded = 0, list[tuple[int, int]]()
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        size = 0
+        while True:
+            message = await receive()
+            size += len(message["body"])
+            if not message["more_body"]:
+                break
+        decoded.append((turn, size))
+
+    size = 3 * request_gate.LARGE
+
+    async def one(gate: RequestGate) -> None:
+        parts = [{"type": "http.request", "body": b" " * (size // 2), "more_body": more} for more in (True, False)]
+
+        async def receive() -> Message:
+            return parts.pop(0)
+
+        headers = [(b"content-length", str(size).encode())]
+        asked = {"type": "http", "path": "/api/v1/jobs/j/process-events", "method": "POST", "query_string": b""}
+        await gate({**asked, "headers": headers, "client": None}, receive, lambda _: asyncio.sleep(0))
+
+    async def scene() -> None:
+        nonlocal turn
+        gate = RequestGate(
+            app, tokens=Tokens(), sessions=Sessions(), origins=Origins(), counters=Counters(), admission=Admission(),
+            refuse_evidence=Monitor().refuse_evidence,
+        )  # fmt: skip
+        senders = [asyncio.ensure_future(one(gate)) for _ in range(4)]
+        while not all(each.done() for each in senders):
+            turn += 1
+            await asyncio.sleep(0)
+        await asyncio.gather(*senders)
+
+    asyncio.run(scene())
+    assert [each for _, each in decoded] == [size] * 4
+    assert len({turn for turn, _ in decoded}) == 4

@@ -19,6 +19,7 @@ SHIPPED = Path(__file__).parents[2] / "dashboards" / "proxy"
 _LISTEN = "127.0.0.1:9560"
 _MONITORS = ("127.0.0.1:9561", "127.0.0.1:9562")
 _AROUND = """
+{user}
 daemon off;
 worker_processes 1;
 pid {folder}/nginx.pid;
@@ -67,14 +68,15 @@ def running_mtls(folder: Path, monitor: str, certificates: Path) -> Iterator[str
 def _running(folder: Path, name: str, instead: Mapping[str, str]) -> Iterator[int]:
     nginx = binary()
     folder.mkdir()
-    folder.chmod(0o777)  # started by root, its workers are somebody else
     port = free_port()
     shipped = (SHIPPED / name).read_text().replace(_LISTEN, f"127.0.0.1:{port}")
     for example, own in instead.items():
         assert example in shipped
         shipped = shipped.replace(example, urlsplit(own).netloc or own)
     configuration = folder / "nginx.conf"
-    configuration.write_text(_AROUND.format(folder=folder, shipped=shipped))
+    # Started by root its workers are somebody else, who cannot keep large bodies below the folder of a test.
+    user = "user root;" if os.geteuid() == 0 else ""
+    configuration.write_text(_AROUND.format(folder=folder, shipped=shipped, user=user))
     command = [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(configuration)]
     checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr

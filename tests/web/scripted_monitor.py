@@ -100,6 +100,7 @@ class Script:
             "ranks_reporting": len(ranks), "attempt": 1, "started_at": time.time() - 3600, "ended_at": None,
             "goodput": 0.97, "iteration": 1204, "iterations_per_second": 3.2, "instrumented": True,
             "observe_only": False, "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
+            "advice": None,
         } | facts  # fmt: skip
         self.ranks[job_id] = ranks
         self.incidents[job_id] = []
@@ -187,6 +188,7 @@ class Script:
                         "since": now - 600 if blamed else None, "ranks": list(slow),
                         "share": max(lost.values(), default=0.0)},
             "cost_gpu_hours": sum(each["cost_gpu_hours"] for each in blamed),
+            "throttled": None,
             "grid": {"robust": _look(scores), "lateness": _look([lost.get(rank, 0.0) for rank in range(ranks)])},
         }  # fmt: skip
 

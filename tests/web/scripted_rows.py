@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views.advice.record import Advice, Order, Step
+
 
 def host_of(rank: int) -> str:
     return f"node-{rank // 8}"
@@ -46,3 +49,15 @@ TIMEOUTS = [
     limit("silence", configured=60.0, in_force=60.0, source="configured"),
     limit("first_time", configured=1800.0, in_force=1800.0, source="configured"),
 ]
+
+
+def advised(
+    text: str, *orders: Order, command: str = "", host: str = "", runbook: str = "jobhung", **facts: Any
+) -> Any:
+    """An advice of one step as the API has it; the first order is what it proposes."""
+    step = Step(text, "", command, host)
+    page = f"runbook.html#rankwatch{runbook}"
+    return Advice("", (step,), orders=orders, proposed=bool(orders), runbook=page, **facts).to_json()
+
+
+RESTART = Order(Action.RESTART, "Restart")

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 import rankwatch_monitor.web
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import Script
+from web.scripted_rows import RESTART, advised
 from web.staged import scripted_places
 from web.test_page_sizes import scene
 
@@ -47,8 +48,8 @@ def broken_rules(page: Page) -> list[str]:
 def test_no_rule_is_broken(page: Page, monitor_url: str, script: Script, address: str, ready: str) -> None:
     scene(script, 64, "slow")
     incident = script.hang("j", 5, "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s).")
-    todo = {"action": "restart", "ranks": [5], "text": "Restart the ranks.", "runbook": "runbook.html#rankwatchjobhung"}
-    incident |= {"headline": "Rank 5 has not entered all_reduce #7", "next_action": todo}
+    incident |= {"headline": "Rank 5 has not entered all_reduce #7"}
+    script.jobs["j"]["advice"] = advised("Restart the ranks", RESTART)
     scripted_places(script)
     for number in range(4):
         script.add(f"other-{number}", ["running"])

@@ -14,6 +14,7 @@ from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
 from support.waiting import wait_for
 from web.scripted_monitor import Script
+from web.scripted_rows import RESTART, advised
 from web.test_page_sizes import keep
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
@@ -76,13 +77,11 @@ def test_what_a_person_should_do_stands_in_its_row_and_leads_there(
     page: Page, monitor_url: str, script: Script, width: int
 ) -> None:
     script.add("healthy", ["running"] * 4)
-    for job, todo in (
-        ("ill", {"text": "Restart the ranks", "action": "restart", "ranks": [2], "host": ""}),
-        ("quiet", {"text": "Check whether node host-1 is up", "action": None, "ranks": [], "host": "host-1"}),
-    ):
+    quiet = advised("Check whether node host-1 is up") | {"host": "host-1"}
+    for job, advice in (("ill", advised("Restart the ranks", RESTART)), ("quiet", quiet)):
         script.add(job, ["running"] * 4)
         script.hang(job, 2, REASON)
-        script.jobs[job]["todo"] = todo
+        script.jobs[job]["advice"] = advice
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text("2 jobs need you (2 hung)")
@@ -100,8 +99,8 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4, goodput=0.9 - number / 10)
     script.suspect("run-1", 2, REASON)
-    todo = {"text": "Remove the cause", "action": None, "ranks": [], "host": ""}
-    script.jobs["run-2"] |= {"state": "failed", "ended_at": time.time() - 60, "todo": todo}
+    ended = {"state": "failed", "ended_at": time.time() - 60}
+    script.jobs["run-2"] |= ended | {"advice": advised("Remove the cause")}
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text(
         "1 job needs you (1 failed); nothing for you to do yet: 1 suspected"

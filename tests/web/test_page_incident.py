@@ -6,20 +6,21 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from monitor.core.scene import LOGS, Scene
 from monitor.core.views.test_node_verdict import crashed
-from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.core.views.advice.record import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from support.waiting import wait_for
 from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
+from web.scripted_rows import RESTART, advised
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
 HEADLINE = "Rank 2 has not entered all_reduce #7"
@@ -27,13 +28,6 @@ HEADLINE = "Rank 2 has not entered all_reduce #7"
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
-
-
-def next_action(action: str | None, ranks: tuple[int, ...] = ()) -> dict[str, Any]:
-    return {
-        "action": action, "ranks": list(ranks), "text": "Exclude the node of rank 2: it failed twice.",
-        "runbook": "runbook.html#rankwatchjobhung",
-    }  # fmt: skip
 
 
 @pytest.fixture
@@ -44,9 +38,9 @@ def hung(script: Script) -> Script:
     incident |= {
         "headline": HEADLINE,
         "affected": [0, 1, 2, 3],
-        "next_action": next_action("restart_excluding_node", (2,)),
     }
-    script.jobs["j"]["headline"] = HEADLINE
+    leave = Order(Action.RESTART_EXCLUDING_NODE, "Restart without node-0", (2,), ("node-0",))
+    script.jobs["j"] |= {"headline": HEADLINE, "advice": advised("Exclude the node of rank 2", leave)}
     return script
 
 
@@ -62,7 +56,7 @@ def test_the_proposed_order_is_chosen_beforehand_unless_it_waits_or_may_cost_all
     page: Page, monitor_url: str, hung: Script, known: bool, condition: str, chosen: str
 ) -> None:
     hung.jobs["j"]["checkpoint"] = {"step": 100, "at": time.time() - 60, "exact": True} if known else None
-    hung.incidents["j"][0]["next_action"] = next_action("restart") | {"condition": condition}
+    hung.jobs["j"]["advice"] = advised("Restart the ranks", RESTART, condition=condition)
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     expect(page.locator(".kinds .tag")).to_have_text(f"proposed {condition}".strip())
     expect(page.get_by_role("radio", name=chosen, exact=True)).to_be_checked()
@@ -72,7 +66,7 @@ def test_the_proposed_order_is_chosen_beforehand_unless_it_waits_or_may_cost_all
 def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, monitor_url: str, hung: Script) -> None:
     page.goto(monitor_url)
     expect(page.get_by_role("listitem").first).to_contain_text(HEADLINE)
-    page.get_by_role("listitem").first.get_by_role("link").click()
+    page.get_by_role("listitem").first.get_by_role("link", name=HEADLINE).click()
     expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
     expect(page.locator(".verdict .sequel").first).to_have_text(REASON)
     expect(page.locator(".answers")).to_contain_text(" of all 4 ranks")
@@ -81,7 +75,7 @@ def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, m
 def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monitor_url: str, hung: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
     todo = page.get_by_role("region", name="What to do now")
-    expect(todo).to_contain_text("Exclude the node of rank 2: it failed twice.")
+    expect(todo).to_contain_text("Exclude the node of rank 2.")
     expect(todo.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html#rankwatchjobhung")
     todo.get_by_role("button", name="Restart without node-0 …").click()
     dialog = page.get_by_role("alertdialog")
@@ -105,7 +99,7 @@ def test_what_to_do_opens_the_order_with_its_fields_filled_in(page: Page, monito
 
 
 def test_no_order_is_offered_where_none_is_called_for(page: Page, monitor_url: str, hung: Script) -> None:
-    hung.incidents["j"][0]["next_action"] = next_action(None)
+    hung.jobs["j"]["advice"] = advised("Look at it")
     page.goto(f"{monitor_url}/#/jobs/j")
     todo = page.get_by_role("region", name="What to do now")
     expect(todo.get_by_role("link", name="Runbook")).to_be_visible()
@@ -270,9 +264,8 @@ def test_of_a_crash_the_sentence_is_stated_once_and_no_stacks_are_promised(page:
     assert "Action under way" in shown
     assert re.search(r"\bRestart\b", shown)
     assert "No traceback and no stack was received of this crash." in shown
-    assert re.search(
-        r"Wait until [\d:]+: the launchers restart the ranks\. Read the log of the launcher on host-", shown
-    )
+    assert re.search(r"Nothing to do until [\d:]+: the launchers restart the ranks\.", shown)
+    assert "If not by then, read the log of the launcher on host-0." in shown
     assert "readlink /proc/" in shown
     assert "Capturing" not in shown
 
@@ -406,11 +399,11 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         with page.expect_download() as saved:
             share.get_by_role("button", name="Download .json").click()
         known = json.loads(Path(saved.value.path()).read_text())
-        assert known["next_steps"][0]["command"]
+        assert known["advice"]["steps"][0]["command"]
         with page.expect_download() as saved:
             share.get_by_role("button", name="Download .txt").click()
         text = Path(saved.value.path()).read_text()
-        assert known["next_steps"][0]["command"] in text
+        assert known["advice"]["steps"][0]["command"] in text
         assert f"{monitor.url}/#/jobs/job" in text
 
 
@@ -472,7 +465,7 @@ def test_after_a_restart_the_logs_of_the_new_ranks_can_be_read(page: Page) -> No
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         todo = page.get_by_role("region", name="What to do now")
-        expect(todo).to_contain_text("read the newest run's logs and restart again")
+        expect(todo).to_contain_text("If not by then, read the logs of attempt 2 and restart again.")
         expect(todo.locator(".run")).to_contain_text(
             f'On host-1:tail -n 200 "$(ls -td {LOGS}/*/attempt_*/ | head -1)"*/std*.log'
         )
@@ -492,11 +485,9 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.get_by_role("region", name="What to do now")
-        expect(page.get_by_text("Restarting the ranks.")).to_have_count(0)
-        steps = todo.get_by_role("listitem")
-        expect(steps).to_contain_text(["Wait until ", "CUDA_LAUNCH_BLOCKING=1"])
-        expect(steps.locator("code")).to_contain_text(["readlink /proc/", "nvidia-smi -q -i 1 -d ECC"])
-        expect(steps.get_by_role("button")).to_have_text(["Copy", "Copy"])
+        expect(todo).to_contain_text("Nothing to do until ")
+        expect(todo).to_contain_text("CUDA_LAUNCH_BLOCKING=1")
+        expect(todo.locator("code")).to_contain_text(["readlink /proc/"])
         expect(todo).to_contain_text(
             "After a restart without host-1: the same error on any rank left points to data or code."
         )

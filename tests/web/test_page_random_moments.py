@@ -659,7 +659,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
-    needing = {run.job.id for run in runs if job_view.summary(run.job, now)["todo"] is not None}
+    advised = {run.job.id: job_view.summary(run.job, now)["advice"] for run in runs}
+    needing = {job for job, advice in advised.items() if advice is not None and not advice["waits"]}
     troubled = len(needing | {job for job, state in states.items() if state == "restarting"})
     apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state
     found = re.findall(r"(\d+)(?: jobs?)? (?:needs? you|restarting)", apart)

@@ -16,6 +16,7 @@ from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
 from support.waiting import wait_for
 from web.scripted_monitor import Script
+from web.scripted_rows import advised
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
@@ -24,10 +25,6 @@ pytestmark = pytest.mark.skipif(
 SIZES = (8, 512, 16_384)
 HUNG = "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s); {others} ranks wait for it."
 HEADLINE = "Rank 5 on node-0 has not entered all_reduce #7"
-WAIT = {
-    "action": None, "ranks": [], "text": "Wait: Rankwatch captures stacks and acts by itself.",
-    "runbook": "runbook.html#rankwatchjobhung",
-}  # fmt: skip
 SLOW = "Rank 5 on node-0 is slow in its input; {others} ranks wait 40 % of each step"
 
 
@@ -52,8 +49,9 @@ def scene(script: Script, ranks: int, kind: str) -> None:
         script.score("j")
     if kind == "hung":
         incident = script.hang("j", 5, HUNG.format(others=f"{ranks - 1:,}"))
-        incident |= {"headline": HEADLINE, "next_action": WAIT}
-        script.jobs["j"] |= {"headline": HEADLINE, "iterations_per_second": 0.0}
+        incident |= {"headline": HEADLINE}
+        waits = advised("Look", awaited="Rankwatch captures stacks and acts")
+        script.jobs["j"] |= {"advice": waits, "headline": HEADLINE, "iterations_per_second": 0.0}
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

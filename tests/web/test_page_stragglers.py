@@ -7,10 +7,13 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views.advice.record import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from support.waiting import wait_for
 from web.scripted_monitor import Script
+from web.scripted_rows import advised
 
 REASON = "Rank 5 on node-0 makes 7 ranks wait for 40 % of each step: its input comes late."
 RATE = "3.20 GPU-hours each hour: 40 % of each step of 8 ranks"
@@ -79,11 +82,9 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     script.score("j", slow=(5,), verdict="worker", reason=f"{REASON} Its input takes 62 ms.")
     script.jobs["j"]["reason"] = script.jobs["j"]["headline"] = REASON.rstrip(".")
     performance = script.performance["j"]
-    performance["next_action"] = {
-        "action": "restart_excluding_node", "text": "Look at what feeds rank 5.", "ranks": [5],
-        "command": "py-spy dump",
-        "host": "node-0", "runbook": "runbook.html#rankwatchstraggler",
-    }  # fmt: skip
+    leave = Order(Action.RESTART_EXCLUDING_NODE, "Restart without node-0", (5,), ("node-0",))
+    look = {"command": "py-spy dump", "host": "node-0", "runbook": "straggler"}
+    script.jobs["j"]["advice"] = advised("Look at what feeds rank 5", leave, **look)
     performance["stragglers"][0] |= {"section": "data", "own": 0.062, "peers": 0.002}
     performance["cost_rate"] = RATE
     page.goto(f"{monitor_url}/#/jobs/j")
@@ -116,7 +117,7 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     band.locator("summary").click()
     expect(band.locator(".answers")).to_be_visible()
 
-    performance["next_action"] = None
+    script.jobs["j"]["advice"] = None
     script.score("j", slow=(5,), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
     page.reload()

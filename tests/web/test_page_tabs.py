@@ -7,11 +7,14 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.views.advice.record import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
 from web.scene_monitor import serving_scenes
 from web.scripted_monitor import Script
+from web.scripted_rows import advised
 from web.slow_scenes import LOADS, slow_input
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 7 ranks wait for it."
@@ -488,8 +491,8 @@ def test_an_order_that_follows_a_look_is_marked_as_proposed_and_chosen_by_a_pers
     nodes = [{"node": f"n{n}-17", "host": f"host-{n}", "ranks": [2 * n, 2 * n + 1]} | facts for n in (0, 1)]
     script.add("j", ["running"] * 4, nodes=nodes, checkpoint=None)
     script.score("j", slow=(3,), verdict="worker", reason="rank 3 makes the others wait")
-    order = {"action": "restart_excluding_node", "ranks": [3], "host": "host-1", "condition": "if it stays slow"}
-    script.performance["j"]["next_action"] = order | {"text": "Look.", "runbook": "", "command": ""}
+    leave = Order(Action.RESTART_EXCLUDING_NODE, "Restart without host-1", (3,), ("host-1",))
+    script.jobs["j"]["advice"] = advised("Look", leave, condition="if it stays slow")
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     expect(page.locator(".kinds .tag")).to_have_text("proposed: without host-1 if it stays slow")
     kinds = page.get_by_role("group", name="What to do")

@@ -7,7 +7,6 @@ read, if torch redirects it into a file (``--redirects``, ``--tee``).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.messages import Frame, RankStack
+from rankwatch.contract.text import decoded
 
 MAX_FILE: Final = 1 << 20
 MAX_TAIL: Final = 64 << 10
@@ -103,7 +103,7 @@ def read_error(error_file: str, stderr: str = "") -> RankError | None:
 def _from_error_file(path: str) -> RankError | None:
     try:
         with open(path, "rb") as file:
-            body: Any = json.loads(file.read(MAX_FILE))
+            body: Any = decoded(file.read(MAX_FILE))
         message = body["message"]
         if isinstance(message, str):
             return RankError(message, recorded=True) if message.strip() else None

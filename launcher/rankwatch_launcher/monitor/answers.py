@@ -5,11 +5,11 @@ A monitor may be of another version or broken, or another program may listen at 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.messages import Directive, read
+from rankwatch.contract.text import decoded
 
 LARGEST_ANSWER: Final = 8 << 20
 """Bytes of one answer: settings have as many as slots hold, and directives are few."""
@@ -46,10 +46,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is none.
     """
-    try:
-        found = json.loads(body)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    found = decoded(body)
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
     return found

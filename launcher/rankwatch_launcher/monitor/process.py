@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
 import os
 import random
@@ -30,6 +29,7 @@ from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
 from rankwatch.contract.files import private_folder, temporary_folder
 from rankwatch.contract.interpreter import own_python
+from rankwatch.contract.text import decoded
 from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
@@ -230,7 +230,7 @@ class LocalMonitor:
 
     def _read_ready(self) -> dict[str, Any] | None:
         try:
-            found = json.loads(self._ready_file.read_text())
+            found = decoded(self._ready_file.read_text())
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

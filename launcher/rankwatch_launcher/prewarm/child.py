@@ -49,6 +49,8 @@ REPLAY_BYTES: Final = 1 << 20
 PR_SET_PDEATHSIG: Final = 1
 OOM_SCORE: Final = "/proc/self/oom_score_adj"
 HEADER: Final = struct.Struct("!Q")
+LONGEST_LINE: Final = 500
+"""Characters of an error."""
 
 
 def serve(folder: str) -> ImportError | None:
@@ -80,7 +82,7 @@ class _Worker:
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
         """Import requested modules until the start; return its parameters and descriptors."""
-        self._send({"ready": os.getpid(), "read": sorted(self._reads.names)})
+        self._send({"ready": os.getpid(), "read": _names(self._reads.names)})
         while True:
             message, descriptors = self._receive()
             if "start" in message:
@@ -120,7 +122,7 @@ class _Worker:
             try:
                 importlib.import_module(module)
             except BaseException as raised:  # noqa: BLE001 - modules may raise anything, SystemExit too
-                error = f"{type(raised).__name__}: {raised}".strip().splitlines()[0]
+                error = _line(f"{type(raised).__name__}: {raised}")
             if first and not sys.flags.safe_path and sys.path[:1] != [first]:
                 error = error or "it inserts a folder before the script's in sys.path"
         read = set(self._reads.names)
@@ -129,7 +131,7 @@ class _Worker:
         return {
             "imported": module,
             "error": error or _left_running(),
-            "read": sorted(read),
+            "read": _names(read),
             "seconds": round(time.monotonic() - begun, 3),
             "printed": os.fstat(1).st_size + os.fstat(2).st_size,
         }
@@ -228,6 +230,17 @@ def _as_in_the_script(first: str, main: str) -> Iterator[None]:
             del module.__file__
         if first and not sys.flags.safe_path:
             sys.path.remove(first)
+
+
+def _names(read: set[str]) -> list[str]:
+    """Names of variables that JSON takes; one that it does not stands for all."""
+    return sorted({name if name.isascii() else WHOLE_ENVIRONMENT for name in read})
+
+
+def _line(text: str) -> str:
+    """The first line of a text, cut, with nothing in it that JSON or a terminal does not take."""
+    first = (text.strip().splitlines() or [""])[0][:LONGEST_LINE]
+    return "".join(each if each.isprintable() else "?" for each in first)
 
 
 def _left_running() -> str:

@@ -8,11 +8,13 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.contract.messages import read_text
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.open_files import restore_limit
@@ -22,8 +24,31 @@ from rankwatch_launcher.prewarm.bootstrap import with_hook
 ANSWER_SECONDS: Final = 2.0
 """Time for a worker to become a rank; it takes about a millisecond, unless it is stopped."""
 CHUNK: Final = 1 << 16
+LARGEST_ANSWER: Final = 1 << 20
+"""Bytes of one message of a worker: names of variables and one line. Modules of the user run in it and may write it."""
 KILLED_SECONDS: Final = 2.0
 """Time for a killed process to exit. One in uninterruptible sleep (state D) may never, and is left behind."""
+
+
+class AnswerError(ConnectionError):
+    """A worker sends what is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One message of a worker."""
+
+    imported: str = ""
+    """The module that it was made to import."""
+    error: str = ""
+    """Why the import, or the start, failed."""
+    read: tuple[str, ...] = ()
+    """Environment variables that the import has read."""
+    seconds: float = 0.0
+    printed: int = 0
+    """Bytes that imports have printed so far."""
+    started: int = 0
+    """Its process id, once it is a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +137,11 @@ class PrewarmedWorker:
         self.busy = module
         self._send({"import": module, "first": self.command.first, "main": self.command.main})
 
-    def answers(self) -> list[dict[str, Any]]:
+    def answers(self) -> list[Answer]:
         """Messages since the last call, without waiting.
 
         Raises:
-            OSError: it has exited.
+            OSError: it has exited, or sends what is no answer.
         """
         self._connection.settimeout(0.0)
         with contextlib.suppress(BlockingIOError):
@@ -131,7 +156,7 @@ class PrewarmedWorker:
         """Turn it into a rank; return why that failed, and then it has exited.
 
         Raises:
-            OSError: it has exited, or does not answer within ``ANSWER_SECONDS``.
+            OSError: it has exited, sends what is no answer, or none within ``ANSWER_SECONDS``.
         """
         given = self.environment
         start = {
@@ -141,10 +166,16 @@ class PrewarmedWorker:
             "umask": current_umask(),
         }
         self._send({"start": start}, descriptors)
+        until = time.monotonic() + ANSWER_SECONDS
         while (answer := self._next()) is None:
+            if (left := until - time.monotonic()) <= 0.0:
+                raise TimeoutError("it does not answer in time")
+            self._connection.settimeout(left)
             self._read()
+        if not answer.started and not answer.error:
+            raise AnswerError("answers something else")
         self._close()
-        return str(answer.get("error", ""))
+        return answer.error
 
     def resident(self) -> int:
         """Its resident memory in bytes."""
@@ -187,16 +218,20 @@ class PrewarmedWorker:
             raise ConnectionResetError("its connection has closed")
         self._data += data
 
-    def _next(self) -> dict[str, Any] | None:
+    def _next(self) -> Answer | None:
         size = child.HEADER.size
         if len(self._data) < size:
             return None
-        end = size + child.HEADER.unpack(self._data[:size])[0]
-        if len(self._data) < end:
+        length = child.HEADER.unpack(self._data[:size])[0]
+        if length > LARGEST_ANSWER:
+            raise AnswerError("sends more than an answer")
+        if len(self._data) < size + length:
             return None
-        message: dict[str, Any] = json.loads(self._data[size:end])
-        self._data = self._data[end:]
-        return message
+        message, self._data = self._data[size : size + length], self._data[size + length :]
+        try:
+            return read_text(Answer, message)
+        except ValueError as error:
+            raise AnswerError(f"sends what is no answer: {error}") from None
 
 
 def wait_killed(process: subprocess.Popen[bytes]) -> int | None:

@@ -243,18 +243,21 @@ class PrewarmPool:
         for local_rank, worker in list(self._workers.items()):
             try:
                 for answer in worker.answers():
-                    module = answer.get("imported", "")
-                    if error := answer.get("error", ""):
-                        self._disable(f"{module} cannot be imported ahead: {error}")
+                    module = answer.imported
+                    if answer.error:
+                        self._disable(f"{module} cannot be imported ahead: {answer.error}")
                         return
-                    if answer.get("printed", 0) > child.REPLAY_BYTES:
+                    if answer.printed > child.REPLAY_BYTES:
                         self._disable(f"the import of {module} prints more than {child.REPLAY_BYTES} bytes")
                         return
                     if module:
                         worker.imported.append(module)
-                        worker.seconds += answer["seconds"]
+                        worker.seconds += answer.seconds
                     if module not in self.base and module not in OURS:
-                        worker.read |= set(answer["read"])
+                        worker.read |= set(answer.read)
+            except handle.AnswerError as error:
+                self._disable(f"the worker of local rank {local_rank} {error}")
+                return
             except OSError:
                 code = handle.wait_killed(worker.process)
                 line = worker.last_stderr_line()

@@ -36,6 +36,8 @@ from typing import Any, Final
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract import env as environment
+from rankwatch.contract.messages import read
+from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs, retry_policy
 from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.options import stop_signal, whole_number
@@ -349,8 +351,8 @@ class LaunchHistory:
         launches, used, progress = 0, 0, Progress(limit)
         for line in (self.folder / LAUNCHES).read_text(errors="replace").splitlines():
             try:
-                record: Any = json.loads(line)
-                outcome = Outcome(**record["outcome"]) if record["outcome"] else None
+                record: Any = decoded(line)
+                outcome = read(Outcome, record["outcome"]) if record["outcome"] else None
                 counted = bool(record["counted"])
             except (ValueError, KeyError, TypeError):
                 continue  # truncated by a full disk, or edited

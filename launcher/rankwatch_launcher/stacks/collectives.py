@@ -8,15 +8,16 @@ has a deadline.
 from __future__ import annotations
 
 import http.client
-import json
 import math
 import socket
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch.contract.messages import Collective
+from rankwatch.contract.messages import Collective, read
+from rankwatch.contract.text import decoded
 
 FLIGHT_RECORDER: Final = "/handler/fr_trace_json"
 MAX_BYTES: Final = 32 * 2**20
@@ -73,10 +74,7 @@ def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
         OSError: no answer in time.
         ValueError: the answer is not the flight recorder's.
     """
-    try:
-        return from_flight_recorder(json.loads(query(path, FLIGHT_RECORDER, until)))
-    except RecursionError:
-        raise ValueError("the answer is nested too deeply") from None
+    return from_flight_recorder(decoded(query(path, FLIGHT_RECORDER, until)))
 
 
 def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
@@ -104,8 +102,8 @@ def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
         order = _unusual(sorted((e for of in found.values() for e in of), key=lambda e: int(e["record_id"])))
         latest = sorted(found.items(), key=lambda item: -max(int(e["record_id"]) for e in item[1]))[:MAX_GROUPS]
         positions = (_position(name, of, members.get(name, ()), unusual=name in order) for name, of in latest)
-        return tuple(sorted(positions, key=lambda c: c.group))
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        return tuple(sorted((read(Collective, asdict(each)) for each in positions), key=lambda c: c.group))
+    except (ArithmeticError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"unexpected answer of the flight recorder: {error!r}") from None
 
 
@@ -176,7 +174,7 @@ def _group(name: str, description: str) -> str:
 
 def _ranks(listed: Any) -> tuple[int, ...]:
     """Global ranks from the recorder's ``"[0, 1, 2]"``."""
-    ranks: Iterable[Any] = json.loads(listed) if isinstance(listed, str) and listed else listed or ()
+    ranks: Iterable[Any] = decoded(listed) if isinstance(listed, str) and listed else listed or ()
     found = tuple(int(r) for r in ranks)
     return found if len(found) <= MAX_MEMBERS else ()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from rankwatch.contract.messages import Frame, RankStack
+from rankwatch.contract.messages import Frame, RankStack, read
+from rankwatch.contract.text import decoded
 from rankwatch_launcher.stacks.waits import PythonThread
 
 MAX_FRAMES: Final = 64
@@ -30,14 +30,14 @@ def from_py_spy(text: str, pid: int) -> tuple[tuple[Frame, ...], dict[int, Pytho
         ValueError: unexpected output.
     """
     try:
-        threads = json.loads(text)
+        threads = decoded(text)
         found = [_py_spy_frames(thread) for thread in threads if _is_main(thread, pid)]
         every = {
             int(thread["os_thread_id"]): PythonThread(str(thread["thread_name"])[:MAX_NAME], _py_spy_frames(thread))
             for thread in threads
             if thread.get("os_thread_id")
         }
-    except (TypeError, KeyError, AttributeError) as error:
+    except (ArithmeticError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"unexpected output of py-spy: {error!r}") from None
     return _the_main(found), every
 
@@ -65,9 +65,16 @@ def from_faulthandler(text: str) -> tuple[Frame, ...]:
 
 
 def main_thread(text: str, pid: int) -> int:
-    """Which thread the main one is (``pthread_self``), from either text; 0: unknown."""
+    """Which thread the main one is (``pthread_self``), from either text; 0: unknown.
+
+    Raises:
+        ValueError: unexpected output.
+    """
     if text.startswith("["):
-        return next((int(each.get("thread_id") or 0) for each in json.loads(text) if _is_main(each, pid)), 0)
+        try:
+            return next((int(each.get("thread_id") or 0) for each in decoded(text) if _is_main(each, pid)), 0)
+        except (ArithmeticError, TypeError, AttributeError) as error:
+            raise ValueError(f"unexpected output of py-spy: {error!r}") from None
     threads = [found[2] for line in text.splitlines() if (found := _THREAD.match(line))]
     return int(threads[-1], 16) if threads else 0
 
@@ -88,7 +95,7 @@ def _py_spy_frames(thread: Any) -> tuple[Frame, ...]:
 
 
 def _frame(function: str, file: str, line: int) -> Frame:
-    return Frame(function=function[:MAX_TEXT], file=file[-MAX_TEXT:], line=line)
+    return read(Frame, {"function": function[:MAX_TEXT], "file": file[-MAX_TEXT:], "line": line})
 
 
 # Sizes ----------------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ OF_A_SECTION: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_O
 """Verdicts of limits that are configured or learned: of a section, of the time between sections, of heartbeats."""
 
 
-OF_SILENCE: Final = (VerdictKind.SILENT, VerdictKind.NODE_LOST)
-"""Verdicts of the limit of silence; a lost node that the launchers have declared has no limit."""
+OF_SILENCE: Final = (VerdictKind.SILENT, VerdictKind.NODE_LOST, VerdictKind.NEVER_STARTED)
+"""Verdicts on ranks of which nothing is heard; a lost node that the launchers have declared has no limit."""
 
 
 class Site(NamedTuple):
@@ -377,7 +377,7 @@ class Detection:
 
     @property
     def stated_source(self) -> str:
-        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: it has but one."""
+        """The source of a limit of a section, the time between sections, heartbeats, silence; empty: there is none."""
         return str(self.source) if self.limit and self.kind in (*OF_A_SECTION, *OF_SILENCE) else ""
 
 

@@ -14,10 +14,10 @@ Shapes: R ranks, T windows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from rankwatch_monitor.core.straggler.describe import changed_much, describe, is
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.peers import column_medians
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
-from rankwatch_monitor.core.straggler.state import WINDOWS
+from rankwatch_monitor.core.straggler.state import WINDOWS, Performance
 from rankwatch_monitor.core.straggler.window import Window
 
 NAMED: Final = 100
@@ -54,6 +54,12 @@ USUAL: Final = 600.0
 """Seconds before a rank was slow, and of the last ones since, whose median step is the usual one."""
 FEWEST: Final = 3
 """Samples of which there must be so many."""
+GREW: Final = 0.5
+"""Of what a rank is behind, the part by which its own work must have grown where its few peers may have become fast."""
+ALONE: Final = 3.0
+"""How many times as much a rank that is slow in some windows must cost as any that is not called so."""
+SURE: Final = 2.0
+"""Times as many windows as usual between two slow ones, without one, after which such a rank has recovered."""
 SURVEYED: Final = 4_096
 """Ranks from which the noise is measured, evenly spread over the job: more make it no more certain."""
 
@@ -79,18 +85,17 @@ def judge(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
         return _stop(job, now, "straggler_detection was switched off", effects)
     if not windows or ready_at(job) > now:
         return effects
-    window = performance.close_window(len(job.columns), now)
+    window = performance.close_window(len(job.columns), now, job.policy.straggler_slowdown)
     performance.add_sample(window, job.policy, job.attempt, job.columns.hosts)
     if (request := performance.score(window, job.policy)) is not None:
         effects.append(request)
     performance.charge(window)
     if _is_conclusive(window, job.policy):
-        performance.add_signal(window.signal_R, job.policy.straggler_slowdown)
-        limit = threshold(job)
-        slow_TR, lasting_R = slow(job, limit), lastingly_behind(job)
-        _end_recovered(job, window, slow_TR, lasting_R, limit, effects)
-        _open(job, window, slow_TR, lasting_R, effects)
-        _conclude(job, window, effects)
+        performance.add_signal(window, job.policy.straggler_slowdown)
+        slowness = slow(job)
+        _end_recovered(job, window, slowness, effects)
+        _open(job, window, slowness, effects)
+        _conclude(job, window, slowness, effects)
     performance.finish_window(window, job.policy.profiling_interval)
     return effects
 
@@ -141,48 +146,138 @@ def _end_all(job: Job, at: float, why: str, effects: list[Effect]) -> None:
     """End what is open: from now on nothing checks whether it still holds."""
     for straggler in job.performance.open_stragglers:
         _end(job, straggler, at, why, effects)
-    if job.performance.finding.verdict is not StragglerVerdict.HEALTHY:
-        job.performance.clear_finding()
+    if job.performance.findings:
+        job.performance.clear_findings()
 
 
 # Which ranks are slow -------------------------------------------------------------------------------------------------
 
 
-def threshold(job: Job) -> float:
-    """The signal above which a rank is slow; infinity while the job's noise is unknown.
+class Slowness(NamedTuple):
+    """Which ranks are slow, and in which way."""
 
-    The highest of the slowdown that matters, what normal noise may show, and what healthy ranks did show. Ranks that
+    slow_TR: Bools
+    """In each of the windows that are kept, the newest last."""
+    lasting_R: Bools
+    """Most windows show it behind, by less than the noise of one of them."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that are slow as a whole, of those with several ranks; theirs are among the slow ranks."""
+    often_R: Bools | None = None
+    """It is slow in some windows, again and again, and no other rank is."""
+
+    def often(self, rank: int, needed: int, of: int) -> float | None:
+        """The part of the windows in which a rank is slow, where it is not in most of the last ones."""
+        slow_T = self.slow_TR[:, rank]
+        if self.often_R is None or not self.often_R[rank] or self.lasting_R[rank] or slow_T[-of:].sum() >= needed:
+            return None
+        return float(slow_T.mean())
+
+
+def threshold(job: Job) -> float:
+    """The signal above which a rank is slow; infinity while the job's noise is unknown."""
+    return _limit(job, _surveyed(job.performance.signal_TR), max(1, int(live_ranks(job.columns).sum())))
+
+
+def _limit(job: Job, signal_TX: Floats, number: int) -> float:
+    """The signal above which one of a ``number`` of ranks or nodes is slow; infinity while the noise is unknown.
+
+    The highest of the slowdown that matters, what normal noise may show, and what healthy ones did show. Those that
     would be stragglers by the first two are left out of the last.
     """
-    policy, performance = job.policy, job.performance
-    signal_TR = _surveyed(performance.signal_TR)
-    sigma = lateness.noise(signal_TR)
+    policy = job.policy
+    sigma = lateness.noise(signal_TX)
     if np.isnan(sigma):
         return np.inf
-    sigma = max(sigma, lateness.recent_noise(signal_TR[-policy.straggler_windows :]))
-    sigma = float(np.hypot(sigma, lateness.spread(signal_TR)))
+    sigma = max(sigma, lateness.recent_noise(signal_TX[-policy.straggler_windows :]))
+    sigma = float(np.hypot(sigma, lateness.spread(signal_TX)))
     chance = lateness.needed_chance(
-        ranks=max(1, int(live_ranks(job.columns).sum())),
-        windows_a_day=DAY / performance.interval,
+        ranks=number,
+        windows_a_day=DAY / job.performance.interval,
         needed=policy.straggler_windows_needed,
         of=policy.straggler_windows,
         alarms_a_day=policy.straggler_alarms_per_day,
     )
     at_least = max(policy.straggler_slowdown, lateness.needed_sigmas(chance) * sigma)
     with np.errstate(invalid="ignore"):
-        often_R = (signal_TR[-policy.straggler_windows :] > at_least).sum(axis=0) >= policy.straggler_windows_needed
-    return max(at_least, lateness.blips(signal_TR[:, ~often_R], chance))
+        often_X = (signal_TX[-policy.straggler_windows :] > at_least).sum(axis=0) >= policy.straggler_windows_needed
+    return max(at_least, lateness.blips(signal_TX[:, ~often_X], chance))
 
 
-def slow(job: Job, limit: float) -> Bools:
-    """Which ranks are slow in each of the last n windows, the newest last; shape (n, R). ``limit``: the threshold."""
-    policy = job.policy
+def slow(job: Job) -> Slowness:
+    """Judge all ranks by the windows that are kept: they stand out, and it costs the job as much as matters."""
+    policy, performance = job.policy, job.performance
     if policy.straggler_reference is ScoreReference.FASTEST:
-        return _below_thresholds(job)[None]
-    recent_TR = job.performance.signal_TR[-policy.straggler_windows :]
+        below_R = _below_thresholds(job)
+        return Slowness(below_R[None], np.zeros_like(below_R))
+    signal_TR, limit = performance.signal_TR, threshold(job)
     with np.errstate(invalid="ignore"):
-        slow_TR: Bools = recent_TR > limit
-    return slow_TR
+        costly_TR = performance.lost_TR > policy.straggler_slowdown
+        slow_TR: Bools = (signal_TR > limit) & costly_TR
+    unchanged_R = _unchanged(performance, signal_TR.shape[1])
+    slow_TR &= ~unchanged_R[None]
+    often_R = _often(policy, slow_TR, performance.lost_TR)
+    nodes = tuple(_slow_nodes(job))
+    for name in nodes:
+        number = performance.hosts[name]
+        with np.errstate(invalid="ignore"):
+            slow_T = performance.node_TH[:, number] > policy.straggler_slowdown
+        slow_TR |= slow_T[:, None] & (performance.node_R[: slow_TR.shape[1]] == number)[None]
+    return Slowness(slow_TR, lastingly_behind(job) & ~unchanged_R, nodes, often_R)
+
+
+def _unchanged(performance: Performance, ranks: int) -> Bools:
+    """Ranks that are behind few peers and do not take longer than they did: the peers have become fast; shape (R,).
+
+    Where that is unknown, as from the first windows on, a rank without any peer may just have more to do.
+    """
+    past = performance.past
+    if len(past.grown_R) != ranks:
+        return np.zeros(ranks, dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        grown_R = past.grown_R > GREW * performance.signal_TR[-1] * past.step
+        behind_R = performance.signal_TR[-1] > 0
+    unknown_R = np.isnan(past.grown_R)
+    found_R: Bools = behind_R & ~grown_R & ((past.few_R & ~unknown_R) | past.alone_R)
+    return found_R
+
+
+def _slow_nodes(job: Job) -> Iterator[str]:
+    """The nodes whose ranks together are slow in k of the last n windows, the newest included."""
+    policy, performance = job.policy, job.performance
+    recent_TH = performance.node_TH[-policy.straggler_windows :]
+    known_H = ~np.isnan(performance.node_TH).all(axis=0)
+    if not known_H.any() or np.isinf(limit := _limit(job, performance.node_TH[:, known_H], int(known_H.sum()))):
+        return
+    with np.errstate(invalid="ignore"):
+        slow_TH = recent_TH > limit
+    names, past = list(performance.hosts), performance.past
+    for node in np.flatnonzero(slow_TH[-1] & (slow_TH.sum(axis=0) >= policy.straggler_windows_needed)):
+        member_R = performance.node_R[: performance.signal_TR.shape[1]] == node
+        lost_R = column_medians(performance.lost_TR[-policy.straggler_windows :, member_R])
+        if np.isnan(lost_R).all() or not np.nanmedian(lost_R) > policy.straggler_slowdown:
+            continue
+        grown_M = past.grown_R[member_R]
+        unknown, stage = bool(np.isnan(grown_M).all()), bool(past.whole_H[node])
+        grown = not unknown and np.nanmedian(grown_M) > GREW * float(recent_TH[-1, node]) * past.step
+        if grown or (unknown and not stage) or (known_H.sum() > 2 and not stage):
+            yield names[node]
+
+
+def _often(policy: Policy, slow_TR: Bools, lost_TR: Floats) -> Bools:
+    """Ranks that are slow in some windows only, and cost as much as matters all in all; shape (R,).
+
+    Where others are so too, ranks take turns.
+    """
+    times_R = slow_TR.sum(axis=0)
+    if len(slow_TR) < LASTING or not (times_R >= policy.straggler_windows_needed).any():
+        return np.zeros(slow_TR.shape[1], dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        behind_TR = np.where(lost_TR > policy.straggler_slowdown, lost_TR, 0.0)
+    lost_R = behind_TR.sum(axis=0) / np.maximum(1, (~np.isnan(lost_TR)).sum(axis=0))
+    found_R: Bools = (lost_R > policy.straggler_slowdown) & (times_R >= policy.straggler_windows_needed)
+    others = float(lost_R[~found_R].max(initial=0.0))
+    found_R &= lost_R > ALONE * others
+    return found_R
 
 
 def lastingly_behind(job: Job) -> Bools:
@@ -208,7 +303,8 @@ def lastingly_behind(job: Job) -> Bools:
     limit_R = np.maximum(policy.straggler_slowdown, lateness.needed_sigmas(chance) * error_R)
     with np.errstate(invalid="ignore"):
         lasting_R: Bools = (known_R >= LASTING) & (column_medians(signal_TR) > limit_R)
-        still_R: Bools = column_medians(signal_TR[-policy.straggler_windows :]) > policy.straggler_slowdown
+        recent_TR = job.performance.lost_TR[-policy.straggler_windows :]
+        still_R: Bools = column_medians(recent_TR) > policy.straggler_slowdown
     return lasting_R & still_R
 
 
@@ -245,7 +341,7 @@ def _needed(policy: Policy) -> int:
 # Stragglers -----------------------------------------------------------------------------------------------------------
 
 
-def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: list[Effect]) -> None:
+def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -> None:
     """Open stragglers for ranks that have become slow, and update those that are slow already.
 
     Where ranks send to each other and have declared no stage, a rank that was behind from the beginning may just have
@@ -253,18 +349,22 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     """
     performance = job.performance
     known = {s.rank: s for s in performance.stragglers if s.open}
-    slow_R = (slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))) | lasting_R
+    slow_TR = slowness.slow_TR[-job.policy.straggler_windows :]
+    slow_R = (slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))) | slowness.lasting_R
+    if slowness.often_R is not None:
+        slow_R |= slow_TR[-1] & slowness.often_R
     if performance.undeclared_pipeline and job.policy.straggler_reference is ScoreReference.ROBUST:
         slow_R &= ~performance.always_behind(len(slow_R))
     recent = _samples(job, window.now) if known or slow_R.any() else []
     hosts = job.columns.hosts
     slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
-    usual_R = column_medians(performance.signal_TR[-job.policy.straggler_windows :]) if known else window.signal_R
+    usual_R = column_medians(performance.lost_TR[-job.policy.straggler_windows :]) if known else window.lost_R
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
-            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+            average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
+            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
             performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
-            if is_outdated(straggler, seen, usual_R[rank]):
+            if is_outdated(straggler, seen, usual_R[rank] if average is None else average):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
                 performance.describe_straggler(straggler, seen)
                 if is_news:
@@ -275,8 +375,9 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
         new.sort(key=lambda rank: -slowness_R[rank])
     named, found = new[: max(0, NAMED - len(known))], list[Straggler]()
     for number, rank in enumerate(named):
-        straggler = _new_straggler(job, window, rank, slow_TR)
-        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+        straggler = _new_straggler(job, window, rank, slowness)
+        average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
+        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
         performance.add_straggler(straggler)
@@ -289,11 +390,20 @@ def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: l
     performance.set_unnamed(len(new) - len(named))
 
 
+def _average_loss(performance: Performance, slowness: Slowness, rank: int) -> float:
+    """What a rank that is slow in some windows costs in all of them, as a fraction of the step."""
+    lost_T = performance.lost_TR[:, rank]
+    slow_T, known_T = slowness.slow_TR[:, rank], ~np.isnan(lost_T)
+    # Of a step that is longer by it: in units of the usual step it is 1 / (1 - share).
+    length_T = np.where(slow_T, 1.0 / np.maximum(1.0 - lost_T, 0.05), 1.0)
+    return float(np.sum((length_T - 1.0)[known_T]) / np.sum(length_T[known_T]))
+
+
 def _slowness(job: Job, window: Window) -> Floats:
     """By how much each rank is slow, for ordering; shape (R,), known for every slow rank."""
     scores = job.performance.scores
     if job.policy.straggler_reference is ScoreReference.ROBUST or scores is None:
-        return window.signal_R
+        return window.lost_R
     lowest_R: Floats = np.fmin(scores.gpu_relative_R, scores.gpu_individual_R)
     judged_S = list(scores.judged.values())
     for score_RS in (scores.section_relative_RS, scores.section_individual_RS):
@@ -301,10 +411,9 @@ def _slowness(job: Job, window: Window) -> Floats:
     return 1.0 - lowest_R
 
 
-def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Straggler:
-    performance = job.performance
-    first = len(slow_TR) - 1 - int(np.argmax(slow_TR[:, rank]))
-    since = window.now - (first + 1) * performance.interval  # its first slow window began then
+def _new_straggler(job: Job, window: Window, rank: int, slowness: Slowness) -> Straggler:
+    performance, slow_TR = job.performance, slowness.slow_TR
+    since = window.now - _windows_since(slow_TR[:, rank], job.policy.straggler_windows) * performance.interval
     return Straggler(
         id=f"{job.id}-{job.created_at:.0f}-s{performance.last_straggler + 1}",
         rank=rank,
@@ -317,8 +426,18 @@ def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Strag
         since=since,
         seen=window.now,
         attempt=job.attempt,
+        often=slowness.often(rank, _needed(job.policy), job.policy.straggler_windows),
         step_before=_usual_step(_samples(job, since)),
     )
+
+
+def _windows_since(slow_T: Bools, of: int) -> int:
+    """Windows since a rank's first slow one; between two slow ones there are less than ``of`` others."""
+    late_T = np.flatnonzero(slow_T[::-1])
+    if not len(late_T):
+        return min(of, len(slow_T))
+    gaps = np.flatnonzero(np.diff(late_T) > of)
+    return int(late_T[gaps[0]] if len(gaps) else late_T[-1]) + 1
 
 
 def _samples(job: Job, until: float) -> list[Sample]:
@@ -333,11 +452,9 @@ def _usual_step(samples: Iterable[Sample], since: float = -np.inf) -> float | No
     return median(steps) if len(steps) >= FEWEST else None
 
 
-def _end_recovered(
-    job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, limit: float, effects: list[Effect]
-) -> None:
+def _end_recovered(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -> None:
     """End the stragglers that are as fast as their peers again, or are gone."""
-    reference, gone_R = job.policy.straggler_reference, _gone(job.columns)
+    reference, gone_R, slow_TR = job.policy.straggler_reference, _gone(job.columns), slowness.slow_TR
     for straggler in job.performance.open_stragglers:
         why = ""
         if straggler.rank >= slow_TR.shape[1] or gone_R[straggler.rank]:
@@ -345,23 +462,30 @@ def _end_recovered(
         elif straggler.reference is not reference:
             why = f"ranks are judged by the {reference} reference now"
         elif reference is not ScoreReference.FASTEST:
-            lasting = bool(lasting_R[straggler.rank])
-            why = _recovered(job, straggler.rank, job.policy.straggler_slowdown if lasting else limit)
+            why = _recovered(job, straggler, slowness)
         elif not slow_TR[-1, straggler.rank]:
             why = "no score of it is below the thresholds any more"
         if why:
             _end(job, straggler, window.now, why, effects)
 
 
-def _recovered(job: Job, rank: int, limit: float) -> str:
+def _recovered(job: Job, straggler: Straggler, slowness: Slowness) -> str:
     """Why a rank is no straggler any more; empty: it still is, or that is unknown. A missing window proves nothing."""
-    policy, signal_T = job.policy, job.performance.signal_TR[:, rank]
-    known_T = signal_T[~np.isnan(signal_T)][-policy.straggler_windows_needed :]
-    if not len(known_T) and len(signal_T) >= WINDOWS:
+    policy, rank = job.policy, straggler.rank
+    signal_T = job.performance.signal_TR[:, rank]
+    known_T = ~np.isnan(signal_T)
+    if not known_T.any() and len(signal_T) >= WINDOWS:
         return f"it has reported no steps in {len(signal_T)} windows"
-    if np.isinf(limit) or len(known_T) < policy.straggler_windows_needed or (known_T > limit).any():
+    slow_T = slowness.slow_TR[:, rank]
+    if slowness.lasting_R[rank]:
+        slow_T = slow_T | (signal_T > policy.straggler_slowdown)
+    needed = policy.straggler_windows_needed
+    if straggler.often is not None:
+        needed = min(WINDOWS, max(needed, round(SURE / straggler.often)))
+    slow_T = slow_T[known_T][-needed:]
+    if len(slow_T) < needed or slow_T.any() or np.isinf(threshold(job)):
         return ""
-    if np.median(known_T) > policy.straggler_slowdown:
+    if np.median(job.performance.lost_TR[known_T, rank][-needed:]) > policy.straggler_slowdown:
         return "it does not stand out any more, for other ranks are as slow or the job is as uneven"
     return "it is as fast as its peers again"
 
@@ -375,21 +499,15 @@ def _end(job: Job, straggler: Straggler, at: float, why: str, effects: list[Effe
 # The job as a whole ---------------------------------------------------------------------------------------------------
 
 
-def _conclude(job: Job, window: Window, effects: list[Effect]) -> None:
-    """Set the job's finding as of this window."""
-    performance, policy, late = job.performance, job.policy, window.late
-    pipeline_R = performance.layout.pipeline_R[: len(late.late_R)]
-    heaviest = diagnosis.heaviest_stage(late, pipeline_R, policy.straggler_slowdown)
-    if performance.undeclared_pipeline:
-        always_R = performance.always_behind(len(late.late_R))
-        heaviest = diagnosis.undeclared_stage(late, window.signal_R, always_R, policy.straggler_slowdown)
-    waited_R = performance.cpu_waited_R[: len(late.late_R)]
-    performance.add_observations(window, heaviest, diagnosis.last_rank(late, window.signal_R, waited_R))
+def _conclude(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -> None:
+    """Set the job's findings as of this window."""
+    performance, policy, before = job.performance, job.policy, job.performance.findings
+    performance.observed.append(_observe(job, window))
     step_R = window.step_R[~np.isnan(window.step_R)]
-    before = performance.finding
-    found = diagnosis.finding(
-        performance.record,
+    found = diagnosis.findings(
+        list(performance.observed),
         performance.open_stragglers,
+        nodes=_whole_nodes(job, window, slowness),
         ranks=int(window.fresh_R.sum()),
         noise=lateness.noise(_surveyed(performance.signal_TR)),
         step=float(np.median(step_R)) if len(step_R) else np.nan,
@@ -398,15 +516,56 @@ def _conclude(job: Job, window: Window, effects: list[Effect]) -> None:
         ),
         often_behind=_often_behind(performance.signal_TR, policy.straggler_slowdown),
     )
-    same = (found.verdict, found.ranks, found.cause) == (before.verdict, before.ranks, before.cause)
-    since = before.since if before.verdict is found.verdict else found.since or window.now
-    kept = same and found.verdict is not StragglerVerdict.WORKER and not changed_much(before.share, found.share)
-    reason = before.reason if kept else found.reason  # that of a straggler is kept with its figures
-    found = replace(found, since=since, reason=reason)
-    performance.set_finding(found)
+    was, past = performance.finding, {each.verdict: each for each in reversed(before)}
+    performance.set_findings([_continued(each, past.get(each.verdict), window.now) for each in found])
+    now = performance.finding
     # Stragglers are logged one by one when they begin and end, so a worker verdict is not.
-    if found.verdict is not before.verdict and StragglerVerdict.WORKER not in (found.verdict, before.verdict):
-        effects.append(Slowed(None, _log_line(found, before)))
+    if now.verdict is not was.verdict and StragglerVerdict.WORKER not in (now.verdict, was.verdict):
+        effects.append(Slowed(None, _log_line(now, was)))
+
+
+def _continued(found: Finding, before: Finding | None, now: float) -> Finding:
+    """A finding with the beginning of the same one before, and its sentence unless that has changed much."""
+    if before is None:
+        return replace(found, since=found.since or now)
+    same = (found.ranks, found.cause, found.host) == (before.ranks, before.cause, before.host)
+    # The sentence of a straggler is kept with its figures.
+    kept = same and found.verdict is not StragglerVerdict.WORKER and not changed_much(before.share, found.share)
+    return replace(found, since=before.since, reason=before.reason if kept else found.reason)
+
+
+def _observe(job: Job, window: Window) -> diagnosis.Observed:
+    """What a window shows of stages, the last rank and links."""
+    performance, policy, late = job.performance, job.policy, window.late
+    ranks = len(late.late_R)
+    named_R = np.zeros(ranks, dtype=np.bool_)
+    named_R[[each.rank for each in performance.open_stragglers if each.rank < ranks]] = True
+    if performance.undeclared_pipeline:
+        always_R = performance.always_behind(ranks)
+        stage = diagnosis.undeclared_stage(late, window.signal_R, always_R, policy.straggler_slowdown)
+    else:
+        stage = diagnosis.heaviest_stage(window, performance.layout.pipeline_R[:ranks], named_R, job.columns.hosts)
+    waited_R = performance.cpu_waited_R[:ranks]
+    performance.transfer_times.take(window.transfers)
+    link = performance.transfer_times.slowest()
+    if link is not None and not np.isnan(waited_R).all():
+        starved = float(np.nanmedian(waited_R)) > diagnosis.STARVED * (link.seconds - link.usual)
+        link = link._replace(starved=starved)
+    return diagnosis.Observed(stage, diagnosis.last_rank(window, waited_R), link)
+
+
+def _whole_nodes(job: Job, window: Window, slowness: Slowness) -> dict[str, tuple[int, ...]]:
+    """The nodes, of several, that are slow as a whole or all whose ranks are stragglers, with those ranks."""
+    performance, node_R = job.performance, job.performance.node_R[: len(window.fresh_R)]
+    here_H = np.bincount(node_R[window.fresh_R & (node_R >= 0)], minlength=len(performance.hosts))
+    slow = Counter(straggler.host for straggler in performance.open_stragglers)
+    found = {}
+    for host, number in slow.items():
+        if (node := performance.hosts.get(host)) is None or np.count_nonzero(here_H) < 2 or here_H[node] < 2:
+            continue
+        if host in slowness.nodes or number >= here_H[node]:
+            found[host] = tuple(np.flatnonzero(node_R == node).tolist())
+    return found
 
 
 def _often_behind(signal_TR: Floats, slowdown: float) -> Ints:

@@ -187,10 +187,11 @@ def refusal(
         sessions: looked up where there is no token at all.
         job_id: that the request is about, if it is about one.
     """
-    return _refusal(Bearer(tokens, headers, query_token, sessions), scope, job_id)
+    return refused(Bearer(tokens, headers, query_token, sessions), scope, job_id)
 
 
-def _refusal(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str] | None:
+def refused(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str] | None:
+    """As :func:`refusal`."""
     grant = bearer.grant()
     if grant is not None and not grant.allows(scope):
         return 403, f"this token does not allow {scope}; use one that does"
@@ -224,14 +225,14 @@ def require(
         query_token = request.query_params.get("token", "") if request.method == "GET" else ""
         job_id = request.path_params.get("job_id")
         bearer = Bearer(tokens, request.headers, query_token, sessions)
-        refused, grant = _refusal(bearer, scope, job_id), bearer.grant()
-        if refused is not None and also is not None and _refusal(bearer, also, job_id) is None:
-            refused = None
-        if refused is None and grant is not None and grant.jobs and job_id is None and not _filtered(request.url.path):
-            refused = 403, f"the token {grant.name!r} is bound to jobs, and this is about all jobs"
-        if refused is not None:
+        problem, grant = refused(bearer, scope, job_id), bearer.grant()
+        if problem is not None and also is not None and refused(bearer, also, job_id) is None:
+            problem = None
+        if problem is None and grant is not None and grant.jobs and job_id is None and not _filtered(request.url.path):
+            problem = 403, f"the token {grant.name!r} is bound to jobs, and this is about all jobs"
+        if problem is not None:
             counters.reject("unauthorized")
-            raise HTTPException(*refused, {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(*problem, {"WWW-Authenticate": "Bearer"})
         request.state.bearer, request.state.grant = bearer, grant
 
     return check
@@ -271,8 +272,8 @@ def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Ad
             raise Refusal(denied.status, "unauthorized", denied.message)
         job_id = unquote(headers.get(semconv.JOB_HEADER, "")) or None
         bearer = Bearer(tokens, headers)
-        if (refused := _refusal(bearer, Scope.INGEST, job_id)) is not None:
-            status, message = refused
+        if (found := refused(bearer, Scope.INGEST, job_id)) is not None:
+            status, message = found
             raise Refusal(status, "unauthorized", message)
         if monitor.ownership is not None and job_id:
             try:

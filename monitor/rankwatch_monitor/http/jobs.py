@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Annotated, Any
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from rankwatch_monitor.core.hang import limits
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.account import account, unsaved_log
@@ -25,6 +27,9 @@ DIGEST_SECONDS = 12 * 3600.0
 PROGRESS_SHOWN = 1024
 """Positions within process groups in one response."""
 
+RANKS_AT_ONCE: Final = 4096
+"""Ranks that are rendered in one turn of the loop: 0.04 s of a job of 131,072."""
+
 RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
@@ -39,9 +44,25 @@ def listed(monitor: Monitor, now: float, grant: Grant) -> list[dict[str, Any]]:
     return sorted((job for job in jobs if grant.covers(job["id"])), key=lambda job: -job["started_at"])
 
 
+async def _ranks_of_large(job: Job, now: float, one_slice: asyncio.Lock) -> AsyncIterator[bytes]:
+    """All ranks of a large job as JSON, a part of them in each turn of the loop, for one reader at a time."""
+    yield b'{"ranks":['
+    begin, size = 0, len(job.columns)
+    while begin < size:
+        async with one_slice:
+            size = min(size, len(job.columns))  # another attempt may have begun, with fewer
+            rows = job_view.ranks(job, now, range(begin, min(begin + RANKS_AT_ONCE, size)))
+            text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False, allow_nan=False)[1:-1].encode()
+            await asyncio.sleep(0)  # the next reader's is for another turn
+        yield (b"," if begin and rows else b"") + text
+        begin += RANKS_AT_ONCE
+    yield b"]}"
+
+
 def job_routes(monitor: Monitor) -> APIRouter:
     """``GET /jobs`` and what is below it."""
     routes = APIRouter(tags=["jobs"])
+    one_slice = asyncio.Lock()
 
     @routes.get("/jobs", summary="All jobs, the newest first")
     async def jobs(request: Request) -> dict[str, Any]:
@@ -95,8 +116,10 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=dict[str, Any])
     async def ranks(job_id: str) -> Response:
-        rows = job_view.ranks(monitor.job(job_id), monitor.clock.now())
-        return await asyncio.to_thread(JSONResponse, {"ranks": rows})  # 5 MB of 16,384 ranks
+        job, now = monitor.job(job_id), monitor.clock.now()
+        if len(job.columns) > RANKS_AT_ONCE:  # 28 MB of 131,072 ranks
+            return StreamingResponse(_ranks_of_large(job, now, one_slice), media_type="application/json")
+        return JSONResponse({"ranks": job_view.ranks(job, now)})
 
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
@@ -125,9 +148,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
         past = None if incident.open else incident_view.of_host(job, incident, now, activity)
+        advised = job_view.summary(job, now, activity)["advice"] if incident is job.open_incident else None
         return {
             **incident_view.shown(job, incident, now, activity),
             **({} if past is None else {"of_host": past.to_json()}),
+            "advice": advised,
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

@@ -34,7 +34,7 @@ from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.http.validation import check, check_evidence, clean, clean_evidence
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
-from rankwatch_monitor.service.quotas import claimed_ranks
+from rankwatch_monitor.service.quotas import SECTIONS_AT_ONCE, claimed_ranks, section_limit
 
 LONGEST_WAIT = 30.0
 """Seconds a long poll may last: below the idle timeouts of proxies between launcher and monitor."""
@@ -102,6 +102,8 @@ class LauncherMessages:
             *(seen.open_sections for seen in observation.ranks), *(seen.first_time for seen in observation.ranks)
         )
         limit = self.monitor.limits.sections_per_job
+        if len(sections) > min(limit, SECTIONS_AT_ONCE):
+            limit = section_limit(job, limit)
         if len(sections) > limit:
             raise HTTPException(422, f"the job would have more than the limit of {limit} sections")
         known_node(job, observation.node)

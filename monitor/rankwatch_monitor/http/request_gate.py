@@ -2,8 +2,8 @@
 
 The outermost middleware. It refuses foreign names and pages (:mod:`.origins`), then requests to guarded paths without a
 valid token or session. Only then is the body received: up to the path's limit, and counted by sender while it is in
-memory. Whether the token allows this route and this job is decided by the route's dependencies (:mod:`.auth`). What the
-gate refuses is discarded by the server as it arrives.
+memory. Whether the token allows this route and this job is decided by the route's dependencies (:mod:`.auth`); of
+evidence, which is large and has a quota, by the gate. What the gate refuses is discarded by the server as it arrives.
 
 The fast lanes call the same functions: what they do not admit, they leave to the application, and so to the gate. The
 OTLP endpoints check tokens and bodies themselves, since their errors have another format.
@@ -11,6 +11,7 @@ OTLP endpoints check tokens and bodies themselves, since their errors have anoth
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Final
@@ -21,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankwatch.contract import semconv
+from rankwatch_monitor.http import auth
 from rankwatch_monitor.http.auth import Bearer, SessionSource, TokenSource, no_grant
 from rankwatch_monitor.http.origins import SAFE_METHODS, Denied, Origins
 from rankwatch_monitor.http.problems import problem
@@ -30,6 +32,8 @@ from rankwatch_monitor.ingest.rejection import Refusal
 
 LARGEST: Final = MIB
 """Bytes of a body."""
+LARGE: Final = 256 * KIB
+"""Bytes of a body of which one is decoded in a turn of the loop: 64 of 1 MiB in one turn take a second."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
 _EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/evidence")
@@ -44,7 +48,7 @@ LOGIN: Final = semconv.API_PREFIX + "/session"
 """The one path of the API that needs no token."""
 
 
-RefuseEvidence = Callable[[str, int, str, Callable[[str], bool] | None], None]
+RefuseEvidence = Callable[[str, int, str, Callable[[str], bool] | None], Callable[[int], None]]
 """See :meth:`rankwatch_monitor.service.monitor.Monitor.refuse_evidence`."""
 
 
@@ -65,6 +69,7 @@ class RequestGate:
         self._app, self._tokens, self._sessions = app, tokens, sessions
         self._origins, self._counters, self._admission = origins, counters, admission
         self._refuse_evidence = refuse_evidence
+        self._one_large = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
@@ -83,7 +88,7 @@ class RequestGate:
         guarded = path != LOGIN and (path.startswith(semconv.API_PREFIX) or path == "/metrics")
         if (denied := self._denied(scope, headers, guarded=guarded)) is not None:
             self._counters.reject("unauthorized")
-            challenge = {"WWW-Authenticate": "Bearer"} if denied.status in (401, 403) else None
+            challenge = _CHALLENGE if denied.status in (401, 403) else None
             await problem(denied.status, denied.message, challenge)(scope, receive, send)
             return
         limit = LARGEST if guarded else LARGEST_UNGUARDED
@@ -95,10 +100,17 @@ class RequestGate:
             self._counters.reject("body_too_large")
             await problem(413, _too_large(limit))(scope, receive, send)
             return
-        if evidence is not None and (grant := Bearer(self._tokens, headers, "", self._sessions).grant()) is not None:
+        give_back: Callable[[int], None] | None = None
+        size = int(declared) if "content-length" in headers else limit
+        if evidence is not None:
+            bearer = Bearer(self._tokens, headers, "", self._sessions)
+            refused, grant = auth.refused(bearer, auth.Scope.INGEST, evidence[1]), bearer.grant()
+            if refused is not None or grant is None:
+                self._counters.reject("unauthorized")
+                await problem(*(refused or no_grant(bearer)), _CHALLENGE)(scope, receive, send)
+                return
             try:
-                size = int(declared) if "content-length" in headers else limit
-                self._refuse_evidence(evidence[1], size, grant.name, grant.bound)
+                give_back = self._refuse_evidence(evidence[1], size, grant.name, grant.bound)
             except Refusal as refusal:
                 self._counters.reject(refusal.reason)
                 retry = {"Retry-After": str(refusal.retry_after)}
@@ -107,7 +119,32 @@ class RequestGate:
         client = scope.get("client")
         with self._admission.body(client[0] if client else "") as counted:
             body = _BoundedBody(receive, send, counted, limit, self._counters)
-            await self._app(scope, body.receive, body.send)
+            try:
+                if size > LARGE and scope["method"] not in SAFE_METHODS:
+                    await self._one_after_another(scope, body)
+                else:
+                    await self._app(scope, body.receive, body.send)
+            finally:
+                if give_back is not None:
+                    give_back(max(0, size - counted.size))
+
+    async def _one_after_another(self, scope: Scope, body: _BoundedBody) -> None:
+        """Decode large bodies each in a turn of the loop of its own, and only once they are complete."""
+        received: list[Message] = []
+        try:
+            while not received or received[-1].get("more_body"):
+                received.append(await body.receive())
+        except HTTPException as error:
+            await problem(error.status_code, error.detail, dict(error.headers or {}))(scope, body.receive, body.send)
+            return
+        received.reverse()
+
+        async def receive() -> Message:
+            return received.pop() if received else await body.receive()
+
+        async with self._one_large:
+            await self._app(scope, receive, body.send)
+            await asyncio.sleep(0)
 
     def _denied(self, scope: Scope, headers: Headers, *, guarded: bool) -> Denied | None:
         method = scope["method"]
@@ -167,6 +204,7 @@ def _token_in(query: bytes) -> str:
         return ""
 
 
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 _TWO_LENGTHS: Final = "a request has either Content-Length or Transfer-Encoding"
 
 

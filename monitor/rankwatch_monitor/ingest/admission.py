@@ -15,7 +15,8 @@ Bodies that are being received are held in memory for as long as slow senders ta
 sender that holds most of them gets 429, and all others 503. Announced lengths do not count, else a few idle connections
 could keep all others out.
 
-Only telemetry is refused. Launchers, operators and health checks are few, and are served in their turn.
+Only telemetry is refused. Launchers, operators and health checks are few, and are served in their turn; one that sends
+much waits behind itself.
 """
 
 from __future__ import annotations

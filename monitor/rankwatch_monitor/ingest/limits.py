@@ -30,6 +30,7 @@ class Limits:
     decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
     jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
     jobs_per_token: int = _limit(250, "{job}", "jobs that have not ended, of one token that is bound to jobs")
+    new_jobs_per_token: int = _limit(1_000, "{job}", "jobs that one token which is bound to jobs may bring in an hour")
     ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is accepted")
     ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, by their world sizes; ended jobs make room")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")

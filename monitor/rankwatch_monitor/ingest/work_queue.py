@@ -2,7 +2,8 @@
 
 All callbacks that are ready in one turn run before the loop polls for I/O again, and a new connection needs several
 turns from its acceptance to its response. Thousands of messages may be complete at once: they wait here in line, and
-each turn serves the oldest of each kind for :data:`TURN_SECONDS`.
+each turn serves the oldest of each kind for :data:`TURN_SECONDS`. Senders take turns, the oldest of each first: one
+with many connections delays itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ TURN_SECONDS: Final = 0.01
 TURN_LEAST: Final = 8
 """Pieces of work of each turn at least. A turn costs about as much as one of them, and on a busy machine the seconds
 are mostly other processes'."""
+TURN_MOST: Final = 0.04
+"""Seconds of CPU after which a turn is over all the same: a piece of work of a hostile sender takes 25 ms."""
 
 
 class Waiting(NamedTuple):
@@ -43,61 +46,68 @@ class WorkQueue:
             shares: how many times :data:`TURN_SECONDS` and :data:`TURN_LEAST` it has of each turn.
         """
         self._most_bytes, self._shares = most_bytes, shares
-        self._line: deque[Waiting] = deque()
+        self._lines: dict[str, deque[Waiting]] = {}
+        """By sender, the one whose turn it is first."""
         self._bytes = 0
-        self._spent, self._done = 0.0, 0
-        """Seconds and pieces of work in the current turn."""
+        self._spent, self._cpu, self._done = 0.0, 0.0, 0
+        """Seconds, those of CPU, and pieces of work in the current turn."""
         self._running: float | None = None
         """Since when the work that runs now has waited."""
         self._scheduled = False
 
-    def submit(self, work: Callable[[], None], size: int = 0) -> None:
+    def submit(self, work: Callable[[], None], size: int = 0, sender: str = "") -> None:
         """Call ``work``, which holds ``size`` bytes; its exceptions are raised here only if it is called at once."""
         waiting = Waiting(time.monotonic(), work, size)
         if not self._scheduled:
             self._schedule()
-        if self._running is None and not self._line and not self._turn_is_over:
+        if self._running is None and not self._lines and not self._turn_is_over:
             self._run(waiting)
             return
-        self._line.append(waiting)
+        self._lines.setdefault(sender, deque()).append(waiting)
         self._bytes += size
         if self._running is None and self._bytes > self._most_bytes:
             self._run_oldest()
 
     def delay(self) -> float:
-        """Seconds for which the work that runs now, else the first in line, has waited; 0 without any."""
+        """Seconds for which the work that runs now, else the next one, has waited; 0 without any."""
         since = self._running
-        if since is None:
-            since = self._line[0].since if self._line else None
+        if since is None and self._lines:
+            since = next(iter(self._lines.values()))[0].since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def _turn_is_over(self) -> bool:
-        return self._done >= self._shares * TURN_LEAST and self._spent >= self._shares * TURN_SECONDS
+        usual = self._done >= self._shares * TURN_LEAST and self._spent >= self._shares * TURN_SECONDS
+        return usual or self._cpu >= TURN_MOST
 
     def _schedule(self) -> None:
         self._scheduled = True
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._spent, self._done, self._scheduled = 0.0, 0, False
+        self._spent, self._cpu, self._done, self._scheduled = 0.0, 0.0, 0, False
         try:
-            while self._line and not self._turn_is_over:
+            while self._lines and not self._turn_is_over:
                 self._run_oldest()
         finally:
-            if self._line and not self._scheduled:
+            if self._lines and not self._scheduled:
                 self._schedule()
 
     def _run_oldest(self) -> None:
-        oldest = self._line.popleft()
+        sender = next(iter(self._lines))
+        line = self._lines.pop(sender)
+        oldest = line.popleft()
+        if line:
+            self._lines[sender] = line
         self._bytes -= oldest.size
         self._run(oldest)
 
     def _run(self, waiting: Waiting) -> None:
-        self._running, began = waiting.since, time.monotonic()
+        self._running, began, cpu = waiting.since, time.monotonic(), time.thread_time()
         try:
             waiting.work()
         finally:
             self._running = None
             self._done += 1
             self._spent += time.monotonic() - began
+            self._cpu += time.thread_time() - cpu

@@ -20,6 +20,7 @@ from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
 from rankwatch.contract.policy import Policy, parse_section_timeouts, parse_value
+from rankwatch.contract.text import one_line
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
@@ -222,7 +223,7 @@ def policy_changes(given: Sequence[str]) -> dict[str, Any]:
 
 def _fail(message: str) -> int:
     """Print an error and return its exit code."""
-    sys.stderr.write(f"rankwatch replay: {message}\n")
+    sys.stderr.write(f"rankwatch replay: {one_line(message)}\n")
     return 2
 
 

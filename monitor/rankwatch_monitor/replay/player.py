@@ -38,6 +38,7 @@ from rankwatch_monitor.core.incident.settings_push import (
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, SILENT_INTERVALS
 from rankwatch_monitor.replay.recording import Entry
+from rankwatch_monitor.service.quotas import claimed_ranks
 from rankwatch_monitor.service.scheduler import TICK
 from rankwatch_monitor.store import codec
 
@@ -324,6 +325,8 @@ class RecordingPlayer:
         self.jobs[entry.job_id] = JobPlayer(job, entry.at, self._policy, every_tick=self._every_tick)
 
     def _apply(self, job_id: str, event: JobEvent, at: float) -> None:
+        if not codec.is_world(claimed_ranks(event)):
+            raise ValueError(f"an event of job {job_id} is about more ranks than any job has")
         player = self.jobs.get(job_id)
         if player is None:
             player = self.jobs[job_id] = JobPlayer(Job(job_id, at), at, self._policy, every_tick=self._every_tick)

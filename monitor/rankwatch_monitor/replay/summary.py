@@ -4,7 +4,7 @@ The core evaluates each window by the last few, so its verdict changes as stragg
 
 *  the verdict is ``worker`` if a straggler was present for :data:`MOSTLY` of the windows, even if it ended, or is slow
    at the end for a while (:data:`AT_END` of them, or :data:`AT_END_WINDOWS`);
-*  else the most frequent job-wide verdict if it held for :data:`OFTEN` of the windows;
+*  or a job-wide verdict if it held for :data:`OFTEN` of the windows; of several, the one that costs most;
 *  else ``healthy``; ``no_step`` for a recorded job that neither completed a step nor showed other work.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -55,6 +55,10 @@ class Summary:
     """The ranks that the verdict concerns; those of a stage or link are not culprits."""
     share: float
     """Lost fraction of a step."""
+    host: str
+    """The node all of whose ranks are slow; of a stage the node that may as well be the reason."""
+    findings: tuple[Finding, ...]
+    """All that lasted, the costliest first."""
     cost_gpu_hours: float
     windows: dict[str, int]
     """Evaluated windows by verdict."""
@@ -82,6 +86,8 @@ class Summary:
             ],
             "ranks": list(self.ranks),
             "share": self.share,
+            "host": self.host,
+            "findings": [each.to_json() for each in self.findings],
             "cost_gpu_hours": self.cost_gpu_hours,
             "windows": self.windows,
         }
@@ -91,37 +97,49 @@ def summarize(performance: Performance) -> Summary:
     """Summarise why a job was slower than possible."""
     verdicts = performance.verdicts
     judged = max(1, sum(verdicts.values()))
-    finding = performance.finding
     stragglers = _lasting(performance.stragglers, judged, performance.interval)
-    common = max(JOB_WIDE, key=lambda verdict: verdicts.get(verdict, 0))
-    cause, reason, share = Cause.UNEXPLAINED, "", 0.0
-    ranks: tuple[int, ...] = ()
-    if stragglers:
-        verdict, first = StragglerVerdict.WORKER, stragglers[0]
-        cause, share, ranks = first.cause, max(s.share or 0.0 for s in stragglers), tuple(s.rank for s in stragglers)
-        reason = " ".join(s.reason for s in stragglers[:3])
-        reason += f" {len(stragglers) - 3} more ranks are slow." if len(stragglers) > 3 else ""
-    elif verdicts.get(common, 0) >= OFTEN * judged:
-        verdict = common
-        if finding.verdict is common:
-            cause, reason, share, ranks = finding.cause, finding.reason, finding.share, finding.ranks
-        reason = reason or f"The verdict was {common} in {verdicts[common]} of {judged} windows."
-    else:
-        verdict = StragglerVerdict.HEALTHY
+    findings = _findings(performance, stragglers, judged)
+    first = findings[0] if findings else Finding()
+    if not findings:
         passing = {v: n for v, n in verdicts.items() if v is not StragglerVerdict.HEALTHY and n}
         if passing:
             counts = ", ".join(f"{v} in {n}" for v, n in passing.items())
-            reason = f"Nothing lasted: of {judged} windows the verdict was {counts}."
+            first = replace(first, reason=f"Nothing lasted: of {judged} windows the verdict was {counts}.")
     return Summary(
-        verdict=verdict,
-        cause=cause,
-        reason=reason,
+        verdict=first.verdict,
+        cause=first.cause,
+        reason=first.reason,
         stragglers=stragglers,
-        ranks=ranks,
-        share=share,
+        ranks=first.ranks,
+        share=first.share,
+        host=first.host,
+        findings=findings,
         cost_gpu_hours=performance.cost_gpu_hours,
         windows={str(v): n for v, n in verdicts.items()},
     )
+
+
+def _findings(performance: Performance, stragglers: tuple[Straggler, ...], judged: int) -> tuple[Finding, ...]:
+    """What lasted, the costliest first."""
+    tallies = sorted(performance.lasted.values(), key=lambda tally: -tally.windows)
+    named = {straggler.rank for straggler in stragglers}
+    found = []
+    if stragglers:
+        costs = [s.share or 0.0 for s in stragglers]
+        reason = " ".join(s.reason for s in stragglers[:3])
+        reason += f" {len(stragglers) - 3} more ranks are slow." if len(stragglers) > 3 else ""
+        found = [Finding(StragglerVerdict.WORKER, stragglers[0].cause, reason, None, tuple(sorted(named)), max(costs))]
+        whole = [t.last for t in tallies if t.last.verdict is StragglerVerdict.WORKER and set(t.last.ranks) == named]
+        if whole and whole[0].host:
+            found = [replace(found[0], reason=whole[0].reason, host=whole[0].host)]
+    for verdict in JOB_WIDE:
+        of_verdict = [tally for tally in tallies if tally.last.verdict is verdict]
+        windows = sum(tally.windows for tally in of_verdict)
+        if windows >= OFTEN * judged:
+            found.append(replace(of_verdict[0].last, share=sum(tally.share for tally in of_verdict) / windows))
+        elif not stragglers and (windows := performance.verdicts.get(verdict, 0)) >= OFTEN * judged:
+            found.append(Finding(verdict, reason=f"The verdict was {verdict} in {windows} of {judged} windows."))
+    return tuple(sorted(found, key=lambda each: -each.share))
 
 
 def of_recording(job: Job) -> Summary:

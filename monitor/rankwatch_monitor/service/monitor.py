@@ -15,6 +15,7 @@ import contextlib
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -46,11 +47,13 @@ from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.service.quotas import (
+    SECTIONS_AT_ONCE,
     EvidenceQuota,
     LauncherBytes,
     claimed_ranks,
     limit_sections,
     over_rank_limit,
+    section_limit,
 )
 from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
@@ -63,6 +66,9 @@ log = logging.getLogger("rankwatch")
 INLINE_MEDIANS: Final = 200_000
 """Kernel medians that are scored on the event loop, in a few milliseconds; more are scored on another thread."""
 
+_HOUR: Final = 3600.0
+_MOST_APPEARED: Final = 4_000
+"""New jobs that are remembered: those of four bound tokens at their limit."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log entries of one recurring exception."""
 
@@ -138,6 +144,8 @@ class Monitor:
         self._unattributed_shed = False
         self._launcher_bytes = LauncherBytes()
         self._evidence = EvidenceQuota()
+        self._appeared: deque[tuple[float, str]] = deque(maxlen=_MOST_APPEARED)
+        """When each of the newest jobs appeared."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -183,9 +191,11 @@ class Monitor:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))
                 continue
             sections = report.open_sections
-            if sections and len(job.columns.sections) + len(sections) > self.limits.sections_per_job:
-                report, dropped = limit_sections(job, report, self.limits.sections_per_job)
-                self.counters.reject("too_many_sections", dropped)
+            most = self.limits.sections_per_job
+            if sections and len(job.columns.sections) + len(sections) > min(most, SECTIONS_AT_ONCE):
+                report, dropped = limit_sections(job, report, section_limit(job, most, claimed_ranks(report)))
+                if dropped:
+                    self.counters.reject("too_many_sections", dropped)
             self._apply(job, report, now)
         return refused
 
@@ -268,6 +278,7 @@ class Monitor:
             )
         job = self.jobs[job_id] = Job(job_id, now, name=name, policy=self.policy)
         self.persistence.on_new_job(job, now)
+        self._appeared.append((now, job_id))
         self._states[job_id] = None
         log.info("job %s appeared", job_id)
         return job
@@ -285,6 +296,9 @@ class Monitor:
             self.ownership.require(job_id)  # nothing is evicted for another monitor's job
         if ranks > self.limits.ranks_per_job:
             raise TooManyRanksError(f"{ranks} ranks are above the limit of {self.limits.ranks_per_job} ranks a job")
+        names, most = len(job.columns.sections) if job is not None else 0, self.limits.sections_per_job
+        if job is not None and names > min(most, SECTIONS_AT_ONCE) and names > section_limit(job, most, ranks):
+            raise TooManyRanksError(f"{ranks} ranks with {names} sections are above the limits of a job: few report")
         while reason := over_rank_limit(self.jobs, job_id, ranks, self.limits):
             if not self._evict_terminal_job(but=job_id):
                 raise TooManyRanksError(reason)
@@ -295,8 +309,20 @@ class Monitor:
         return sum(map(covers, living))
 
     def refuses_job(self, job_id: str, covers: Callable[[str], bool] | None, more: int = 1) -> str:
-        """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may."""
-        if covers is None or job_id in self.jobs or self.token_jobs(covers) + more <= self.limits.jobs_per_token:
+        """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may.
+
+        Those that have ended count for an hour: each of them leaves rows in the database.
+        """
+        if covers is None or job_id in self.jobs:
+            return ""
+        hour_ago = self.clock.now() - _HOUR
+        brought = sum(1 for at, each in list(self._appeared) if at > hour_ago and covers(each))
+        if brought + more > self.limits.new_jobs_per_token:
+            return (
+                f"job {job_id[:100]!r} is rejected: this token is bound to jobs and has brought "
+                f"{self.limits.new_jobs_per_token} within the hour, which is its limit"
+            )
+        if self.token_jobs(covers) + more <= self.limits.jobs_per_token:
             return ""
         return (
             f"job {job_id[:100]!r} is rejected: this token is bound to jobs of which {self.limits.jobs_per_token} run "
@@ -315,13 +341,15 @@ class Monitor:
             if not by_others or not self._evict_terminal_job(but=job_id):
                 return reason
 
-    def refuse_evidence(self, job_id: str, size: int, token: str, covers: Callable[[str], bool] | None) -> None:
-        """Count a body of evidence before it is read.
+    def refuse_evidence(
+        self, job_id: str, size: int, token: str, covers: Callable[[str], bool] | None
+    ) -> Callable[[int], None]:
+        """Count a body of evidence before it is read; return what gives bytes back that did not arrive.
 
         Raises:
             Refusal: 429, the job or the token has sent as much as it may in a minute.
         """
-        wait = self._evidence.wait(self.jobs, job_id, size, self.limits, self.clock.now(), token, covers)
+        wait = self._evidence.take(self.jobs, job_id, size, self.limits, self.clock.now(), token, covers)
         if wait > 0.0:
             raise Refusal(
                 429,
@@ -330,6 +358,7 @@ class Monitor:
                 "in a minute",
                 retry_after=math.ceil(wait),
             )
+        return lambda unread: self._evidence.give_back(job_id, unread, token if covers is not None else "")
 
     def _evict_terminal_job(self, but: str = "") -> bool:
         """Evict the least recently active job in a terminal state, if there is one; its rows stay."""
@@ -376,17 +405,19 @@ class Monitor:
         self.broker.forget(job_id)
         self.runs.forget(job_id)
 
-    def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
+    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, back: bool = False) -> bool:
         """Save and drop a job that no longer reports to this monitor; ``on_saved`` is called once it is stored.
 
-        Returns False, and does nothing, when it has reported here within the last lease duration.
+        Returns False, and does nothing, when it has reported here within the last lease duration; or, if it goes
+        ``back`` to the monitor that held it before, while an incident is open.
         """
         if (job := self.jobs.get(job_id)) is None:
             on_saved()
             return True
         now = self.clock.now()
         last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
-        if self._leases is None or now - last_contact < self._leases.duration:
+        recent = self._leases is None or now - last_contact < self._leases.duration
+        if job.open_incident is not None if back else recent:
             return False
 
         def saved() -> None:

@@ -36,8 +36,8 @@ class JobRegistry(Protocol):
     def lose(self, job_id: str) -> None:
         """Drop a job that another monitor owns."""
 
-    def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
-        """Save and drop a job that no longer reports here; False when it still does."""
+    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, back: bool) -> bool:
+        """Save and drop a job that no longer reports here, or goes ``back`` to the monitor before; False: not now."""
 
 
 class Ownership:
@@ -163,8 +163,8 @@ class Ownership:
         self._repository.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 
-    def _contended(self, job_id: str, by: str) -> None:
-        self._on_loop(lambda: self._hand_over(job_id, by))
+    def _contended(self, job_id: str, by: str, back: bool) -> None:
+        self._on_loop(lambda: self._hand_over(job_id, by, back=back))
 
     def _read_newest(self) -> None:
         self.newest = self._repository.summaries(MAX_LISTED)
@@ -190,10 +190,12 @@ class Ownership:
         self._adopted.pop(job_id, None)
         self._registry.lose(job_id)
 
-    def _hand_over(self, job_id: str, by: str) -> None:
-        if job_id not in self._adopted or self._loop.time() - self._adopted[job_id] < self.leases.duration:
+    def _hand_over(self, job_id: str, by: str, *, back: bool) -> None:
+        if job_id not in self._adopted:
+            return
+        if not back and self._loop.time() - self._adopted[job_id] < self.leases.duration:
             return  # the report for which it was acquired was refused, and may not have come again yet
-        if self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
+        if self._registry.hand_over(job_id, lambda: self.leases.release(job_id, by if back else ""), back=back):
             self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
 

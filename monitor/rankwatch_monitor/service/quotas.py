@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import LAUNCHER_BYTES, Job, registration_bytes
 from rankwatch_monitor.ingest.limits import Limits
 
 _MINUTE: Final = 60.0
+SECTIONS_AT_ONCE: Final = 32
+_RANKS_AT_ONCE: Final = 64
+_NAMES_A_RANK: Final = 4
 _MOST_KEPT: Final = 4_000
 """Jobs and tokens whose evidence is counted, before those of more than a minute ago are forgotten."""
 
@@ -101,7 +106,7 @@ class EvidenceQuota:
         self._taken: dict[tuple[str, str], tuple[float, float]] = {}
         """By job, and by name of a token: bytes not given back yet, and when that was so."""
 
-    def wait(
+    def take(
         self,
         jobs: Mapping[str, Job],
         job_id: str,
@@ -111,8 +116,11 @@ class EvidenceQuota:
         token: str,
         covers: Callable[[str], bool] | None,
     ) -> float:
-        """Seconds until so many bytes can be taken; 0: they are. ``covers``: the jobs of the token, None: all."""
-        launchers = {("job", job_id): len(jobs[job_id].nodes) if job_id in jobs else 0}
+        """Seconds until so many bytes can be taken; 0: they are. ``covers``: the jobs of the token, None: all.
+
+        Of a job that there is not nothing is kept, since a sender can name any number of them.
+        """
+        launchers = {("job", job_id): len(jobs[job_id].nodes)} if job_id in jobs else {}
         if covers is not None:
             launchers["token", token] = sum(len(job.nodes) for job in jobs.values() if covers(job.id))
         taken, waits = {}, 0.0
@@ -128,6 +136,23 @@ class EvidenceQuota:
         if len(self._taken) > _MOST_KEPT:
             self._taken = {key: (held, at) for key, (held, at) in self._taken.items() if now - at < _MINUTE}
         return 0.0
+
+    def give_back(self, job_id: str, size: int, token: str) -> None:
+        """Bytes that were announced and did not arrive."""
+        for key in (("job", job_id), ("token", token)):
+            if key in self._taken:
+                held, at = self._taken[key]
+                self._taken[key] = max(0.0, held - size), at
+
+
+def section_limit(job: Job, most: int, ranks: int = 0) -> int:
+    """How many section names a job of ``ranks`` has room for: ``most`` of them, if it has as many as it claims.
+
+    A column costs the monitor 9 bytes for each rank that was claimed, whether or not it ever reports.
+    """
+    reported = int(np.count_nonzero(job.columns.reported_R))
+    cells = _NAMES_A_RANK * most * (reported + _RANKS_AT_ONCE)
+    return min(most, max(SECTIONS_AT_ONCE, cells // max(1, ranks, len(job.columns))))
 
 
 def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:

@@ -20,8 +20,8 @@ from rankwatch_monitor.store import codec, schema
 from rankwatch_monitor.store.engine import read_json
 
 BUSY_SECONDS: Final = 5.0
-MOST_RANKS: Final = 262_144
-"""Of a job that is read: no monitor takes more."""
+LONGEST_VALUE: Final = 64 << 20
+"""Bytes of one value: a job with 20,000 launchers has a tenth of it."""
 
 
 def copy(record: Path, target: Path) -> None:
@@ -35,7 +35,7 @@ def copy(record: Path, target: Path) -> None:
     try:
         try:
             with (
-                contextlib.closing(sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS)) as source,
+                contextlib.closing(_opened(record)) as source,
                 contextlib.closing(sqlite3.connect(target)) as made,
             ):
                 source.execute("select count(*) from sqlite_master").fetchone()
@@ -61,14 +61,14 @@ def jobs(record: Path) -> list[Job]:
     engine = create_engine(
         "sqlite://",
         json_deserializer=read_json,
-        creator=lambda: sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS),
+        creator=lambda: _opened(record),
         poolclass=NullPool,
     )
     try:
         with engine.connect() as connection:
             _check_schema(connection.connection.driver_connection)
             rows = connection.execute(select(schema.jobs).order_by(schema.jobs.c.last_heard.desc())).mappings().all()
-        fitting = [row for row in rows if row["body"]["world_size"] <= MOST_RANKS]
+        fitting = [row for row in rows if codec.is_world(row["body"]["world_size"])]
         found = [codec.job_of(dict(row), time.time()) for row in fitting]
     except (SQLAlchemyError, sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the record {record} cannot be read: {str(error).splitlines()[0]}") from error
@@ -80,7 +80,8 @@ def jobs(record: Path) -> list[Job]:
 
 
 def _check_schema(connection: Any) -> None:
-    """Check that reading takes no longer than the file is large: a view may have no end, and a trigger acts.
+    """Check that reading takes no more than the file is large: a view may have no end, a trigger acts, and a column
+    that is generated, or has a default, holds what is not in the file.
 
     Raises:
         ValueError: it holds something else than tables and their indexes.
@@ -92,6 +93,18 @@ def _check_schema(connection: Any) -> None:
     )
     if (found := connection.execute(query).fetchone()) is not None:
         raise ValueError(f"it holds {str(found[0])[:80]!r}, which is no table of Rankwatch")
+    query = (
+        "select m.name from sqlite_master m, pragma_table_xinfo(m.name) c where m.type = 'table' "
+        "and (c.hidden <> 0 or c.dflt_value is not null)"
+    )
+    if (found := connection.execute(query).fetchone()) is not None:
+        raise ValueError(f"{str(found[0])[:80]!r} has columns that Rankwatch's has not")
+
+
+def _opened(record: Path) -> sqlite3.Connection:
+    made = sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS)
+    made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    return made
 
 
 def _uri(record: Path) -> str:

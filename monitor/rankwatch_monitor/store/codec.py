@@ -116,12 +116,26 @@ def _shallow(registration: NodeRegistration) -> dict[str, Any]:
     return {name: getattr(registration, name) for name in _REGISTRATION}
 
 
+MOST_RANKS: Final = 262_144
+"""Of a job that is read: no monitor takes more."""
+
+
+def is_world(size: Any) -> bool:
+    """Whether a job may have so many ranks."""
+    return isinstance(size, int) and 0 <= size <= MOST_RANKS
+
+
 def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
     """The job of a row, loaded by a monitor that starts at ``now``, from which silence is measured.
 
     ``nodes`` are the bodies of its rows of the table ``launchers``; None: the row holds them, as in a recording.
+
+    Raises:
+        ValueError: it has more ranks than any job.
     """
     body = row["body"]
+    if not is_world(body["world_size"]):
+        raise ValueError("it has more ranks than any job")
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
     job.last_heard = job.heard_before = row["last_heard"]
     job.world_size, job.attempt = body["world_size"], body["attempt"]

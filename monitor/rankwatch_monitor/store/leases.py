@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, func, or_, select, update
+from sqlalchemy import Connection, Engine, case, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -53,6 +53,8 @@ ORPHANED: Final = 3
 """Durations of a lease for which one that expired is looked for; a job that ended with its monitor then stays there."""
 REQUEST_INTERVAL: Final = 0.5
 """Seconds between two requests for the same job."""
+BACK_AFTER: Final = 3
+"""Times that the former holder must be asked for a job to get it back; it is looked at with every second renewal."""
 MAX_HOLDERS: Final = 10_000
 """Maximum jobs of other monitors whose holder is cached."""
 
@@ -81,6 +83,8 @@ class _Lease:
     contended: bool = False
     """Another monitor had been asked for the job at the last renewal. A proxy asks one after the other, so a report may
     arrive here just afterwards: only the next renewal decides."""
+    former_asked: int = 0
+    """How often the monitor that held it before was asked for it: it is back, and a proxy tries it first."""
 
 
 class Leases:
@@ -111,8 +115,9 @@ class Leases:
         """The results of requests by job, in the order of the requests; also for leases that were held already."""
         self.on_lost: Callable[[str, Holder | None], None] = lambda _job, _holder: None
         """A held lease was lost to another monitor."""
-        self.on_contended: Callable[[str, str], None] = lambda _job, _by: None
-        """Another monitor is contacted about a held job; called at each renewal until the job is handed over."""
+        self.on_contended: Callable[[str, str, bool], None] = lambda _job, _by, _back: None
+        """Another monitor is contacted about a held job; called at each renewal until the job is handed over. It is to
+        have the job back if it held it before: a proxy asks it first, and this monitor after its refusal."""
         self.on_renewed: Callable[[], None] = lambda: None
         """The leases were just renewed."""
         self._engine, self._clock = engine, clock
@@ -160,15 +165,22 @@ class Leases:
             self._requests[job_id] = self._requests.get(job_id, False) or contact
             self._changed.notify()
 
-    def release(self, job_id: str) -> None:
-        """Release a lease, on any thread, after all rows of the job were stored. Waits for the database."""
+    def release(self, job_id: str, to: str = "") -> None:
+        """Release a lease, on any thread, after all rows of the job were stored. Waits for the database.
+
+        ``to`` a monitor, it waits for that one for the duration of a lease: no other may acquire it meanwhile.
+        """
         lease = self._held.pop(job_id, None)
         if lease is None:
             return
         mine = (_leases.job_id == job_id, _leases.owner == self.name, _leases.generation == lease.generation)
         try:
             with self._engine.begin() as connection:
-                connection.execute(update(schema.leases).where(*mine).values(ends_at=0.0))
+                values: dict[str, Any] = {"ends_at": 0.0}
+                if to:
+                    ends = database_now(connection) + self.duration
+                    values = {"owner": to, "url": "", "ends_at": ends, "asked_by": None, "former": None}
+                connection.execute(update(schema.leases).where(*mine).values(**values))
         except SQLAlchemyError as error:
             log.warning("job %s: the lease could not be released and will expire: %s", job_id, driver_message(error))
 
@@ -329,7 +341,12 @@ class Leases:
         taken = (
             update(schema.leases)
             .where(_leases.job_id.in_(unlocked))
-            .values(**values, generation=_leases.generation + 1, asked_by=None)
+            .values(
+                **values,
+                generation=_leases.generation + 1,
+                asked_by=None,
+                former=case((_leases.owner == self.name, _leases.former), else_=_leases.owner),
+            )
             .returning(_leases.job_id, _leases.generation)
         )
         generations = {job_id: int(generation) for job_id, generation in connection.execute(taken)}
@@ -370,7 +387,7 @@ class Leases:
     def _renew(self) -> None:
         mine = dict(self._held)
         before = self._clock()
-        seen: dict[str, tuple[str, str, int, str | None]] = {}
+        seen: dict[str, tuple[str, str, int, str | None, str | None]] = {}
         with self._engine.begin() as connection:
             for some in _slices(sorted(mine)):
                 # One that release() has just ended on another thread stays released.
@@ -378,14 +395,16 @@ class Leases:
                 renewed = update(schema.leases).where(*ours)
                 connection.execute(renewed.values(ends_at=database_now(connection) + self.duration, url=self.url))
                 for row in connection.execute(select(schema.leases).where(_leases.job_id.in_(some))).mappings():
-                    seen[row["job_id"]] = row["owner"], row["url"], row["generation"], row["asked_by"]
-        contended: dict[str, str] = {}
+                    names = row["asked_by"], row["former"]
+                    seen[row["job_id"]] = row["owner"], row["url"], row["generation"], *names
+        contended: dict[str, tuple[str, bool]] = {}
         for job_id, lease in mine.items():
-            owner, url, generation, asked_by = seen.get(job_id, ("", "", 0, None))
+            owner, url, generation, asked_by, former = seen.get(job_id, ("", "", 0, None, None))
             if owner == self.name and generation == lease.generation:
                 lease.until = before + self.duration * (1 - MARGIN)
                 if asked_by and lease.contended:
-                    contended[job_id] = asked_by
+                    lease.former_asked += asked_by == former
+                    contended[job_id] = asked_by, asked_by == former and lease.former_asked >= BACK_AFTER
                 lease.contended = bool(asked_by) and not lease.contended
             elif self._held.get(job_id) is lease:
                 del self._held[job_id]
@@ -400,7 +419,7 @@ class Leases:
         self._report_contended(contended)
         self.on_renewed()
 
-    def _report_contended(self, by: dict[str, str]) -> None:
+    def _report_contended(self, by: dict[str, tuple[str, bool]]) -> None:
         """Have each of these jobs considered once for the monitor that was asked for it."""
         if not by:
             return
@@ -408,8 +427,8 @@ class Leases:
             for some in _slices(sorted(by)):
                 asked = update(schema.leases).where(_leases.owner == self.name, _leases.job_id.in_(some))
                 connection.execute(asked.values(asked_by=None))
-        for job_id, name in by.items():
-            self.on_contended(job_id, name)
+        for job_id, (name, back) in by.items():
+            self.on_contended(job_id, name, back)
 
 
 def _slices(job_ids: list[str], size: int = 500) -> Iterable[list[str]]:

@@ -23,7 +23,7 @@ from rankwatch_monitor.core.straggler.state import BestMedians, Performance, Tab
 def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
     """Copy the stored state of a job as of now; the returned function encodes it, on any thread."""
     stragglers = [replace(each) for each in performance.stragglers]
-    finding, cost, verdicts = performance.finding, performance.cost_gpu_hours, dict(performance.verdicts)
+    findings, cost, verdicts = performance.findings, performance.cost_gpu_hours, dict(performance.verdicts)
     found = {str(cause): count for cause, count in performance.found.items()}
     history, last, devices = performance.history.copy(), performance.last_straggler, list(performance.best.rows)
     tables = {
@@ -33,7 +33,7 @@ def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
     def body() -> dict[str, Any]:
         return {
             "stragglers": [{**each.to_json(), "share": each.share} for each in stragglers],
-            "finding": finding.to_json(),
+            "findings": [finding.to_json() for finding in findings],
             "cost_gpu_hours": cost,
             "verdicts": {str(verdict): count for verdict, count in verdicts.items()},
             "found": found,
@@ -65,7 +65,7 @@ def restore(performance: Performance, body: Mapping[str, Any]) -> None:
                 table["median"][: len(median_DK), own] = median_DK[:, column]
     performance.restore(
         stragglers=[_straggler(each) for each in body["stragglers"]],
-        finding=_finding(body["finding"]),
+        findings=tuple(map(_finding, body["findings"])),
         cost_gpu_hours=body["cost_gpu_hours"],
         verdicts={StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()},
         found={Cause(cause): count for cause, count in body["found"].items()},

@@ -122,5 +122,7 @@ leases: Final = Table(
     Column("generation", Integer, nullable=False),
     Column("ends_at", Float, nullable=False),
     Column("asked_by", String),
+    Column("former", String),
 )
-"""Which monitor holds a job of a shared database; ``ends_at`` is unix seconds by the database's clock."""
+"""Which monitor holds a job of a shared database, and which one did before; ``ends_at`` is unix seconds by the
+database's clock."""

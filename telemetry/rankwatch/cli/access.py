@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -45,7 +46,9 @@ def token(argv: Sequence[str]) -> int:
             if arguments.what == "create":
                 # To stderr, so that `rankwatch token create ... > FILE` writes nothing but the token.
                 sys.stderr.write("this is shown once; the monitor keeps only its hash\n")
-                return f"{answer['token']}\n", 0
+                if not re.fullmatch(r"[!-~]{1,200}", made := answer["token"]):
+                    raise client.not_a_monitor()
+                return f"{made}\n", 0
             if arguments.what == "revoke":
                 return f"token {arguments.name!r} is revoked\n", 0
             return _text(_tokens(answer["tokens"], terminal_of(sys.stdout))), 0

@@ -20,13 +20,12 @@ from rankwatch.cli.formatting import (
     of_it_lost,
     printable,
     ranks,
-    run_lines,
     spaced,
     when,
 )
 from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
-from rankwatch.cli.status.render import incident_lines
+from rankwatch.cli.status.render import advice_lines, incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
@@ -102,9 +101,9 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     lines = terminal.wrapped(title, "", "bold" if incident["closed_at"] else "bad")
     lines += [f"  id {incident['id']}", *incident_lines(incident, terminal)]
     if of_host := incident.get("of_host"):
-        for line in filter(None, (of_host["text"], of_host["look"], of_host["again"])):
+        for line in filter(None, (of_host["text"], of_host["suspect"])):
             lines += terminal.wrapped(line, "  ")
-        lines += run_lines(of_host.get("command", ""), of_host["host"], "    ")
+    lines += advice_lines(incident, terminal)
     lines += ["", *_timeline(incident, terminal)]
     groups, errors = incident["stack_groups"], incident["stack_errors"]
     if groups or errors:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import secrets
 import socket
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 from rankwatch.cli import monitors, readers
 from rankwatch.contract import access, env, records
 from rankwatch.contract.interpreter import own_python
+from rankwatch.contract.text import decoded
 from rankwatch.monitor_client import DEFAULT_MONITOR, EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 START_SECONDS: Final = 60.0
@@ -154,7 +154,7 @@ def _address(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
 
 def _read(ready: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(ready.read_text())
+        found = decoded(ready.read_text())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -16,7 +16,7 @@ from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import fault, printable, refit, when
 from rankwatch.cli.incidents import log_report, whole
 from rankwatch.cli.parser import Parser
-from rankwatch.cli.status.render import details_line, incident_lines, next_lines, state_lines
+from rankwatch.cli.status.render import advice_lines, details_line, incident_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -79,7 +79,8 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
 
 def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
     """What to do about a slow job, below its step times; empty: it is not slow."""
-    return ["", *next_lines(job, terminal, then=True)] if (job.get("todo") or {}).get("then") else []
+    advice = job.get("advice") or {"rule": ""}
+    return ["", *advice_lines(job, terminal)] if advice["rule"].startswith("slow") else []
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:

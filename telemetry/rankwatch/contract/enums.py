@@ -156,7 +156,7 @@ class LimitSource(StrEnum):
     CONFIGURED = "configured"
     """Exceeding it is acted on at once."""
     DEFAULT = "default"
-    """The policy's default for heartbeats: no one chose it for this job."""
+    """The policy's default, which no one chose for this job."""
     LOADED = "loaded"
     """Learned in an earlier run and read from its ``ft_state.json``."""
     LEARNED = "learned"

@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
-from rankwatch.contract.text import one_line
+from rankwatch.contract.text import decoded, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,11 +392,7 @@ def read_text(shape: type[T], text: str | bytes) -> T:
     Raises:
         ValueError: it is no JSON, or as for :func:`read`.
     """
-    try:
-        data = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    return read(shape, data)
+    return read(shape, decoded(text))
 
 
 @cache
@@ -427,7 +423,9 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         if len(each) == len(value):
             return tuple(_value(own, item, name) for own, item in zip(each, value, strict=True))
     elif origin is Mapping and isinstance(value, Mapping):
-        return {_value(inner[0], key, name): _value(inner[1], item, name) for key, item in value.items()}
+        numbered = inner[0] is int  # JSON has no keys but text
+        keys = [int(key) if numbered and isinstance(key, str) else _value(inner[0], key, name) for key in value]
+        return dict(zip(keys, (_value(inner[1], item, name) for item in value.values()), strict=True))
     elif isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     elif kind is bool or isinstance(value, bool):

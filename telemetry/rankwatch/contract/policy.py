@@ -16,10 +16,6 @@ from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 
 MAX_TIMEOUT = 30 * 86_400.0
 """A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
-DEFAULT_HEARTBEAT = 300.0
-DEFAULT_SILENCE = 60.0
-DEFAULT_INITIAL_HEARTBEAT = 1800.0
-"""A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
 MAX_SECTION_NAME = 63
 """Bytes of a section's name that fit into its slot."""
 
@@ -33,28 +29,31 @@ def _setting(default: Any, unit: str, meaning: str) -> Any:
 class Policy:
     """How one job is evaluated and which actions are taken. Can be changed while the job runs.
 
+    A limit that equals its default counts as not configured.
     Build it with :meth:`changed`, which validates every value.
     """
 
     detection: bool = _setting(True, "", "detect hangs and act on them; off: the job is only shown")
     observe_only: bool = _setting(False, "", "detect, record and alert, but never act on the ranks")
     initial_heartbeat_timeout: float | None = _setting(
-        DEFAULT_INITIAL_HEARTBEAT,
+        1800.0,
         "s",
-        "limit for the first heartbeat or report of a rank, once another rank of the job has given one; if configured,"
-        " also for the first heartbeat of all, in ranks without sections and steps",
+        "limit for the first heartbeat or report of a rank, once another rank of the job has given one; the default "
+        "one raises a suspicion; another value acts at once, also where no rank has sent a heartbeat, in ranks without "
+        "sections and steps",
     )
     heartbeat_timeout: float | None = _setting(
-        DEFAULT_HEARTBEAT,
+        300.0,
         "s",
-        "limit between two heartbeats of a rank; the default one does not count while a section is open",
+        "limit between two heartbeats of a rank; the default one raises a suspicion and does not count while a section "
+        "is open, another value acts at once",
     )
     section_timeouts: Mapping[str, float] = _setting({}, "s", "limit for each named section, NAME=SECONDS")
     out_of_section_timeout: float | None = _setting(
         None, "s", "limit for the time outside all sections, for ranks that have used sections"
     )
     silence_timeout: float | None = _setting(
-        DEFAULT_SILENCE,
+        60.0,
         "s",
         "limit for the time in which nothing is received from a rank; at least three of its export intervals; the "
         "default one raises a suspicion, another value acts at once",

@@ -6,14 +6,27 @@ lone surrogates are written as escapes: ``\\x1b[2J`` instead of a cleared screen
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import Final
+from typing import Any, Final
 
 LONGEST: Final = 20_000
 """Characters of one text."""
 CUT: Final = "..."
 INDENT: Final = "    "
 """Begins every line of a log message but the first, so that a message cannot pose as several."""
+
+
+def decoded(text: str | bytes) -> Any:
+    """What a JSON text stands for.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

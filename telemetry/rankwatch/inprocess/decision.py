@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from rankwatch.contract.messages import read_text
 from rankwatch.inprocess.assignment import Assign, Situation, with_node_mates
 
 
@@ -65,12 +66,19 @@ class IterationPlan:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> IterationPlan:
-        """Read the text of :meth:`to_json`."""
-        raw = json.loads(text)
-        raw["places"], raw["reserves"] = tuple(raw["places"]), tuple(raw["reserves"])
-        raw["excluded"] = {int(rank): why for rank, why in raw["excluded"].items()}
-        raw["fault_counts"] = {int(rank): count for rank, count in raw["fault_counts"].items()}
-        return cls(**raw)
+        """Read the text of :meth:`to_json`.
+
+        Raises:
+            ValueError: it is no plan.
+        """
+        return read_text(cls, text)
+
+    def fits(self, iteration: int, world: int) -> bool:
+        """Whether it can be the plan of an iteration in a job of ``world`` ranks."""
+        order = (*self.places, *self.reserves)
+        ranks = {*order, *self.excluded, *self.fault_counts}
+        known = all(0 <= rank < world for rank in ranks) and len(set(order)) == len(order)
+        return known and self.iteration == iteration and bool(self.places or self.abandoned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,14 @@ import socket
 import subprocess
 import threading
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.interpreter import own_python
 from rankwatch.inprocess import store_server
 from rankwatch.inprocess.state import InProcessError
+
+LOOPBACK: Final = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
+"""Where the store listens, by MASTER_ADDR, if no other host has ranks. Another name may be loopback here alone."""
 
 
 class StoreAddress(NamedTuple):
@@ -30,15 +33,15 @@ class StoreAddress(NamedTuple):
 class StoreProcess:
     """A process that serves the store."""
 
-    def __init__(self, port: int, idle_timeout: float, timeout: float) -> None:
-        """Start it and wait until it listens; durations in seconds.
+    def __init__(self, port: int, idle_timeout: float, timeout: float, address: str = "") -> None:
+        """Start it and wait until it listens, on ``address`` alone if one is given; durations in seconds.
 
         Raises:
             InProcessError: it does not listen within ``timeout``; the port may be in use.
         """
         self.port = port
         program = f"from {store_server.__name__} import main; main()"
-        command = own_python("-c", program, str(port), str(idle_timeout))
+        command = own_python("-c", program, str(port), str(idle_timeout), *([address] if address else ()))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         first_line: list[bytes] = []
@@ -83,11 +86,12 @@ def locate(*, world: int, rank: int, call: int, port: int | None, timeout: float
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return StoreAddress(address, store_port, f"{store_server.PREFIX}/{restart}/{call}")
     if rank == 0:
+        loopback = LOOPBACK.get(address, "")
         if _process is None or not _process.is_running() or _process.port != store_port:
-            _process = StoreProcess(store_port, timeout, timeout)
+            _process = StoreProcess(store_port, timeout, timeout, loopback)
         distributed: Any = importlib.import_module("torch.distributed")
         client = distributed.TCPStore(
-            "127.0.0.1", store_port, None, False, timeout=timedelta(seconds=timeout), wait_for_workers=False
+            loopback or "127.0.0.1", store_port, None, False, timeout=timedelta(seconds=timeout), wait_for_workers=False
         )
         distributed.PrefixStore(store_server.PREFIX, client).set(store_server.CURRENT, str(call))
     return StoreAddress(address, store_port, f"{store_server.PREFIX}/{call}")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from launcher.conftest import wait_for
 from rankwatch_launcher import open_files
 from rankwatch_launcher.prewarm import child, handle
 from rankwatch_launcher.prewarm.bootstrap import HOOK
-from rankwatch_launcher.prewarm.handle import Command, PrewarmedWorker, worker_environment
+from rankwatch_launcher.prewarm.handle import Answer, Command, PrewarmedWorker, worker_environment
 
 PLAYED = """
 import array, json, os, socket, struct, sys, time
@@ -61,8 +60,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
         worker.kill()
 
 
-def answered(worker: PrewarmedWorker, count: int = 1) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def answered(worker: PrewarmedWorker, count: int = 1) -> list[Answer]:
+    found: list[Answer] = []
 
     def look() -> bool:
         found.extend(worker.answers())
@@ -125,17 +124,18 @@ def test_the_environment_of_a_worker_runs_the_hook_and_names_its_connection() ->
 
 
 def test_an_import_is_requested_and_its_answer_read_without_waiting(play: Play) -> None:
-    worker = play("message, _ = hear(); say({'asked': message}); hear()")
+    worker = play("message, _ = hear(); say({'error': json.dumps(message)}); hear()")
     assert (worker.busy, worker.answers()) == ("start", [])
     worker.request_import("numpy")
     assert worker.busy == "numpy"
-    assert answered(worker) == [{"asked": {"import": "numpy", "first": "/job", "main": "/job/train.py"}}]
+    (answer,) = answered(worker)
+    assert child.json.loads(answer.error) == {"import": "numpy", "first": "/job", "main": "/job/train.py"}
     assert worker.busy == ""
 
 
 def test_answers_that_come_in_pieces_or_together_are_told_apart(play: Play) -> None:
     worker = play(
-        "one, two = b'{\"n\": 1}', b'{\"n\": 2}'\n"
+        "one, two = b'{\"started\": 1}', b'{\"started\": 2}'\n"
         "link.sendall(struct.pack('!Q', len(one))[:3]); hear()\n"
         "link.sendall(struct.pack('!Q', len(one))[3:] + one[:2]); hear()\n"
         "link.sendall(one[2:] + struct.pack('!Q', len(two)) + two); hear()\n"
@@ -145,7 +145,7 @@ def test_answers_that_come_in_pieces_or_together_are_told_apart(play: Play) -> N
         assert worker.answers() == []
         assert worker.busy
         worker.request_import("next")
-    assert answered(worker, 2) == [{"n": 1}, {"n": 2}]
+    assert answered(worker, 2) == [Answer(started=1), Answer(started=2)]
 
 
 def test_a_worker_that_has_exited_raises_and_its_last_words_are_known(play: Play) -> None:
@@ -165,7 +165,7 @@ def test_the_start_has_only_what_differs_and_the_descriptors(play: Play, tmp_pat
     worker = play(
         "message, found = hear()\n"
         "os.write(found[0], json.dumps(message).encode()); os.write(found[1], b'err')\n"
-        "say({})\n",
+        "say({'started': 1})\n",
         {"SAME": "1", "OTHER": "1", "GONE": "1"},
     )
     outputs = [os.open(tmp_path / name, os.O_CREAT | os.O_WRONLY) for name in ("out", "err")]
@@ -203,11 +203,11 @@ def test_a_stopped_worker_raises_in_time(play: Play, monkeypatch: pytest.MonkeyP
 
 
 def test_a_worker_is_killed_with_what_it_has_started(play: Play) -> None:
-    worker = play("pid = os.fork()\nif pid == 0: time.sleep(600)\nsay({'child': pid}); time.sleep(600)")
+    worker = play("pid = os.fork()\nif pid == 0: time.sleep(600)\nsay({'started': pid}); time.sleep(600)")
     (answer,) = answered(worker)
     worker.kill()
     assert worker.process.returncode == -signal.SIGKILL
-    wait_for(lambda: not running(answer["child"]))
+    wait_for(lambda: not running(answer.started))
     worker.kill()  # it may be killed again
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -165,6 +166,52 @@ def test_a_debugger_is_a_terminal(tmp_path: Path) -> None:
 
 def test_another_architecture_is_unknown() -> None:
     assert wait_of(os.getpid(), {}, {}, machine="riscv64").wait == Wait(WaitKind.UNKNOWN)
+
+
+HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic/unistd.h"}
+NAMES = {
+    "recv": ("recvfrom", "recvmsg", "recvmmsg"), "read": ("read", "readv", "pread64"),
+    "write": ("write", "writev", "pwrite64"), "send": ("sendto", "sendmsg"), "select": ("select", "pselect6"),
+    "epoll": ("epoll_wait", "epoll_pwait"), "epoll2": ("epoll_pwait2",), "fsync": ("fsync", "fdatasync"),
+    "accept": ("accept", "accept4"), "sigwait": ("rt_sigtimedwait",), "semop": ("semop", "semtimedop"),
+    "pause": ("pause", "rt_sigsuspend"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_of_system_calls_are_those_of_the_kernel(machine: str) -> None:
+    header = Path("/usr/include", HEADERS[machine])
+    if not header.exists():
+        pytest.skip(f"{header} is not installed")
+    text = re.sub(r"__NR3264_", "__NR_", header.read_text())
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", text)}
+    wanted = [name for word in SYSTEM_CALLS["x86_64"].values() for name in NAMES.get(word, (word,))]
+    there = {numbers[name] for name in wanted if name in numbers}
+    assert there == set(SYSTEM_CALLS[machine])
+    assert all(
+        numbers.get(name) in (None, *(n for n, w in SYSTEM_CALLS[machine].items() if w == word))
+        for word in SYSTEM_CALLS["x86_64"].values()
+        for name in NAMES.get(word, (word,))
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "call", "kind"),
+    [
+        ("aarch64", "98 0x1 0x80 0x0 0x0", WaitKind.THREAD),
+        ("aarch64", "98 0x1 0x80 0x0 0x1", WaitKind.TIMED),
+        ("aarch64", "115 0x0 0x0 0x0 0x0", WaitKind.TIMED),
+        ("aarch64", "82 0x3", WaitKind.STORAGE),
+        ("aarch64", "32 0x3 0x2", WaitKind.FILE_LOCK),
+        ("x86_64", "202 0x1 0x80 0x0 0x0", WaitKind.THREAD),
+        ("x86_64", "73 0x3 0x2", WaitKind.FILE_LOCK),
+        ("ppc64le", "202 0x1 0x80 0x0 0x0", WaitKind.UNKNOWN),
+    ],
+)
+def test_the_numbers_are_those_of_the_machine(tmp_path: Path, machine: str, call: str, kind: WaitKind) -> None:
+    words = call.split()
+    shown(tmp_path, 7, [7], " ".join(words + ["0x0"] * (9 - len(words))))
+    assert wait_of(7, {}, {}, proc=tmp_path, machine=machine).wait.kind is kind
 
 
 def test_a_file_system_without_these_files_is_unknown(tmp_path: Path) -> None:

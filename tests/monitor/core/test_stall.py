@@ -9,10 +9,10 @@ import pytest
 
 from monitor.core.hang.test_proof import BUSY, STILL, look
 from monitor.core.scene import LOADING, Scene
+from monitor.core.views.advice.test_playbook import known
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 from support.simulator.plan import FaultKind
 
@@ -59,7 +59,7 @@ def test_a_stall_of_busy_or_polling_ranks_is_never_acted_on() -> None:
     assert not scene.incident.confirmed
     assert not scene.directives(DirectiveKind.RESTART)
     assert scene.incident.held
-    assert next_action(scene.incident).condition == "once its cause is gone", "the restart is not the first thing to do"
+    assert known(scene).condition == "once its cause is gone", "the restart is not the first thing to do"
     scene.busy = False
     scene.run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"

@@ -20,11 +20,15 @@ class Stage:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.cpu = 0.0
         self.turn = 0
         self.called: list[tuple[int, int]] = []
 
     def monotonic(self) -> float:
         return self.now
+
+    def thread_time(self) -> float:
+        return self.cpu
 
     def work(self, number: int) -> Callable[[], None]:
         def work() -> None:
@@ -36,7 +40,7 @@ class Stage:
     async def turns(self, queue: WorkQueue) -> None:
         """Count the turns until the line is empty."""
         async with asyncio.timeout(60):
-            while queue._line or queue._scheduled:
+            while queue._lines or queue._scheduled:
                 self.turn += 1
                 await asyncio.sleep(0)
 
@@ -165,3 +169,41 @@ def test_work_that_fails_keeps_no_other_from_its_turn(stage: Stage) -> None:
 
     on_a_loop(scene)
     assert len(failures) == 1
+
+
+def test_work_that_takes_much_cpu_ends_the_turn_however_few_pieces_there_were(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_queue, "TURN_LEAST", 8)
+
+    def heavy(number: int) -> Callable[[], None]:
+        def work() -> None:
+            stage.cpu += 0.6 * work_queue.TURN_MOST
+            stage.work(number)()
+
+        return work
+
+    async def scene() -> None:
+        queue = WorkQueue(shares=2)
+        for number in range(6):
+            queue.submit(heavy(number))
+        await stage.turns(queue)
+
+    on_a_loop(scene)
+    assert [sum(1 for _, turn in stage.called if turn == each) for each in range(3)] == [2, 2, 2]
+
+
+def test_senders_take_turns_so_that_one_with_much_work_delays_itself(stage: Stage) -> None:
+    async def scene() -> None:
+        queue = WorkQueue()
+        for number in range(40):
+            queue.submit(stage.work(number), sender="flood")
+        queue.submit(stage.work(100), sender="other")
+        queue.submit(stage.work(101), sender="other")
+        await stage.turns(queue)
+
+    on_a_loop(scene)
+    order = [number for number, _ in stage.called]
+    assert order.index(100) == A_TURN + 1
+    assert order.index(101) == A_TURN + 3
+    assert [number for number in order if number < 100] == list(range(40)), "those of one sender stay in order"

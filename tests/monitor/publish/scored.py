@@ -36,8 +36,10 @@ def scored(ranks: int = 8, *, slow: int | None = None, sections: tuple[str, ...]
         scores.lateness_R[slow] = 0.2
         performance.stragglers.append(straggler(slow))
         job.performance.found = {Cause.COMPUTE: 1}
-        performance.finding = Finding(
-            StragglerVerdict.WORKER, Cause.COMPUTE, f"rank {slow} makes the others wait", NOW - 600.0, (slow,), 0.2
+        performance.findings = (
+            Finding(
+                StragglerVerdict.WORKER, Cause.COMPUTE, f"rank {slow} makes the others wait", NOW - 600.0, (slow,), 0.2
+            ),
         )
         performance.cost_gpu_hours = 1.25
     return job

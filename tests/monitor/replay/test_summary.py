@@ -7,7 +7,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
-from rankwatch_monitor.core.straggler.state import Performance
+from rankwatch_monitor.core.straggler.state import Performance, Tally
 from rankwatch_monitor.replay.summary import Summary, of_recording, summarize, worst
 
 HEALTHY, WORKER, STAGE = StragglerVerdict.HEALTHY, StragglerVerdict.WORKER, StragglerVerdict.STAGE
@@ -35,7 +35,11 @@ def reported(windows: dict[StragglerVerdict, int], *stragglers: Straggler, findi
     performance = Performance()
     performance.verdicts = windows
     performance.stragglers = list(stragglers)
-    performance.finding = finding or Finding()
+    if finding is not None:
+        windows_of_it = windows[finding.verdict]
+        performance.lasted = {
+            (finding.verdict, finding.ranks): Tally(windows_of_it, windows_of_it * finding.share, finding)
+        }
     return summarize(performance)
 
 
@@ -90,6 +94,15 @@ def test_the_job_s_doing_is_reported_when_it_was_often_so() -> None:
     whole = reported({HEALTHY: 5, STAGE: 15}, finding=finding)
     assert (whole.verdict, whole.reason, whole.ranks, whole.stragglers) == (STAGE, finding.reason, (6, 7), ())
     assert reported({HEALTHY: 15, STAGE: 5}, finding=finding).verdict is HEALTHY
+
+
+def test_a_second_cause_comes_after_the_one_that_costs_more() -> None:
+    finding = Finding(STAGE, Cause.COMPUTE, "Stage 3 has more to do.", ranks=(6, 7), share=0.2)
+    slow = straggler(3, 0, 200)
+    slow.share = 0.1
+    whole = reported({STAGE: 20}, slow, finding=finding)
+    assert [(each.verdict, each.share) for each in whole.findings] == [(STAGE, 0.2), (WORKER, 0.1)]
+    assert (whole.verdict, [s.rank for s in whole.stragglers]) == (STAGE, [3])
 
 
 def test_what_was_often_so_has_a_reason_also_when_it_is_over() -> None:

@@ -57,9 +57,7 @@ def test_open_incidents_live_through_a_kill_and_end_once(tmp_path: Path) -> None
             for kept in ("id", "name", "world_size", "attempt", "started_at", "policy", "restarts", "timeouts"):
                 assert now[kept] == was[kept], f"{job}: {kept}"
             assert [n["node"] for n in now["nodes"]] == [n["node"] for n in was["nodes"]]
-            # What to do now depends on what ranks report, such as the pid of the one to look at.
-            found, known = ([{**i, "next_action": None} for i in rows] for rows in (api.incidents(job), before[job][1]))
-            assert found == known, f"{job}: its incidents went on while no monitor ran"
+            assert api.incidents(job) == before[job][1], f"{job}: its incidents went on while no monitor ran"
         # The ranks are as stuck as before: still the same one incident each.
         for job in jobs:
             send(api, job, overdue=LIMIT + 9)

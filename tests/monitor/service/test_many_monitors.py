@@ -206,6 +206,28 @@ def test_a_job_moves_to_the_monitor_that_it_speaks_to(pair: Pair) -> None:
     assert "job j is handed over to monitor b" in pair.monitors["a"].printed()
 
 
+def test_a_job_that_failed_over_goes_back_to_the_monitor_that_a_proxy_asks_first(pair: Pair) -> None:
+    taken(pair.apis["a"], "j")
+    pair.apis["a"].change_policy("j", capture_deadline=61)
+    pair.monitors["a"].kill()
+    taken(pair.apis["b"], "j")
+    a = pair.start("a")
+    answers: list[int] = []
+
+    def report() -> bool:
+        answers.append(send(a, "j"))
+        if answers[-1] == 503:
+            send(pair.apis["b"], "j")  # as the proxy does
+        return answers[-1] == 200
+
+    wait_for(report, "the first takes it back", 60.0)
+    assert 503 in answers, "it was held elsewhere before"
+    assert a.job("j")["policy"]["capture_deadline"] == 61
+    for _ in range(20):
+        assert send(a, "j") == 200, "and keeps it"
+    assert "job j is handed over to monitor a" in pair.monitors["b"].printed()
+
+
 def test_a_job_whose_senders_do_not_wait_for_the_response_stays(pair: Pair) -> None:
     """An overloaded monitor is late: a proxy tries the next one, and its report is not there when its turn comes."""
     a, b = pair.apis["a"], pair.apis["b"]

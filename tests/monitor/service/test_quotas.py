@@ -6,11 +6,12 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from rankwatch.contract.enums import ProcessEventKind, ProcessState
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
-from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.errors import TooManyRanksError
 from rankwatch_monitor.http.auth import BoundSender, Grant, Scope
@@ -168,6 +169,27 @@ def test_a_token_bound_to_jobs_cannot_take_the_room_of_all() -> None:
     assert tried("a9", team), "an ended job counts no more"
 
 
+def test_a_token_bound_to_jobs_cannot_fill_the_database_with_jobs_that_end_at_once() -> None:
+    clock = Moved()
+    monitor = Monitor(clock=clock, limits=Limits(new_jobs_per_token=3))
+
+    def taken(job: str, covers: Callable[[str], bool] | None) -> bool:
+        if monitor.refuses_job(job, covers):
+            return False
+        monitor.register(job, "")
+        monitor.submit(job, launcher(job), ProcessEvent(job, ProcessEventKind.FINISHED, 0))
+        monitor.tick()
+        return True
+
+    def team(job: str) -> bool:
+        return job.startswith("a")
+
+    assert [taken(f"a{n}", team) for n in range(5)] == [True, True, True, False, False]
+    assert [taken(f"b{n}", None) for n in range(5)] == [True] * 5, "others have their room"
+    clock.at += 3601.0
+    assert taken("a9", team), "an hour later there is room again"
+
+
 def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> None:
     monitor = Monitor(clock=Moved(), limits=Limits(jobs_per_token=3))
     sender = BoundSender(Grant(frozenset({Scope.INGEST}), "team", ("a*",)), monitor)
@@ -181,3 +203,46 @@ def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> No
         True,
     ]
     assert sender.refuses("b") is not None
+
+
+KERNELS = {f"k{n}": KernelStatistics(1, 0.1, 0.2, 0.1, 0.1, 0.2, 0.0) for n in range(512)}
+SECTIONS = {f"s{n}": 0.1 for n in range(250)}
+
+
+def test_names_that_one_rank_reports_take_little_in_the_rows_that_its_job_only_claims() -> None:
+    limits = Limits()
+    monitor = Monitor(clock=Moved())
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in (1, 2):
+            last = limits.ranks_per_job - number
+            assert not monitor.ingest([claim("j", limits.ranks_per_job, last, open_sections=SECTIONS, kernels=KERNELS)])
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 128 * MIB, "1.2 GB"
+
+
+def test_all_names_are_kept_of_a_job_whose_ranks_report() -> None:
+    monitor, world = Monitor(clock=Moved()), 1_000
+    for _ in range(2):
+        reports = [claim("j", world, rank, open_sections=SECTIONS, kernels=KERNELS) for rank in range(world)]
+        assert not monitor.ingest(reports)
+    job = monitor.jobs["j"]
+    assert (len(job.columns.sections), len(job.performance.kernels.names)) == (250, 512)
+    assert not np.isnan(job.performance.kernels["median"]).any()
+
+
+def test_a_small_job_has_all_names_at_once_and_claims_no_large_world_with_them() -> None:
+    limits = Limits()
+    monitor = Monitor(clock=Moved())
+    assert not monitor.ingest([claim("j", 8, open_sections=SECTIONS, kernels=KERNELS)])
+    job = monitor.jobs["j"]
+    assert (len(job.columns.sections), len(job.performance.kernels.names)) == (250, 512)
+    refused = monitor.ingest([claim("j", limits.ranks_per_job, 1)])
+    assert [each.reason for each in refused] == ["too_many_ranks"]
+    assert not monitor.ingest([claim("k", 8, kernels=KERNELS)])
+    assert not monitor.ingest([claim("k", limits.ranks_per_job, 1, kernels=KERNELS)])
+    assert len(monitor.jobs["k"].performance.kernels.names) < 10

@@ -32,7 +32,7 @@ class Side:
         self.leases = Leases(engine, name, f"http://{name}", duration, clock=clock)
         self.leases.on_results = lambda answers: self.answers.extend(answers.items())
         self.leases.on_lost = lambda job, holder: self.lost.append((job, holder))
-        self.leases.on_contended = lambda job, by: self.wanted.append((job, by))
+        self.leases.on_contended = lambda job, by, _: self.wanted.append((job, by))
         self.leases.on_renewed = self._round
         self.leases.start()
 

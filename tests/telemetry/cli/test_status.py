@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,44 +128,48 @@ def test_what_a_person_should_do_stands_below_the_reason() -> None:
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     known = {"iteration": 7, "iterations_per_second": 0.0, "goodput": 0.9, "verdict": "healthy", "open_incidents": 1}
     shown = {**WELL, **counts, **known, "id": "a", "name": "a", "state": "hung", "reason": "Rank 1 hangs."}
-    restart = {"text": "Restart the ranks"}
-    wait = {"sentence": "Wait until 14:02:32 UTC: the launchers restart the ranks; meanwhile check GPU 5"}
-    for todo, awaited, line in (
-        (restart, None, ["next: Restart the ranks"]),
-        (restart, wait, ["next: Restart the ranks"]),
-        (None, wait, [wait["sentence"]]),
-        (None, None, []),
+    wait = "Wait until 14:02:32 UTC: the launchers restart the ranks; meanwhile check GPU 5"
+    for advised, line in (
+        (advice("Restart the ranks"), ["next: Restart the ranks"]),
+        (advice(wait, waits=True), [wait]),
+        (None, []),
     ):
-        job = {**shown, "todo": todo, "awaited": awaited}
+        job = {**shown, "advice": advised}
         below = render.fleet_lines([job], Terminal(140), 100.0)[2:]
         assert [line.strip() for line in below] == ["Rank 1 hangs.", *line]
-        assert [line.strip() for line in render.state_lines(job, Terminal(140))][2:] == line
 
 
-def test_what_follows_about_a_slow_job_stands_below_it_of_one_job_alone() -> None:
+def advice(text: str, *steps: str, waits: bool = False, command: str = "", **more: Any) -> dict[str, Any]:
+    """An advice whose first step has a command."""
+    made = [{"text": each, "command": command * (n == 0), "host": "", "note": ""} for n, each in enumerate(steps)]
+    return {"text": text, "waits": waits, "steps": made, "alternatives": [], "notes": [], **more}
+
+
+def test_all_steps_about_a_job_stand_below_it_alone() -> None:
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     known = {"iteration": 7, "iterations_per_second": 1.0, "goodput": 0.9, "verdict": "worker", "reason": "Slow."}
-    todo = {"text": "Look at the GPU of rank 1", "then": "If it stays slow, restart without host-1."}
-    job = {**WELL, **counts, **known, "id": "a", "name": "a", "todo": todo}
+    look, then = "Look at the GPU of rank 1.", "If it stays slow, restart without host-1."
+    job = {**WELL, **counts, **known, "id": "a", "name": "a", "advice": advice(look[:-1], look, then)}
     below = render.fleet_lines([job], Terminal(140), 100.0)[2:]
-    assert [line.strip() for line in below] == ["Slow.", f"next: {todo['text']}"]
-    assert [line.strip() for line in render.state_lines(job, Terminal(140))][2:] == [
-        f"next: {todo['text']}",
-        todo["then"],
-    ]
+    assert [line.strip() for line in below] == ["Slow.", f"next: {look[:-1]}"]
+    lines = [line.strip() for line in render.state_lines(job, Terminal(140))]
+    assert lines[2:] == [f"next, 1: {look}", f"next, 2: {then}"]
+
+
+def test_what_is_awaited_stands_above_what_can_be_looked_at_meanwhile() -> None:
+    job = {**WELL, "id": "a", "name": "a", "state": "hung", "reason": ""}
+    waits = advice("Wait; meanwhile check GPU 5", "Check GPU 5.", waits=True, command="nvidia-smi")
+    lines = [line.strip() for line in render.state_lines({**job, "advice": waits}, Terminal(140))]
+    assert lines[1:] == ["Wait; meanwhile check GPU 5", "Check GPU 5.", "nvidia-smi"]
 
 
 def test_each_answer_of_a_host_that_is_not_heard_has_a_line() -> None:
-    todo = {"text": "Look at this job's launcher on node b"}
     alternatives = ["One is in state D: restart.", "All are in state S or R: look on."]
-    quiet = {"command": "ssh b ps -p 7", "alternatives": alternatives}
-    job = {**WELL, "id": "a", "name": "a", "state": "hung", "reason": "", "todo": todo, "quiet_host": quiet}
-    assert [line.strip() for line in render.state_lines(job, Terminal(140))][1:] == [
-        f"next: {todo['text']}",
-        "ssh b ps -p 7",
-        "One is in state D: restart.",
-        "All are in state S or R: look on.",
-    ]
+    step = "Look at this job's launcher on node b."
+    advised = advice(step[:-1], step, command="ssh b ps -p 7", alternatives=alternatives)
+    job = {**WELL, "id": "a", "name": "a", "state": "hung", "reason": "", "advice": advised}
+    lines = [line.strip() for line in render.state_lines(job, Terminal(140))]
+    assert lines[1:] == [f"next: {step}", "ssh b ps -p 7", *alternatives]
 
 
 def test_a_headline_that_was_cut_gives_way_to_the_reason() -> None:
@@ -391,7 +396,7 @@ def test_a_question_that_is_wrong_never_opens_the_screen(monitor: RunningMonitor
 
 # Without a monitor ----------------------------------------------------------------------------------------------------
 
-WELL = {"state": "running", "open_incidents": 0, "open_stragglers": 0, "ended_at": None, "next_steps": []}
+WELL = {"state": "running", "open_incidents": 0, "open_stragglers": 0, "ended_at": None, "advice": None}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_finished_job_has_finished_ranks_and_no_next_step(
 def test_a_lost_job_has_the_steps_of_its_page_each_with_its_command() -> None:
     scene = Scene(4, hosts=2).run(20).cut_host(0).cut_host(1).run(200)
     job = job_view.summary(scene.job, scene.now)
-    first, *others = job["next_steps"]
+    first, *others = job["advice"]["steps"]
     lines = state_lines(job, Terminal(200))
     assert f"  next, 1: {first['text']}" in lines
     assert lines[lines.index(f"  next, 1: {first['text']}") + 1] == f"    {first['command']}"

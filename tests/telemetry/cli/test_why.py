@@ -12,8 +12,7 @@ from monitor.core.views.test_node_verdict import slow
 from monitor.service.test_trend import live
 from rankwatch.cli.why import moment, text, why
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch_monitor.core.views import rank_logs
-from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views import job_view, rank_logs
 from web.scene_monitor import serving_scenes
 
 NOW = datetime(2025, 10, 9, 14, 5, 0, tzinfo=UTC).timestamp()
@@ -169,12 +168,12 @@ def test_of_a_slow_job_it_has_what_to_do_and_whether_a_restart_gains_below_the_s
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     scene = slow(Scene(4, hosts=2).run(20), 3, "host-1", "host-1/1")
-    found = slow_action(scene.job)
-    assert found is not None
-    assert found.then.endswith("gives 50 % of full speed, the slow job 60 %; mend host-1 or add a spare first.")
+    look, then = (step["text"] for step in job_view.summary(scene.job, scene.now)["advice"]["steps"])
+    assert then.endswith("gives 50 % of full speed, the slow job 60 %; mend host-1 or add a spare first.")
     _, empty, *below = answered(scene, capsys).splitlines()
     assert empty == ""
-    assert " ".join(line.strip() for line in below) == f"next: Look at the GPU of rank 3 on host-1 {found.then}"
+    assert then in " ".join(line.strip() for line in below)
+    assert below[0].strip() == f"next, 1: {look}"
 
 
 def test_json_has_the_incident_with_its_logs(capsys: pytest.CaptureFixture[str]) -> None:

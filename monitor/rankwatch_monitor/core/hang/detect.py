@@ -103,13 +103,15 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts.append(_past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source))
     any_beat = bool(np.any(has_beaten_R))
-    if limits.initial_heartbeat is not None and (any_beat or limits.first_heartbeat_is_due):
+    source = limits.initial_heartbeat_source
+    if limits.initial_heartbeat is not None and (any_beat or source is not LimitSource.DEFAULT):
         others_beat = float(np.nanmin(columns.first_heartbeat_R)) if any_beat else np.nan
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
         # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
         waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts.append(_past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R))
+        limit, end = limits.initial_heartbeat, columns.last_update_R
+        verdicts.append(_past(kind, elapsed_R, limit, waiting_R, end=end, source=source))
     return verdicts
 
 
@@ -195,5 +197,5 @@ def _never_started(
         return NONE
     first_report = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
     elapsed_R = np.full(len(columns), now - first_report)
-    kind = VerdictKind.NEVER_STARTED
-    return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.reported_R, end=now)
+    absent_R, source = judged_R & ~columns.reported_R, limits.initial_heartbeat_source
+    return _past(VerdictKind.NEVER_STARTED, elapsed_R, limits.initial_heartbeat, absent_R, end=now, source=source)

@@ -22,11 +22,12 @@ from rankwatch.contract import ft_state, semconv
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
-from rankwatch.contract.policy import DEFAULT_HEARTBEAT, DEFAULT_INITIAL_HEARTBEAT, DEFAULT_SILENCE, Policy
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
 FLOOR_STEPS: Final = 5
 """No learned limit is shorter than this many steps of the job, whose length varies more than that of short sections."""
+DEFAULTS: Final = Policy()
 NOTICEABLE_CHANGE: Final = 0.1
 """Relative change of a learned limit above which it is sent to the ranks again."""
 
@@ -43,10 +44,10 @@ class Limits(NamedTuple):
     heartbeat_source: LimitSource = LimitSource.CONFIGURED
     out_of_section_source: LimitSource = LimitSource.CONFIGURED
     silence_source: LimitSource = LimitSource.CONFIGURED
+    initial_heartbeat_source: LimitSource = LimitSource.CONFIGURED
+    first_time_source: LimitSource = LimitSource.CONFIGURED
     signs: float | None = None
     """Learned for ranks that do not send the age of their progress: time between signs of life outside of sections."""
-    first_heartbeat_is_due: bool = False
-    """The limit for the first heartbeat was configured or loaded, so it holds even if no rank has sent one."""
 
     def source_of(self, section: str, source: LimitSource) -> LimitSource:
         """Source of a section's limit; ``source`` is the one in the rank's :class:`RankLimits`."""
@@ -66,13 +67,12 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         for name in configured
         if policy.calculate_timeouts and sections.get(name, configured[name]) < configured[name]
     }
+    heartbeat_source = _source(policy, "heartbeat", loaded.heartbeat)
     return Limits(
         rank=RankLimits(
             sections=configured,
             heartbeat=policy.heartbeat_timeout if loaded.heartbeat is None else loaded.heartbeat,
-            heartbeat_outside=_every_section_has_a_limit(policy)
-            and loaded.heartbeat is None
-            and policy.heartbeat_timeout == DEFAULT_HEARTBEAT,
+            heartbeat_outside=_every_section_has_a_limit(policy) and heartbeat_source is LimitSource.DEFAULT,
             out_of_section=policy.out_of_section_timeout if loaded.out_of_section is None else loaded.out_of_section,
             learned={name: s for name, s in sections.items() if name not in configured or name in beside},
             first_time=policy.first_time_timeout if policy.learn_timeouts else None,
@@ -81,14 +81,12 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         initial_heartbeat=loaded.initial_heartbeat or policy.initial_heartbeat_timeout,
         silence=policy.silence_timeout,
         loaded=frozenset(set(loaded.sections) - set(fresh)),
-        heartbeat_source=LimitSource.DEFAULT
-        if loaded.heartbeat is None and policy.heartbeat_timeout == DEFAULT_HEARTBEAT
-        else _source(loaded.heartbeat),
-        out_of_section_source=_source(loaded.out_of_section),
-        silence_source=LimitSource.DEFAULT if policy.silence_timeout == DEFAULT_SILENCE else LimitSource.CONFIGURED,
+        heartbeat_source=heartbeat_source,
+        out_of_section_source=_source(policy, "out_of_section", loaded.out_of_section),
+        silence_source=_source(policy, "silence"),
+        initial_heartbeat_source=_source(policy, "initial_heartbeat", loaded.initial_heartbeat),
+        first_time_source=_source(policy, "first_time"),
         signs=_signs(policy, durations),
-        first_heartbeat_is_due=loaded.initial_heartbeat is not None
-        or policy.initial_heartbeat_timeout not in (None, DEFAULT_INITIAL_HEARTBEAT),
     )
 
 
@@ -169,17 +167,18 @@ def table(policy: Policy, durations: ObservedDurations) -> list[dict[str, Any]]:
         configured = policy.section_timeouts.get(name)
         row = _row("section", name, configured, fresh.get(name), loaded.sections.get(name), limit)
         rows.append({**row, "source": None if limit is None else str(limits.source_of(name, source))})
-    outside, beat, first_beat = policy.out_of_section_timeout, policy.heartbeat_timeout, limits.initial_heartbeat
     others = (
-        _row("out_of_section", None, outside, None, loaded.out_of_section, rank.out_of_section),
-        _row("heartbeat", None, beat, None, loaded.heartbeat, rank.heartbeat),
-        _row("initial_heartbeat", None, policy.initial_heartbeat_timeout, None, loaded.initial_heartbeat, first_beat),
-        _row("silence", None, limits.silence, None, None, limits.silence),
-        _row("first_time", None, policy.first_time_timeout, None, None, rank.first_time),
+        ("out_of_section", rank.out_of_section, loaded.out_of_section, limits.out_of_section_source),
+        ("heartbeat", rank.heartbeat, loaded.heartbeat, limits.heartbeat_source),
+        ("initial_heartbeat", limits.initial_heartbeat, loaded.initial_heartbeat, limits.initial_heartbeat_source),
+        ("silence", limits.silence, None, limits.silence_source),
+        ("first_time", rank.first_time, None, limits.first_time_source),
     )
-    return rows + [
-        {**row, "source": None if row["in_force"] is None else str(_source(row["loaded"]))} for row in others
-    ]
+    for what, limit, earlier, source in others:
+        configured = None if _source(policy, what) is LimitSource.DEFAULT else getattr(policy, f"{what}_timeout")
+        row = _row(what, None, configured, None, earlier, limit)
+        rows.append({**row, "source": None if limit is None else str(source)})
+    return rows
 
 
 def _row(
@@ -228,5 +227,9 @@ def _long_first_times(policy: Policy, durations: ObservedDurations) -> dict[str,
     return {name: seconds for name, seconds in first.items() if seconds > shortest}
 
 
-def _source(loaded: float | None) -> LimitSource:
-    return LimitSource.CONFIGURED if loaded is None else LimitSource.LOADED
+def _source(policy: Policy, what: str, loaded: float | None = None) -> LimitSource:
+    """Where a limit other than that of a section comes from; one that equals the default counts as such."""
+    if loaded is not None:
+        return LimitSource.LOADED
+    name = f"{what}_timeout"
+    return LimitSource.DEFAULT if getattr(policy, name) == getattr(DEFAULTS, name) else LimitSource.CONFIGURED

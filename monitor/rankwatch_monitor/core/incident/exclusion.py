@@ -122,7 +122,11 @@ class Remaining(NamedTuple):
 
     def obstacle(self, which: str) -> str:
         """What to do before a restart without ``which``, and why, as a sentence; empty: nothing."""
-        return f"{capital(REMEDY)}: without {which}, {self.clause}; {self.needs}." if self.too_few else ""
+        return f"{capital(REMEDY)}{self.too_few_without(which)}." if self.too_few else ""
+
+    def too_few_without(self, which: str) -> str:
+        """Why a restart without ``which`` needs another node first, from its punctuation on."""
+        return f": without {which}, {self.clause}; {self.needs}"
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
@@ -158,6 +162,16 @@ def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
         raise ValueError(f"node {name!r} runs no ranks of job {job.id!r}, so there is nothing to restart without it")
     what = "a spare" if node.role is NodeRole.SPARE else "parked"
     raise ValueError(f"node {name!r} is {what} and runs no ranks: there is nothing to restart without it")
+
+
+def permitted(job: Job, rank: int) -> Remaining | None:
+    """What a restart without a rank's node leaves; None: the policy does not permit it, or launchers cannot."""
+    if job.policy.observe_only or job.restarts >= job.restart_budget:
+        return None
+    try:
+        return without(job, chosen(job, [rank], ()))
+    except ValueError:
+        return None
 
 
 def _remain(job: Job, names: Collection[str]) -> bool:

@@ -197,7 +197,7 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
         here = standstill_of(incident)
         job.standstills.append(here)
         place, is_proven = here.text, incident.proof in proof.PROVEN
-    watches = command is Command.CAPTURE and not incident.confirmed
+    watches = command is Command.CAPTURE and _looked_at(incident)
     watch = WATCH_SECONDS if watches else 0.0
     told: dict[str, Any] = {}
     if command is Command.TELL:
@@ -713,7 +713,7 @@ def _move(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects:
     match incident.phase:
         case Phase.DETECTED if not verdicts:
             _close_if_recovered(job, incident, now, effects)
-        case Phase.DETECTED if not incident.confirmed:
+        case Phase.DETECTED if _looked_at(incident):
             _confirming(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
@@ -737,10 +737,22 @@ def _proven(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> boo
 def _waited_since(job: Job, incident: Incident) -> float:
     """When the patience with a suspicion began: no look has shown since what keeps it from being acted on.
 
-    While other ranks go on, one that is only not heard works too, or is not needed.
+    While other ranks go on, one that is only not heard works too, or is not needed; so does one that only sends no
+    heartbeats, which nobody asked it to.
     """
-    moved = proof.last_moved(job.columns) if incident.kind in OF_SILENCE else -math.inf
+    unheard = incident.kind in OF_SILENCE or incident.limit_source == LimitSource.DEFAULT
+    moved = proof.last_moved(job.columns) if unheard else -math.inf
     return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns), moved)
+
+
+def _looked_at(incident: Incident) -> bool:
+    """Whether looks may show something new: at a suspicion, also one that patience confirmed and nothing followed."""
+    limit = incident.limit_source
+    return not incident.confirmed or (
+        incident.phase is Phase.DETECTED
+        and limit not in ("", LimitSource.CONFIGURED)
+        and incident.proof not in proof.PROVEN
+    )
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, effects: list[Effect]) -> None:
@@ -755,7 +767,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
     held = decision.holds or (incident.held and decision.proof is Proof.UNDECIDED)  # one look may have failed
     if held:
         proof.begin_anew(job.columns, now)
-    if decision.proven or (not held and _proven(job, incident, verdicts, now)):
+    if decision.proven or (not held and not incident.confirmed and _proven(job, incident, verdicts, now)):
         if incident.proof == Proof.BUSY:
             _send(job, incident, machine.Proved(None), now, effects)
         _confirm(job, incident, verdicts, now, effects)
@@ -767,7 +779,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Verdicts, now: float, ef
         _set_deadline(job, incident, decision, now)
         if incident.attempts_here != before:
             _state(job, incident, verdicts, decision, now, effects, renew=True)
-    if not incident.confirmed and _captures(job):
+    if _looked_at(incident) and _captures(job):
         if incident.proof != shown:
             effects.append(_directive(job, incident, Command.TELL, now))
         if now - incident.watched_at >= WATCH_SECONDS:

@@ -39,7 +39,12 @@ CAUSE_WORDS: Mapping[Cause, str] = {
 
 
 def describe(
-    performance: Performance, policy: Policy, window: Window, straggler: Straggler, slow_on_host: int
+    performance: Performance,
+    policy: Policy,
+    window: Window,
+    straggler: Straggler,
+    slow_on_host: int,
+    usual: float | None = None,
 ) -> Description:
     """Describe a straggler as of one window.
 
@@ -49,6 +54,7 @@ def describe(
         window: the newest one.
         straggler: its rank, host, reference, and the cause known so far.
         slow_on_host: how many ranks of its host are slow, itself included.
+        usual: what it costs on average, where it is slow in some windows only.
     """
     scores, rank, late = performance.scores, straggler.rank, window.late
     assert scores is not None
@@ -57,12 +63,12 @@ def describe(
     step = float(late.step_R[rank])
     if np.isnan(step):
         step = float(window.step_R[rank])
-    share = float(window.signal_R[rank])
+    share = float(window.lost_R[rank]) if usual is None else usual
     seconds, cause, own, peers = share * step, straggler.cause, None, None
     fastest = straggler.reference is ScoreReference.FASTEST
     if not np.isnan(late.late_R[rank]):
         excess_P = late.excess_RP[rank]
-        cause = lateness.cause_of(excess_P, seconds)
+        cause = lateness.cause_of(excess_P, max(seconds, float(late.late_R[rank])))
         if cause is not Cause.UNEXPLAINED:
             part = lateness.CAUSES.index(cause)
             own = float(window.parts_RP[rank, part])
@@ -99,6 +105,7 @@ def describe(
                 device=performance.readings.get(rank),
                 others_on_host=max(0, slow_on_host - 1),
                 always=straggler.always,
+                often=straggler.often,
             )
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
@@ -172,12 +179,15 @@ class Observation(NamedTuple):
     """Other ranks of its host that are slow too."""
     always: bool = False
     """It was slow from the first windows of its attempt."""
+    often: float | None = None
+    """The part of the steps in which it is slow, where that is not most of them; ``late`` is of all."""
 
 
 def sentence(seen: Observation) -> str:
     """Which rank makes how many wait, for how long, and with what."""
     share = share_of(seen.late, seen.step)
-    text = f"{subject(seen.rank, seen.host)} is slow: {waits(seen.others)} {seconds(seen.late)} of each "
+    rarely = "" if seen.often is None else f" in 1 of {max(2, round(1 / seen.often))} steps"
+    text = f"{subject(seen.rank, seen.host)} is slow{rarely}: {waits(seen.others)} {seconds(seen.late)} of each "
     text += f"{seconds(seen.step)} step for it ({whole_percent(share)}); {_cause(seen)}"
     return text + _besides(seen) + "."
 

@@ -1,77 +1,49 @@
-"""Why a job as a whole loses time: one of its workers, a pipeline stage, the workload, or a slow link. Pure.
+"""Why a job as a whole loses time: workers, a pipeline stage, the workload, or a slow link. Pure.
 
 How this works
 --------------
-Each window is examined by itself; a verdict is given when it holds in k of the last n windows. The checks run in this
-order and the first that holds counts; of stage and workload, the one that loses more:
+Each window is examined by itself; something is found when it holds in k of the last n windows. What is found is ordered
+by what it costs, and the first is the verdict:
 
 =============  ======================================================================================================
-worker         stragglers are open: the same ranks are late against their peers again and again
-link           a process group's transfers take longer than usual by more than the slowdown that matters
+worker         stragglers are open: the same ranks, or all ranks of a node, are late again and again
 stage          all ranks of a pipeline stage together do more work than those of the other stages; or, where ranks
                send to each other and have declared no stage, some have done more since their first steps
+link           a process group's transfers take longer than usual, its members are on several nodes, and none is late
 workload       most windows have a rank that is far behind, but another one each time, with more computation or input
 unexplained    the same, but the ranks take turns in waiting for a CPU, in host-side work, or in nothing that was
-               measured; or many ranks are slower than the others in most windows, too many to name one
+               measured; or many ranks are slower than the others in most windows, too many to name one; or transfers
+               are slow that no network is between
 =============  ======================================================================================================
 
-No node is to blame for a stage, a workload or a link.
-
-Slow links
-----------
-The last rank to enter a collective does not wait in it, so the shortest time of one collective over all members and
-calls is the transfer itself. A group is compared with the others of its kind (the same name but for numbers: the
-all-reduces of all data-parallel groups move as much as each other); where there are too few of those, with its own
-earlier best.
+Links and turns are only looked for where no rank is slow by itself.
 
 Shapes: R ranks, P parts of a step. Times are seconds of one step.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from math import inf
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
-from rankwatch_monitor.core.events import CollectiveWindow
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+from rankwatch_monitor.core.slow_cause import UNDECLARED, HeavyStage, SlowLink, SlowNode, Turns
+from rankwatch_monitor.core.straggler.attribution import stage_loss, uneven_loss
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.lateness import CAUSES, Lateness
+from rankwatch_monitor.core.straggler.window import Window
+from rankwatch_monitor.core.words import slow as words
 
-KEPT: Final = 20
-"""Windows whose observations are kept."""
 OUT_OF_NOISE: Final = 2.0
 """How many times further behind than noise would put it the last rank must be, on average, for ranks to take turns."""
 ONE_RANK: Final = 0.6
 """Fraction of such windows with the same rank last above which ranks do not take turns."""
-MANY: Final = 0.25
-"""Fraction of the ranks from which on the constantly slow ones are a class of their own rather than single ones."""
-PART_WORDS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
-
-UNDECLARED: Final = -1
-"""Number of a stage that no rank has declared."""
-SHOWN: Final = 8
-"""Ranks of an undeclared stage that its sentence names."""
 STARVED: Final = 0.5
 """Fraction of what a rank is behind above which waiting for a CPU is the reason."""
-
-SIBLINGS: Final = 2
-"""Other groups of the same kind from which on they are the reference."""
-SMOOTHED: Final = 3
-"""Windows whose median is a group's transfer time; its own best is the best of those medians."""
-EARLIER: Final = 5
-"""Windows after which a group's own best is a reference."""
-MAX_TRANSFERS: Final = 8_192
-"""Process groups, by number of collectives, whose transfer times are kept."""
 
 
 class Criteria(NamedTuple):
@@ -81,20 +53,7 @@ class Criteria(NamedTuple):
     """Fraction of a step that matters."""
     needed: int
     of: int
-    """A verdict must hold in ``needed`` of the last ``of`` windows."""
-
-
-class HeavyStage(NamedTuple):
-    """The pipeline stage with the most work in one window."""
-
-    number: int
-    """:data:`UNDECLARED`: ranks that may be one."""
-    share: float
-    """How much more than the others, as a fraction of the step."""
-    ranks: tuple[int, ...]
-    cause: Cause
-    times: float = 1.0
-    """Its work divided by that of the others."""
+    """A finding must hold in ``needed`` of the last ``of`` windows."""
 
 
 class LastRank(NamedTuple):
@@ -103,48 +62,49 @@ class LastRank(NamedTuple):
     rank: int
     share: float
     cause: Cause
+    lost: float
+    """By which fraction the step is longer for what ranks do beyond their peers."""
     starved: bool = False
     """Most of it is waiting for a CPU."""
 
 
-class SlowLink(NamedTuple):
-    """A process group whose transfers take too long."""
+class Observed(NamedTuple):
+    """What one window shows of the job as a whole."""
 
-    group: str
-    seconds: float
-    """Of one step."""
-    usual: float
-    """Of its reference."""
-    against: str
-    """``others``: the other groups of its kind; ``itself``: its own earlier best."""
-
-
-@dataclass(slots=True)
-class WindowRecord:
-    """What was observed in the last windows, the newest last."""
-
-    stages: deque[HeavyStage | None] = field(default_factory=lambda: deque(maxlen=KEPT))
-    last_ranks: deque[LastRank | None] = field(default_factory=lambda: deque(maxlen=KEPT))
-    links: deque[SlowLink | None] = field(default_factory=lambda: deque(maxlen=KEPT))
+    stage: HeavyStage | None
+    last: LastRank | None
+    link: SlowLink | None
 
 
 # Of one window --------------------------------------------------------------------------------------------------------
 
 
-def heaviest_stage(late: Lateness, pipeline_R: Ints, slowdown: float) -> HeavyStage | None:
-    """The stage whose ranks do more work than those of the other stages, by more than ``slowdown`` of the step."""
-    known_R = ~np.isnan(late.work_R) & (pipeline_R >= 0)
-    stages = np.unique(pipeline_R[known_R])
-    if len(stages) < 2:
+def heaviest_stage(window: Window, pipeline_R: Ints, named_R: Bools, hosts: Sequence[str]) -> HeavyStage | None:
+    """The stage whose ranks do more work than those of the other stages.
+
+    Args:
+        window: the newest one.
+        pipeline_R: the declared stage of each rank.
+        named_R: ranks that are slow by themselves: they are no measure of a stage.
+        hosts: the host of each rank.
+    """
+    pipeline, work_R = window.pipeline, window.late.work_R
+    known_R = ~np.isnan(work_R) & (pipeline_R >= 0) & ~named_R
+    present_P = np.bincount(pipeline.stage_R[known_R], minlength=pipeline.stages)
+    if pipeline.stages < 2 or np.count_nonzero(present_P) < 2:
         return None
-    step = float(np.median(late.step_R[known_R]))
-    typical = {int(s): float(np.median(late.work_R[known_R & (pipeline_R == s)])) for s in stages}
-    number = max(typical, key=typical.__getitem__)
-    share = (typical[number] - float(np.median([t for s, t in typical.items() if s != number]))) / step
-    if not share > slowdown:
+    busiest, seconds = stage_loss(pipeline, work_R, known_R)
+    member_R = ~np.isnan(work_R) & (pipeline.stage_R == busiest)
+    if (member_R & named_R).any():
         return None
-    members = tuple(int(r) for r in np.flatnonzero(known_R & (pipeline_R == number)))
-    return HeavyStage(number, share, members, Cause.COMPUTE)
+    step = float(np.median(window.late.step_R[known_R]))
+    ranks = tuple(np.flatnonzero(member_R).tolist())
+    there = {hosts[rank] for rank in ranks}
+    elsewhere = {hosts[rank] for rank in np.flatnonzero(~np.isnan(work_R) & ~member_R).tolist()}
+    host = there.pop() if len(there) == 1 and elsewhere - there else ""
+    host = "" if host in elsewhere else host
+    share = seconds / step
+    return HeavyStage(int(pipeline_R[ranks[0]]), share, ranks, Cause.COMPUTE, host=host)
 
 
 def undeclared_stage(late: Lateness, signal_R: Floats, always_R: Bools, slowdown: float) -> HeavyStage | None:
@@ -162,186 +122,114 @@ def undeclared_stage(late: Lateness, signal_R: Floats, always_R: Bools, slowdown
     return HeavyStage(UNDECLARED, share, ranks, Cause.COMPUTE, own / usual)
 
 
-def last_rank(late: Lateness, signal_R: Floats, waited_R: Floats) -> LastRank | None:
+def last_rank(window: Window, waited_R: Floats) -> LastRank | None:
     """The rank that is furthest behind, and the part of its step with the largest excess.
 
     ``waited_R``: seconds of a step for which each rank waited for a CPU.
     """
+    late, signal_R = window.late, np.where(window.alone_R, np.nan, window.signal_R)
     if np.isnan(signal_R).all():
         return None
     rank = int(np.nanargmax(signal_R))
     excess_P = late.excess_RP[rank]
     cause = CAUSES[int(np.argmax(excess_P))] if not np.isnan(excess_P).any() else Cause.UNEXPLAINED
-    share = float(signal_R[rank])
+    share = lost = float(signal_R[rank])
+    if window.pipeline.stages > 1 and not np.isnan(late.work_R).all():
+        level_P = window.pipeline.levels(late.work_R, ~np.isnan(late.work_R))
+        lost = uneven_loss(window.pipeline, late.work_R, level_P) / float(np.nanmedian(late.step_R))
     starved = bool(waited_R[rank] > STARVED * share * late.step_R[rank])  # NaN never is
-    return LastRank(rank, share, cause, starved)
+    return LastRank(rank, share, cause, lost, starved)
 
 
-# Transfers of process groups ------------------------------------------------------------------------------------------
+# The findings ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Transfer:
-    """The collectives of one process group in one window: how long they take without waiting."""
-
-    members: int = 0
-    calls: int = 0
-    shortest: float = inf
-    """The least time of one collective over all members."""
-    exposed: float = inf
-    """The least exposed time of a member in the step."""
-
-    def take(self, collectives: CollectiveWindow) -> None:
-        """Add the report of one member."""
-        self.members += 1
-        self.calls = max(self.calls, collectives.calls)
-        self.exposed = min(self.exposed, collectives.exposed)
-        if collectives.shortest > 0:
-            self.shortest = min(self.shortest, collectives.shortest)
-
-
-@dataclass(slots=True)
-class _Times:
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHED))
-    best: float = inf
-    windows: int = 0
-
-
-class TransferTimes:
-    """Transfer times of a job's process groups: the last ones and the best."""
-
-    def __init__(self) -> None:
-        self._times: dict[tuple[str, int], _Times] = {}
-        """By group and number of collectives: a step with fewer of them is no reference for one with more."""
-        self._newest: set[tuple[str, int]] = set()
-
-    def take(self, transfers: Mapping[str, Transfer]) -> None:
-        """Add one window, by process group."""
-        self._newest = set()
-        for group, transfer in transfers.items():
-            if transfer.members < 2:
-                continue  # of one member it is unknown whether it waited
-            seconds = transfer.calls * transfer.shortest if transfer.shortest < inf else transfer.exposed
-            key = (group, transfer.calls)
-            self._newest.add(key)
-            times = self._times.pop(key, None) or _Times()
-            self._times[key] = times  # re-inserted, so that the first one is the least recently used
-            times.recent.append(seconds)
-            times.windows += 1
-            if len(times.recent) == SMOOTHED:
-                times.best = min(times.best, median(times.recent))
-        while len(self._times) > MAX_TRANSFERS:
-            del self._times[next(iter(self._times))]
-
-    def slowest(self) -> SlowLink | None:
-        """The group that loses most against its reference; None: none loses anything."""
-        now = {key: median(times.recent) for key in self._newest if len((times := self._times[key]).recent) == SMOOTHED}
-        kinds: dict[tuple[str, int], list[tuple[str, int]]] = {}
-        for group, calls in now:
-            kinds.setdefault((_kind_of(group), calls), []).append((group, calls))
-        found: list[SlowLink] = []
-        for keys in kinds.values():
-            ordered = sorted(now[key] for key in keys)
-            for key in keys:
-                times = self._times[key]
-                if len(keys) > SIBLINGS:
-                    found.append(SlowLink(key[0], now[key], _median_without(ordered, now[key]), "others"))
-                if times.windows >= EARLIER:
-                    found.append(SlowLink(key[0], now[key], times.best, "itself"))
-        slow = [link for link in found if link.seconds > link.usual]
-        return max(slow, key=lambda link: link.seconds - link.usual, default=None)
-
-
-@lru_cache(maxsize=MAX_TRANSFERS)
-def _kind_of(group: str) -> str:
-    """A group's name without its numbers: what it has in common with its siblings."""
-    return re.sub(r"\d+", "#", group)
-
-
-def _median_without(ordered: list[float], one: float) -> float:
-    """The median of all values but one of them."""
-    place, others = bisect_left(ordered, one), len(ordered) - 1
-    low, high = ((others - 1) // 2, others // 2)
-    return 0.5 * (ordered[low + (low >= place)] + ordered[high + (high >= place)])
-
-
-# The verdict ----------------------------------------------------------------------------------------------------------
-
-
-def finding(
-    record: WindowRecord,
+def findings(
+    observed: Sequence[Observed],
     stragglers: Sequence[Straggler],
+    nodes: Mapping[str, tuple[int, ...]],
     ranks: int,
     noise: float,
     step: float,
     criteria: Criteria,
     often_behind: Ints,
-) -> Finding:
-    """The verdict as of the newest window.
+) -> list[Finding]:
+    """Why the job loses time as of the newest window, the costliest first.
 
     Args:
-        record: observations of the last windows.
+        observed: of the last windows.
         stragglers: the open ones.
+        nodes: those that are slow as a whole, with their ranks.
         ranks: how many ranks reported the newest window.
         noise: standard deviation of one rank's lateness as a fraction of the step; NaN: unknown.
         step: seconds of a step.
         criteria: thresholds of the policy.
         often_behind: ranks that are behind by more than the slowdown that matters in most windows.
     """
-    if stragglers:
-        return _worker(stragglers)
-    if (link := _link(record, step, criteria)) is not None:
-        return link
-    both = (_stage(record, criteria), _taking_turns(record, ranks, noise, criteria, often_behind))
-    return max((each for each in both if each is not None), key=lambda each: each.share, default=Finding())
+    found = [*_workers(stragglers, nodes), _stage(observed, criteria)]
+    if not stragglers:
+        found += [_link(observed, step, criteria), _taking_turns(observed, ranks, noise, criteria, often_behind)]
+    return sorted((each for each in found if each is not None), key=lambda each: -each.share)
 
 
-def _worker(stragglers: Sequence[Straggler]) -> Finding:
-    first, others = stragglers[0], len(stragglers) - 1
-    reason = (
-        first.reason
-        if not others
-        else f"{first.reason} {others} more {'rank is' if others == 1 else 'ranks are'} slow."
-    )
-    worst = max((s.stated_share or 0.0) for s in stragglers)
-    since = min(s.since for s in stragglers)
-    return Finding(StragglerVerdict.WORKER, first.cause, reason, since, tuple(s.rank for s in stragglers), worst)
+def _workers(stragglers: Sequence[Straggler], nodes: Mapping[str, tuple[int, ...]]) -> Iterator[Finding]:
+    """One finding for each slow node, one for all other slow ranks."""
+    left = list(stragglers)
+    for host in nodes:
+        if here := [straggler for straggler in left if straggler.host == host]:
+            left = [straggler for straggler in left if straggler.host != host]
+            share = max(straggler.stated_share or 0.0 for straggler in here)
+            yield _worker(here, words.node(SlowNode(host, len(here), share)) + " " + here[0].reason, host)
+    if left:
+        yield _worker(left, left[0].reason + words.more(len(left) - 1))
 
 
-def _link(record: WindowRecord, step: float, criteria: Criteria) -> Finding | None:
-    recent = list(record.links)[-criteria.of :]
-    slow = [link for link in recent if link is not None and (link.seconds - link.usual) > criteria.slowdown * step]
-    if len(slow) < criteria.needed or recent[-1] is None or recent[-1] not in slow:
+def _worker(stragglers: Sequence[Straggler], reason: str, host: str = "") -> Finding:
+    share = max(straggler.stated_share or 0.0 for straggler in stragglers)
+    since = min(straggler.since for straggler in stragglers)
+    ranks = tuple(straggler.rank for straggler in stragglers)
+    return Finding(StragglerVerdict.WORKER, stragglers[0].cause, reason, since, ranks, share, host)
+
+
+def _held(observed: Sequence[Observed], criteria: Criteria, same: Callable[[Observed], bool]) -> bool:
+    """Whether the newest window shows the same as enough of the last ones."""
+    recent = observed[-criteria.of :]
+    return bool(recent) and same(recent[-1]) and sum(map(same, recent)) >= criteria.needed
+
+
+def _link(observed: Sequence[Observed], step: float, criteria: Criteria) -> Finding | None:
+    def slow(each: Observed) -> bool:
+        return each.link is not None and each.link.seconds - each.link.usual > criteria.slowdown * step
+
+    link = observed[-1].link if observed else None
+    if link is None or not _held(observed, criteria, slow):
         return None
-    link = slow[-1]
-    reference = "the other groups of its kind take" if link.against == "others" else "it took at its best"
-    reason = (
-        f"All members of process group {link.group!r} take long in its collectives, {_seconds(link.seconds)} of each "
-        f"step where {reference} {_seconds(link.usual)}, and none of them is late: the link between them is slow."
-    )
-    share = (link.seconds - link.usual) / step
-    return Finding(StragglerVerdict.LINK, Cause.COMMUNICATION, reason, share=share)
+    verdict, cause = StragglerVerdict.LINK, Cause.COMMUNICATION
+    if link.starved:
+        verdict, cause = StragglerVerdict.UNEXPLAINED, Cause.HOST
+    elif link.host:
+        verdict = StragglerVerdict.UNEXPLAINED
+    return Finding(verdict, cause, words.link(link), share=(link.seconds - link.usual) / step)
 
 
-def _stage(record: WindowRecord, criteria: Criteria) -> Finding | None:
-    recent = list(record.stages)[-criteria.of :]
-    newest = recent[-1] if recent else None
-    if newest is None or sum(s is not None and s.number == newest.number for s in recent) < criteria.needed:
+def _stage(observed: Sequence[Observed], criteria: Criteria) -> Finding | None:
+    if not observed or (newest := observed[-1].stage) is None:
         return None
-    share = float(np.median([s.share for s in recent if s is not None and s.number == newest.number]))
-    if newest.number == UNDECLARED:
-        return Finding(StragglerVerdict.STAGE, newest.cause, _undeclared(newest), ranks=newest.ranks, share=share)
-    more = f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on"
-    reason = f"{more} all {len(newest.ranks)} of its ranks: the stages are unbalanced, no node is to blame."
-    if len(newest.ranks) == 1:
-        reason = f"{more} rank {newest.ranks[0]}, its only rank: its work cannot be distinguished from its node."
-    return Finding(StragglerVerdict.STAGE, newest.cause, reason, ranks=newest.ranks, share=share)
+
+    def share_of(each: Observed) -> float:
+        return each.stage.share if each.stage is not None and each.stage.number == newest.number else 0.0
+
+    if not _held(observed, criteria, lambda each: share_of(each) > criteria.slowdown):
+        return None
+    recent = [share for share in map(share_of, observed[-criteria.of :]) if share > criteria.slowdown]
+    stage = newest._replace(share=float(np.median(recent)))
+    return Finding(StragglerVerdict.STAGE, stage.cause, words.stage(stage), None, stage.ranks, stage.share, stage.host)
 
 
 def _taking_turns(
-    record: WindowRecord, ranks: int, noise: float, criteria: Criteria, often_behind: Ints
+    observed: Sequence[Observed], ranks: int, noise: float, criteria: Criteria, often_behind: Ints
 ) -> Finding | None:
-    recent = [last for last in record.last_ranks if last is not None]
+    recent = [each.last for each in observed if each.last is not None]
     if len(recent) < criteria.of or np.isnan(noise):
         return None
     # The largest of R normal deviations is about sigma * sqrt(2 ln R).
@@ -350,66 +238,21 @@ def _taking_turns(
     lost = float(np.mean([max(last.share, 0.0) for last in recent]))
     often = len(behind) * criteria.of >= criteria.needed * len(recent)
     beyond = lost > OUT_OF_NOISE * by_noise or noise > criteria.slowdown
+    lost = float(np.mean([max(last.lost, 0.0) for last in recent]))
     if not often or not beyond or not lost > criteria.slowdown:
         return None
     most = max(sum(last.rank == rank for last in behind) for rank in {last.rank for last in behind})
     if most > max(1.0, ONE_RANK * len(behind)):
         return None
-    if 2 * sum(last.starved for last in behind) > len(behind):
-        reason = (
-            f"Steps lose {_percent(lost)} to waiting for ranks that take turns in waiting for a CPU: other processes "
-            "use those of their nodes, and no single rank is to blame."
-        )
-        return Finding(StragglerVerdict.UNEXPLAINED, Cause.HOST, reason, share=lost)
     causes = [last.cause for last in behind]
-    cause = max(set(causes), key=causes.count)
-    lose = f"Steps lose {_percent(lost)} to waiting"
-    if 2 * sum(last.rank in often_behind for last in behind) > len(behind):
-        reason = f"{lose} for {_same_ranks(often_behind, ranks, cause)}"
-        ranks_behind = tuple(map(int, often_behind))
-        return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, ranks=ranks_behind, share=lost)
-    if cause in (Cause.COMPUTE, Cause.DATA):
-        reason = (
-            f"{lose} for ranks that take turns in having more {PART_WORDS[cause]} than the others, as with sequences "
-            "of different lengths: the workload is uneven, no node is to blame."
-        )
-        return Finding(StragglerVerdict.WORKLOAD, cause, reason, share=lost)
-    what = PART_WORDS.get(cause, "nothing that was measured")
-    reason = f"{lose} for ranks that take turns in being late, with {what}: no single rank is to blame."
-    return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, share=lost)
-
-
-def _undeclared(stage: HeavyStage) -> str:
-    one = len(stage.ranks) == 1
-    if one:
-        which = f"Rank {stage.ranks[0]} has"
-    else:
-        numbers = ", ".join(map(str, stage.ranks[:SHOWN]))
-        more = f" and {len(stage.ranks) - SHOWN} more" if len(stage.ranks) > SHOWN else ""
-        which = f"Ranks {numbers}{more} have"
-    nodes = "its node is" if one else "their nodes are"
-    return (
-        f"{which} done {stage.times:.1f} times the work of the others since the first steps, and ranks send to each "
-        f"other as the stages of a pipeline do: the stages are unbalanced, or {nodes} slow. Where each rank declares "
-        "its stage (dl.pipeline_parallel.rank in OTEL_RESOURCE_ATTRIBUTES), it is compared with that stage alone."
-    )
-
-
-def _same_ranks(often_behind: Ints, ranks: int, cause: Cause) -> str:
-    """Names ranks that are late again and again, and why none of them is called a straggler."""
-    what = f"with more {PART_WORDS[cause]}" if cause in PART_WORDS else "with nothing that was measured"
-    if len(often_behind) == 1:
-        which = f"rank {often_behind[0]}, which is behind in most windows, {what}"
-    else:
-        which = f"{len(often_behind)} of {ranks} ranks, which are behind in most windows, {what}"
-    if len(often_behind) < MANY * ranks or len(often_behind) == 1:
-        return f"{which}; but steps differ too much from window to window to be sure of a straggler."
-    return f"{which}: too many for one of them to be at fault. Do they have other hardware, or other work?"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1000 * seconds:.3g} ms"
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
+    turns = Turns(lost, max(set(causes), key=causes.count), ranks)
+    verdict = StragglerVerdict.UNEXPLAINED
+    named: tuple[int, ...] = ()
+    if 2 * sum(last.starved for last in behind) > len(behind):
+        turns = replace(turns, cause=Cause.HOST, starved=True)
+    elif 2 * sum(last.rank in often_behind for last in behind) > len(behind):
+        named = tuple(map(int, often_behind))
+        turns = replace(turns, often_behind=named)
+    elif turns.cause in (Cause.COMPUTE, Cause.DATA):
+        verdict = StragglerVerdict.WORKLOAD
+    return Finding(verdict, turns.cause, words.turns(turns), None, named, lost)

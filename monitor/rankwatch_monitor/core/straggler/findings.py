@@ -52,6 +52,8 @@ class Straggler:
     step_before: float | None = None
     step_since: float | None = None
     """Seconds of a step in the minutes before it was slow, and in the last ones since; None: not known."""
+    often: float | None = None
+    """The part of the windows in which it is slow, where it is not in most of them; lateness and share are of all."""
     cost_gpu_hours: float = 0.0
     action: Action = Action.LOG
     action_reason: str = ""
@@ -142,6 +144,8 @@ class Finding:
     """The stragglers of a worker verdict, the ranks of a stage, the ranks that are often behind."""
     share: float = 0.0
     """Fraction of the step that is lost."""
+    host: str = ""
+    """The node all of whose ranks are slow; of a stage the node that may as well be the reason."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API and the store."""

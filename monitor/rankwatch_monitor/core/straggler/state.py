@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -31,11 +32,13 @@ from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankI
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
-from rankwatch_monitor.core.straggler import peers, scores
-from rankwatch_monitor.core.straggler.diagnosis import HeavyStage, LastRank, TransferTimes, WindowRecord
+from rankwatch_monitor.core.straggler import attribution, peers, scores
+from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
+from rankwatch_monitor.core.straggler.diagnosis import Observed
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.kernel_trends import KernelTrends
 from rankwatch_monitor.core.straggler.lateness import COMPUTE, PARTS, Lateness, lateness
+from rankwatch_monitor.core.straggler.links import TransferTimes
 from rankwatch_monitor.core.straggler.peers import Layout, Places
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, KernelScores, Scores
 from rankwatch_monitor.core.straggler.window import Window, WindowAssembly, section_seconds, step_seconds
@@ -54,10 +57,17 @@ MIN_DEVICES: Final = 256
 """Devices whose best medians are kept: for each rank, and at least."""
 ALWAYS: Final = 0.9
 """Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
+PAST: Final = 3
+"""Windows in which a rank was not behind from which on its own past is a measure."""
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
 """Process groups of a window that enter its sample."""
+NAMES_AT_ONCE: Final = 8
+ROWS_AT_ONCE: Final = 64
+NAMES_A_ROW: Final = 4
+"""A table over ranks has room for so many names, and for all that :data:`ROWS_AT_ONCE` ranks may report, whatever its
+world size; for each rank that has reported, so many times as much. So a claim of a world costs a few bytes a row."""
 MAX_COMBINATIONS: Final = 64
 """Sets of names reported together whose columns are cached; ranks of a job report the same few."""
 MANY_KERNELS: Final = 1_000_000
@@ -78,10 +88,14 @@ class _Columns(NamedTuple):
 class Table:
     """Statistics over ranks and names (of kernels or sections), both of which grow; each is an array of (R, names)."""
 
-    def __init__(self, statistics: Sequence[str], limit: int) -> None:
+    def __init__(self, statistics: Sequence[str], limit: int, *, of_ranks: bool = False) -> None:
+        """Without any; ``of_ranks``: its rows are claimed, and most of them may never be reported."""
         self.names: list[str] = []
         self._index: dict[str, int] = {}
         self._limit = limit
+        self._of_ranks = of_ranks
+        self._reported: set[int] = set()
+        """Rows of a table of ranks that have been written."""
         self._statistics = {each: number for number, each in enumerate(statistics)}
         # One array, so that all a rank reports is written at once; X statistics.
         self._values_RKX: Any = np.full((0, 0, len(statistics)), np.nan, dtype=np.float32)
@@ -108,18 +122,30 @@ class Table:
         known = self._index.get(name)
         if known is not None:
             return known
-        if len(self.names) >= self._limit:
+        if len(self.names) >= self._room:
             return None
         self._index[name] = len(self.names)
         self.names.append(name)
         self._reserve(len(self.names))
         return self._index[name]
 
+    def room(self, rows: int) -> int:
+        """Names for which it has room with so many rows."""
+        if not self._of_ranks:
+            return self._limit
+        cells = NAMES_A_ROW * self._limit * (len(self._reported) + ROWS_AT_ONCE)
+        return min(self._limit, max(NAMES_AT_ONCE, cells // max(1, rows)))
+
+    @property
+    def _room(self) -> int:
+        return self.room(len(self._values_RKX))
+
     def _reserve(self, columns: int) -> None:
         """Have room for so many columns; at least doubled, so that most new names copy nothing."""
         rows, present, statistics = self._values_RKX.shape
         if columns > present:
-            fresh = np.full((rows, max(4, columns - present, present), statistics), np.nan, dtype=np.float32)
+            extra = max(columns - present, min(max(4, present), self._room - present))
+            fresh = np.full((rows, extra, statistics), np.nan, dtype=np.float32)
             self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1) if present else fresh
 
     def columns(self, names: Iterable[str]) -> _Columns:
@@ -129,14 +155,17 @@ class Table:
         if found is None:
             if len(self._columns) >= MAX_COMBINATIONS:
                 self._columns.clear()
-            self._reserve(min(self._limit, len(self.names) + sum(name not in self._index for name in key)))
+            self._reserve(min(self._room, len(self.names) + sum(name not in self._index for name in key)))
             at = [self.index(name) for name in key]
             whole = bool(key) and at == list(range(len(key)))
-            found = self._columns[key] = _Columns(at, slice(len(key)) if whole else None)
+            found = _Columns(at, slice(len(key)) if whole else None)
+            if None not in at or len(self.names) >= self._limit:  # else there may be room for more later
+                self._columns[key] = found
         return found
 
     def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
         """Replace a rank's row by the statistics of each name, in the order in which they were declared."""
+        self._reported.add(rank)
         columns = self.columns(values)
         row_KX = self._values_RKX[rank]
         row_KX.fill(np.nan)
@@ -243,6 +272,72 @@ def device_key(identity: RankIdentity) -> str:
     return f"{device} {identity.pipeline_parallel},{identity.tensor_parallel},{identity.expert_parallel}"
 
 
+@dataclass(slots=True)
+class Tally:
+    """How often something was found, and what it cost."""
+
+    windows: int = 0
+    share: float = 0.0
+    """Sum over these windows."""
+    last: Finding = field(default_factory=Finding)
+
+
+class Past(NamedTuple):
+    """What each rank took for its own work while neither it nor its node was behind; shape (R,), seconds of a step."""
+
+    windows_R: Ints
+    mean_R: Floats
+    grown_R: Floats
+    """By how much the newest window is more; NaN while those are too few."""
+    few_R: Bools
+    """It has so few peers that it is unknown which of them is unusual."""
+    alone_R: Bools
+    """It has none."""
+    whole_H: Bools
+    """Nodes that are a stage."""
+    step: float
+
+    @classmethod
+    def unknown(cls, ranks: int) -> Past:
+        """Of so many ranks."""
+        nothing_R, no_R = np.full(ranks, np.nan), np.zeros(ranks, dtype=np.bool_)
+        return cls(np.zeros(ranks, np.int64), np.zeros(ranks), nothing_R, no_R, no_R, no_R[:0], float("nan"))
+
+    def after(self, window: Window, node_R: Ints, slowdown: float) -> Past:
+        """The same with one more window."""
+        work_R, late_H = window.late.work_R, window.nodes.late_H
+        if np.isnan(work_R).all():
+            return self
+        known = self if len(self.mean_R) == len(work_R) else Past.unknown(len(work_R))
+        with np.errstate(invalid="ignore"):
+            behind_R = window.signal_R > slowdown
+            if len(late_H):
+                behind_R = behind_R | ((node_R >= 0) & (late_H > slowdown)[node_R])
+        usual_R = ~np.isnan(work_R) & ~behind_R
+        windows_R = known.windows_R + usual_R
+        mean_R = known.mean_R + np.where(usual_R, work_R - known.mean_R, 0.0) / np.maximum(windows_R, 1)
+        size_G = np.bincount(window.group_R[window.group_R >= 0], minlength=1)
+        return Past(
+            windows_R,
+            mean_R,
+            grown_R=np.where(windows_R >= PAST, work_R - mean_R, np.nan),
+            few_R=(window.group_R >= 0) & (size_G[window.group_R] <= peers.MIN_PEERS),
+            alone_R=window.alone_R,
+            whole_H=window.nodes.whole_H,
+            step=float(np.nanmedian(window.late.step_R)),
+        )
+
+
+def _appended(kept_TX: Floats, value_X: Floats) -> Floats:
+    """The last :data:`WINDOWS` windows with a new one, all as wide as that."""
+    before_TX: Any = kept_TX[-(WINDOWS - 1) :]
+    if before_TX.shape[1] != len(value_X):
+        resized_TX = np.full((len(before_TX), len(value_X)), np.nan, dtype=np.float32)
+        resized_TX[:, : min(before_TX.shape[1], len(value_X))] = before_TX[:, : len(value_X)]
+        before_TX = resized_TX
+    return np.concatenate([before_TX, value_X[None].astype(np.float32)])
+
+
 class Performance:
     """How fast the ranks of one job are, and what was found about them."""
 
@@ -251,7 +346,10 @@ class Performance:
         """As of the last window."""
         self.stragglers: list[Straggler] = []
         """Open and ended ones, the oldest first; at most :data:`KEPT_STRAGGLERS`."""
-        self.finding = Finding()
+        self.findings: tuple[Finding, ...] = ()
+        """Why the job loses time, the costliest first."""
+        self.lasted: dict[tuple[StragglerVerdict, tuple[int, ...]], Tally] = {}
+        """The findings of all windows that this monitor has judged."""
         self.cost_gpu_hours = 0.0
         """Cost of all stragglers of the job so far."""
         self._waited = 0.0
@@ -280,15 +378,16 @@ class Performance:
 
     def _reset_attempt(self) -> None:
         # Columns over ranks.
-        self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
-        """Of each rank's last window."""
-        self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
-        """Of each rank's last report."""
+        self._forget_sections()
+        self._forget_kernels()
         self.parts_RP: Floats = np.full((0, len(PARTS)), np.nan)
         self.steps_R: Floats = np.full(0, np.nan)
         """Steps of each rank's last window."""
         self.cpu_waited_R: Floats = np.full(0, np.nan)
         self.layout = Layout.unknown(0)
+        self.node_R: Ints = np.full(0, -1, dtype=np.int64)
+        """Number of each rank's host in ``hosts``; -1: unknown."""
+        self.hosts: dict[str, int] = {}
         self.device_R: Ints = np.full(0, -1, dtype=np.int64)
         """Row of each rank's device in ``best``; -1: unknown."""
         self._placed: dict[int, RankIdentity] = {}
@@ -316,12 +415,17 @@ class Performance:
         """Windows since the last one with a profiled step."""
         self.signal_TR: Floats = np.full((0, 0), np.nan)  # single precision from the first window on
         """Signal of the last :data:`WINDOWS` windows, the newest last."""
+        self.lost_TR: Floats = np.full((0, 0), np.nan)
+        self.node_TH: Floats = np.full((0, 0), np.nan)
+        """Of the same windows: the loss for each rank, and the excess of each node."""
+        self.past = Past.unknown(0)
         self.known_R: Ints = np.zeros(0, dtype=np.int64)
         self.behind_R: Ints = np.zeros(0, dtype=np.int64)
         """Windows of the attempt in which a rank's signal was known, and in which it was behind."""
         self.sends = False
         """Ranks send to and receive from each other, as the stages of a pipeline do."""
-        self.record = WindowRecord()
+        self.observed: deque[Observed] = deque(maxlen=WINDOWS)
+        """What was observed in the last windows, the newest last."""
         self.transfer_times = TransferTimes()
         self.kernel_scores: KernelScores | None = None
         self.unnamed = 0
@@ -332,8 +436,6 @@ class Performance:
         """Windows since each rank last reported a profiled step, at most :data:`SPARSE`."""
         self._places: tuple[Layout, Places] | None = None
         """The layout of the last window, and its numbered places."""
-        self._kernels_changed = False
-        """Kernels were reported since the last request for scores."""
         self._kernels_scored_at = float("-inf")
         self._first_request = self.kernel_requests
         """Results of requests up to this one belong to earlier attempts."""
@@ -355,9 +457,19 @@ class Performance:
     def compact(self) -> None:
         """Free what only a running job needs; kernels are compared again once ranks report them again."""
         if self.kernels.names:
-            self.kernels, self._kernels_changed = Table(("median", "tail", "spent"), MAX_KERNELS), False
+            self._forget_kernels()
             self.kernels.grow(len(self.steps_R))
         self.history.compact()
+
+    def _forget_sections(self) -> None:
+        self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS, of_ranks=True)
+        """Of each rank's last window."""
+
+    def _forget_kernels(self) -> None:
+        self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS, of_ranks=True)
+        """Of each rank's last report."""
+        self._kernels_changed = False
+        """Kernels were reported since the last request for scores."""
 
     # Reports of ranks -------------------------------------------------------------------------------------------------
 
@@ -366,7 +478,7 @@ class Performance:
         if report.window is None and report.kernels is None and report.device is None and report.kernel_source is None:
             return
         identity = report.identity
-        self._grow(identity.rank + 1)
+        self._grow(max(identity.rank + 1, identity.world_size))
         if report.kernel_source is not None:
             self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
@@ -402,7 +514,7 @@ class Performance:
         self.steps_R[rank] = window.steps or np.nan
         self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
         self.best.improve_sections(self.device_R.item(rank), window.sections)
-        self.assembly.take(rank, window, now)
+        self.assembly.take(rank, window, now, report.identity.host)
 
     def _take_kernels(self, rank: int, kernels: Mapping[str, KernelStatistics]) -> None:
         # Collectives wait for other ranks: they are compared as lateness, never as the speed of a device.
@@ -424,6 +536,8 @@ class Performance:
         )
         for column_R, coordinate in zip(self.layout, coordinates, strict=True):
             column_R[rank] = coordinate
+        if identity.host:
+            self.node_R[rank] = self.hosts.setdefault(identity.host, len(self.hosts))
         key, rows = device_key(identity), self.best.rows
         row = rows.get(key)
         if row is None:
@@ -439,6 +553,10 @@ class Performance:
             return
         extra = max(extra, len(self.steps_R) // 4)  # ranks often arrive one by one
         size = len(self.steps_R) + extra
+        if len(self.kernels.names) > self.kernels.room(size):  # its world has grown after its first reports
+            self._forget_kernels()
+        if len(self.sections.names) > self.sections.room(size):
+            self._forget_sections()
         self.sections.grow(size)
         self.kernels.grow(size)
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
@@ -446,7 +564,9 @@ class Performance:
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
         self.device_RX = np.concatenate([self.device_RX, np.full((extra, 2), np.nan)])
         self._since_profiled_R = np.concatenate([self._since_profiled_R, np.full(extra, SPARSE, dtype=np.int64)])
-        self.device_R = np.concatenate([self.device_R, np.full(extra, -1, dtype=np.int64)])
+        self.node_R, self.device_R = (
+            np.concatenate([each_R, np.full(extra, -1, dtype=np.int64)]) for each_R in (self.node_R, self.device_R)
+        )
         fresh = Layout.unknown(extra)
         self.layout = Layout(*(np.concatenate(both) for both in zip(self.layout, fresh, strict=True)))
 
@@ -456,15 +576,22 @@ class Performance:
         """Drop the reports gathered so far."""
         self.assembly = WindowAssembly()
 
-    def close_window(self, ranks: int, now: float) -> Window:
-        """Turn the gathered reports into a window over ``ranks`` ranks, and begin the next one."""
+    def close_window(self, ranks: int, now: float, slowdown: float) -> Window:
+        """Turn the gathered reports into a window over ``ranks`` ranks, and begin the next one.
+
+        ``slowdown``: the fraction of a step from which on it is computed what it costs the job.
+        """
         self._grow(ranks)
         fresh_R = np.zeros(ranks, dtype=np.bool_)
         rank_i, iteration, later = self.assembly.closed(now)
         fresh_R[rank_i[rank_i < ranks]] = True
         group_R = self._peer_groups(fresh_R)
         parts_RP = np.where(fresh_R[:, None], self.parts_RP[:ranks], np.nan)
-        late, names = lateness(parts_RP, group_R), self.sections.names
+        pipeline = self._pipeline(ranks)
+        late, by_stages_R, alone_R = attribution.against_stages(
+            pipeline, parts_RP, lateness(parts_RP, group_R), group_R
+        )
+        names = self.sections.names
         calls_RS, median_RS, tail_RS = (
             self.sections[each][:ranks].astype(np.float64) for each in ("calls", "median", "tail")
         )
@@ -479,6 +606,8 @@ class Performance:
             self._intervals.append(elapsed)
             self.interval = median(self._intervals)
         self.judged_at = now
+        signal_R = self._signal(parts_RP, fresh_R, late._replace(late_R=by_stages_R), excess_RS, step_R, group_R)
+        lost_R, nodes = self._lost(pipeline, parts_RP, late, group_R, signal_R, slowdown)
         window = Window(
             now=now,
             iteration=iteration,
@@ -486,7 +615,11 @@ class Performance:
             group_R=group_R,
             parts_RP=parts_RP,
             late=late,
-            signal_R=self._signal(parts_RP, fresh_R, late, excess_RS, step_R, group_R),
+            signal_R=signal_R,
+            lost_R=lost_R,
+            alone_R=alone_R,
+            pipeline=pipeline,
+            nodes=nodes,
             step_R=step_R,
             section_RS=section_RS,
             section_excess_RS=excess_RS,
@@ -496,6 +629,36 @@ class Performance:
         )
         self.assembly = later
         return window
+
+    def _pipeline(self, ranks: int) -> Pipeline:
+        calls = {group: transfer.calls for group, transfer in self.assembly.transfers.items()}
+        return Pipeline.of(Layout(*(column_R[:ranks] for column_R in self.layout)), calls)
+
+    def _lost(
+        self,
+        pipeline: Pipeline,
+        parts_RP: Floats,
+        late: Lateness,
+        group_R: Ints,
+        signal_R: Floats,
+        slowdown: float,
+    ) -> tuple[Floats, NodeExcess]:
+        """What each rank and each node costs the job, as fractions of the step."""
+        if self.unprofiled or np.isnan(late.step_R).all():
+            return signal_R, NodeExcess.unknown(len(self.hosts))
+        step, node_R = float(np.nanmedian(late.step_R)), self.node_R[: len(signal_R)]
+        level_P = pipeline.levels(late.work_R, ~np.isnan(late.work_R))
+        with np.errstate(invalid="ignore"):
+            lost_R = (
+                attribution.losses(pipeline, late.work_R, signal_R * late.step_R, level_P, signal_R > slowdown) / step
+            )
+        found = attribution.node_excess(pipeline, parts_RP, late, group_R, node_R, slowdown)
+        nodes = NodeExcess(found.late_H / step, found.lost_H / step, found.whole_H)
+        if len(nodes.late_H):
+            of_node_R = np.where(node_R >= 0, nodes.lost_H[node_R], np.nan)
+            with np.errstate(invalid="ignore"):
+                lost_R = np.where(of_node_R > np.maximum(slowdown, np.nan_to_num(lost_R)), of_node_R, lost_R)
+        return lost_R, nodes
 
     def _peer_groups(self, fresh_R: Bools) -> Ints:
         """The peer groups; their places are numbered again only when the layout has changed."""
@@ -582,12 +745,12 @@ class Performance:
             )
         )
 
-    def add_signal(self, signal_R: Floats, slowdown: float) -> None:
-        """Keep the signal of the last windows, all of one width; count those in which a rank is behind.
+    def add_signal(self, window: Window, slowdown: float) -> None:
+        """Keep what the last windows show, all of one width; count those in which a rank is behind.
 
         ``slowdown``: the fraction of a step above which it is.
         """
-        kept_TR: Any = self.signal_TR
+        signal_R = window.signal_R
         ranks = len(signal_R)
         if (extra := ranks - len(self.known_R)) > 0:
             fresh_R = np.zeros(extra, dtype=np.int64)
@@ -595,11 +758,10 @@ class Performance:
         self.known_R[:ranks] += ~np.isnan(signal_R)
         with np.errstate(invalid="ignore"):
             self.behind_R[:ranks] += signal_R > slowdown
-        if kept_TR.shape[1] != ranks:
-            resized_TR = np.full((len(kept_TR), ranks), np.nan, dtype=np.float32)
-            resized_TR[:, : min(ranks, kept_TR.shape[1])] = kept_TR[:, :ranks]
-            kept_TR = resized_TR
-        self.signal_TR = np.concatenate([kept_TR[-(WINDOWS - 1) :], signal_R[None].astype(np.float32)])
+        self.signal_TR = _appended(self.signal_TR, signal_R)
+        self.lost_TR = _appended(self.lost_TR, window.lost_R)
+        self.past = self.past.after(window, self.node_R[:ranks], slowdown)
+        self.node_TH = _appended(self.node_TH, window.nodes.late_H)
 
     def always_behind(self, ranks: int) -> Bools:
         """Which ranks have been behind since the attempt's first windows; shape (R,)."""
@@ -732,7 +894,9 @@ class Performance:
         steps = self.steps_R[: len(window.fresh_R)][window.fresh_R]
         usual = float(np.median(steps[~np.isnan(steps)])) if not np.isnan(steps).all() else 0.0
         for straggler in self.open_stragglers:
-            late = float(window.late.late_R[straggler.rank]) if straggler.rank < len(window.fresh_R) else np.nan
+            late = np.nan
+            if straggler.often is None and straggler.rank < len(window.fresh_R):
+                late = float(window.lost_R[straggler.rank] * window.late.step_R[straggler.rank])
             late = (straggler.lateness or 0.0) if np.isnan(late) else max(0.0, late)
             waited = late * (window.steps or usual)
             if window.elapsed is not None:
@@ -776,21 +940,19 @@ class Performance:
         """Request a trace of a rank; it is pushed with the next settings."""
         self.trace = {"rank": rank, "id": incident_id}
 
-    def add_observations(self, window: Window, stage: HeavyStage | None, last: LastRank | None) -> None:
-        """Record what a window shows of stages, the last rank and links."""
-        self.record.stages.append(stage)
-        self.record.last_ranks.append(last)
-        self.transfer_times.take(window.transfers)
-        self.record.links.append(self.transfer_times.slowest())
+    def set_findings(self, findings: Sequence[Finding]) -> None:
+        """Publish the findings of a window, the one that costs most first, and count its verdict."""
+        self.findings = tuple(findings)
+        self.verdicts[self.finding.verdict] = self.verdicts.get(self.finding.verdict, 0) + 1
+        for finding in findings:
+            tally = self.lasted.setdefault((finding.verdict, finding.ranks), Tally())
+            tally.windows, tally.share, tally.last = tally.windows + 1, tally.share + finding.share, finding
+        while len(self.lasted) > KEPT_STRAGGLERS:
+            del self.lasted[min(self.lasted, key=lambda key: self.lasted[key].windows)]
 
-    def set_finding(self, finding: Finding) -> None:
-        """Publish and count the verdict of a window."""
-        self.finding = finding
-        self.verdicts[finding.verdict] = self.verdicts.get(finding.verdict, 0) + 1
-
-    def clear_finding(self) -> None:
+    def clear_findings(self) -> None:
         """Publish that nothing is found, without counting a window."""
-        self.finding = Finding()
+        self.findings = ()
 
     # Stored state -----------------------------------------------------------------------------------------------------
 
@@ -798,7 +960,7 @@ class Performance:
         self,
         *,
         stragglers: list[Straggler],
-        finding: Finding,
+        findings: tuple[Finding, ...],
         cost_gpu_hours: float,
         verdicts: dict[StragglerVerdict, int],
         found: dict[Cause, int],
@@ -807,7 +969,7 @@ class Performance:
         history: History,
     ) -> None:
         """Load what was stored of a job; see the fields of the same names."""
-        self.stragglers, self.finding, self.cost_gpu_hours = stragglers, finding, cost_gpu_hours
+        self.stragglers, self.findings, self.cost_gpu_hours = stragglers, findings, cost_gpu_hours
         self.verdicts, self.found, self.last_straggler = verdicts, found, last_straggler
         self.best, self.history = best, history
 
@@ -830,6 +992,11 @@ class Performance:
         self.device_R = np.array([moved.get(int(row), -1) for row in self.device_R], dtype=np.int64)
 
     # Derived ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def finding(self) -> Finding:
+        """The one that costs most: the verdict."""
+        return self.findings[0] if self.findings else Finding()
 
     @property
     def open_stragglers(self) -> list[Straggler]:

@@ -35,8 +35,9 @@ from rankwatch.contract.intervals import window_spread
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
-from rankwatch_monitor.core.straggler.diagnosis import Transfer
+from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
 from rankwatch_monitor.core.straggler.lateness import Lateness
+from rankwatch_monitor.core.straggler.links import Transfer
 
 GATHER: Final = 3.0
 """Seconds to wait for the windows of the other ranks."""
@@ -63,8 +64,8 @@ class WindowAssembly:
     transfers: dict[str, Transfer] = field(default_factory=dict)
     """By process group."""
 
-    def take(self, rank: int, window: WindowReport, now: float) -> None:
-        """Add the report of one rank."""
+    def take(self, rank: int, window: WindowReport, now: float, host: str = "") -> None:
+        """Add the report of one rank on a host."""
         if (extra := rank + 1 - len(self.step_R)) > 0:
             fresh_R = np.full(max(extra, len(self.step_R) // 4), ABSENT, dtype=np.int64)
             self.step_R = np.concatenate([self.step_R, fresh_R])
@@ -81,7 +82,7 @@ class WindowAssembly:
                 if len(self.transfers) >= MAX_GROUPS:
                     continue
                 transfer = self.transfers[group] = Transfer()
-            transfer.take(collectives)
+            transfer.take(collectives, host)
 
     def ready_at(self, expected: int, report_interval: float) -> float:
         """When the window can be evaluated (unix seconds); infinity while there is no report.
@@ -125,6 +126,13 @@ class Window(NamedTuple):
     parts_RP: Floats
     late: Lateness
     signal_R: Floats
+    lost_R: Floats
+    """By which fraction of itself the step is longer for each rank, or for its node where that is slow."""
+    alone_R: Bools
+    """Ranks without a peer, whose signal is by the other stages: what they have to do may be theirs."""
+    pipeline: Pipeline
+    nodes: NodeExcess
+    """Of each node, as fractions of the step."""
     step_R: Floats
     """Seconds of a step: of the section ``step`` or the profiled one, whichever is more, else of all sections."""
     section_RS: Floats

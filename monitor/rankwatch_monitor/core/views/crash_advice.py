@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from rankwatch.cli.formatting import capital, uncapital
+from rankwatch.cli.formatting import uncapital
 from rankwatch_monitor.core.cause import Exited
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
@@ -98,17 +98,21 @@ class Crash(NamedTuple):
     """The attempt of the same job that got past this step; None: none is known."""
 
 
-class Advice(NamedTuple):
+class Look(NamedTuple):
     """What to look at first."""
 
     points_to: ErrorClass
-    text: str
-    """A sentence without its period; commands follow."""
+    brief: str
+    """A clause."""
+    more: str
+    """Why, from its punctuation on, without a period; empty: it is plain."""
     commands: tuple[str, ...]
     host: str
     """Of the crash, where the commands are run; empty: not known."""
     passed: Passed | None = None
     """The attempt that got past the step of the crash, as in :class:`Crash`."""
+    again: bool = False
+    """The job is run again to see it."""
 
     @property
     def host_first(self) -> bool:
@@ -116,39 +120,45 @@ class Advice(NamedTuple):
         return self.points_to is ErrorClass.KERNEL and self.passed is not None
 
     @property
-    def before_launch(self) -> str:
-        """The text where another launch follows anyway."""
-        text = self.text.removeprefix(f"{_AGAIN} and ")
-        return capital(text)
+    def clause(self) -> str:
+        """What to do, as a clause."""
+        return f"{_AGAIN} and {uncapital(self.brief)}" if self.again else self.brief
+
+    @property
+    def text(self) -> str:
+        """The same with its reason, without a period."""
+        return self.clause + self.more
 
 
-def advice(crash: Crash) -> Advice:
+def look(crash: Crash) -> Look:
     """What to look at first after a crash."""
     found = error_class(crash.ended)
-    return Advice(found, *_look(found, crash), crash.host, crash.passed)
+    brief, more, commands = _look(found, crash)
+    again = found is ErrorClass.KERNEL and crash.passed is None
+    return Look(found, brief, more, commands, crash.host, crash.passed, again)
 
 
-def _look(found: ErrorClass, crash: Crash) -> tuple[str, tuple[str, ...]]:
+def _look(found: ErrorClass, crash: Crash) -> tuple[str, str, tuple[str, ...]]:
     gpu, on = crash.gpu or f"the GPU of rank {crash.rank}", f" on {crash.host}" if crash.host else ""
     host = crash.host or f"the host of rank {crash.rank}"
     match found:
         case ErrorClass.KERNEL if crash.passed is not None:
-            return f"{_AGAIN}: {crash.passed.text}, so a bad batch there alone does not explain it", ()
+            return _AGAIN, f": {crash.passed.text}, so a bad batch there alone does not explain it", ()
         case ErrorClass.KERNEL:
             batch = "the failing batch" if crash.step is None else f"the batch after step {crash.step:,}"
-            return f"{_AGAIN} and look at {batch}: {_ORIGIN[found]}", ()
+            return f"Look at {batch}", f": {_ORIGIN[found]}", ()
         case ErrorClass.DEVICE:
-            return f"Check {gpu}{on} for errors", (host_commands.gpu(crash.selector), host_commands.xid())
+            return f"Check {gpu}{on} for errors", "", (host_commands.gpu(crash.selector), host_commands.xid())
         case ErrorClass.GPU_MEMORY:
-            text = f"See what holds the memory of {gpu}{on}, or make a step of rank {crash.rank} smaller"
-            return text, (host_commands.gpu_memory(crash.selector),)
+            brief = f"See what holds the memory of {gpu}{on}, or make a step of rank {crash.rank} smaller"
+            return brief, "", (host_commands.gpu_memory(crash.selector),)
         case ErrorClass.HOST_MEMORY:
-            return f"See whether {host} ran out of memory", (host_commands.host_memory(),)
+            return f"See whether {host} ran out of memory", "", (host_commands.host_memory(),)
         case ErrorClass.NETWORK:
-            return f"Look at the network of {host}: {_ORIGIN[found]}", (host_commands.links(),)
+            return f"Look at the network of {host}", f": {_ORIGIN[found]}", (host_commands.links(),)
         case ErrorClass.OTHER:
             after = "" if crash.step is None else f" around step {crash.step:,}"
-            return f"Read the traceback of rank {crash.rank}{after}", ()
+            return f"Read the traceback of rank {crash.rank}{after}", "", ()
 
 
 def crash_of(culprit: Culprit, incident: Incident, others: Iterable[Incident]) -> Crash:
@@ -172,8 +182,7 @@ def next_failure(crash: Crash, elsewhere: str) -> str:
     """What to do after a further crash; ``elsewhere``: what the job's other hosts then show; empty: it has none."""
     if elsewhere:
         return f"If it crashes again, restart without {crash.host}: {elsewhere}."
-    text = advice(crash).text
-    return f"If it crashes again: {uncapital(text)}."
+    return f"If it crashes again: {uncapital(look(crash).text)}."
 
 
 def separating(rank: int, host: str, recurs: str = "fails", *, kernel: bool = False) -> str:

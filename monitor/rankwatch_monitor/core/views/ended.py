@@ -1,4 +1,4 @@
-"""An ended or lost job: how its ranks ended, why no restart followed its failure, and what a person should do next.
+"""An ended job: how its ranks ended, and why no restart followed its failure.
 
 The launchers report a failure with what happened (``cause``), the code of why no restart follows (``no_restart``), and
 both in one sentence. All of it is derived when read, so that a job read back from its record is shown like one that
@@ -9,50 +9,20 @@ Shapes: R ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.cli.formatting import duration, uncapital
-from rankwatch.contract.enums import CulpritClass, JobState, NoRestart, RankState
+from rankwatch.cli.formatting import duration
+from rankwatch.contract.enums import CulpritClass, JobState, RankState
 from rankwatch_monitor.core.cause import Exited
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.views import downtime
-from rankwatch_monitor.core.views.crash_advice import (
-    Advice,
-    ErrorClass,
-    SameStep,
-    advice,
-    crash_of,
-    same_step,
-    separating,
-)
-
-_NEXT: Final[Mapping[str, str]] = {
-    NoRestart.FAILED_AT_START: (
-        "Correct what fails at the start (script, arguments, environment), then launch the job again: a restart would "
-        "end in the same way."
-    ),
-    NoRestart.SCRIPT_BROKEN: "Correct the script, then launch the job again: it fails while it is imported.",
-    NoRestart.SCRIPT_MISSING: "Correct the path of the script, then launch the job again.",
-    NoRestart.RESULT_REJECTED: (
-        "Decide whether the job goes on: a rank rejected a result. Test its device before you launch the job again."
-    ),
-    NoRestart.RESUME_ELSEWHERE: "Launch the job again on another node: the result is to be checked there.",
-    NoRestart.DETERMINISTIC: "Mend what fails there, then launch the job again: each attempt ends at the same step.",
-    NoRestart.NO_PROGRESS: "Find out why no further step completes, then launch the job again.",
-    NoRestart.USED_UP: "Remove the cause, then launch the job again: no restart is left in its budget.",
-    NoRestart.NOT_ALLOWED: "Remove the cause, then launch the job again: its launcher allows no restart.",
-    NoRestart.NO_OTHER_NODE: "Launch the job again with another node: the excluded one had no replacement.",
-}
-_EXHAUSTED: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
-"""Those after which the cause is not known from the launchers' words."""
-_OTHERWISE: Final = "Remove the cause, then launch the job again: nothing restarts it."
-_LOST: Final = "Check whether the job still runs (squeue, kubectl get pods) before you launch it again."
+from rankwatch_monitor.core.views.crash_advice import SameStep, same_step
 
 
 class Repeated(NamedTuple):
@@ -150,62 +120,6 @@ def no_restart(job: Job) -> str:
     if job.ended is None or job.ended.state is not JobState.FAILED:
         return ""
     return _parts(job, job.ended)[1]
-
-
-def next_step(job: Job, state: JobState) -> str:
-    """What a person should do about a job that failed or is lost; empty: nothing."""
-    if state is JobState.LOST:
-        return _LOST
-    if state is not JobState.FAILED or job.ended is None:
-        return ""
-    again = repeated(job)
-    return (
-        _after_repeated(job, again)
-        if again is not None and cause_is_open(job)
-        else _NEXT.get(job.ended.no_restart, _OTHERWISE)
-    )
-
-
-def cause_is_open(job: Job) -> bool:
-    """Whether the launchers' reason for no further restart leaves open why the job failed."""
-    return job.ended is not None and job.ended.no_restart in _EXHAUSTED
-
-
-def crash_advice(job: Job) -> Advice | None:
-    """What the error of the crash with which a job ended points to; None: it did not end with one."""
-    crashes = [] if job.ended is None else crashed(job, job.ended)
-    incident = job.incidents[-1] if crashes else None
-    if incident is None:
-        return None
-    first = crashes[0]
-    if first.local_rank < 0:
-        first = first._replace(local_rank=int(job.columns.local_rank_R[first.rank]))
-    return advice(crash_of(first, incident, job.incidents))
-
-
-def other_node(job: Job, host: str) -> str:
-    """Where a job is launched to find out whether a host is the cause of its crashes."""
-    return f"without {host}" if len(set(job.columns.hosts) - {""}) > 1 else "on another node"
-
-
-def relaunch(job: Job, rank: int, host: str) -> str:
-    """The launch that shows whether a rank or its host is the cause of its crashes."""
-    found = crash_advice(job)
-    kernel = found is not None and found.points_to is ErrorClass.KERNEL
-    return f"Launch again {other_node(job, host)}: {separating(rank, host, kernel=kernel)}."
-
-
-def _after_repeated(job: Job, crash: Repeated) -> str:
-    """What the error points to, and how to find out whether the rank or its node is the cause."""
-    found = crash_advice(job)
-    if not crash.host:
-        first = "Remove the cause" if found is None else found.text
-        return f"{first}; the same error came {crash.times} times, so another restart would end in the same way."
-    launch = relaunch(job, crash.rank, crash.host)
-    if found is not None and found.host_first:
-        return launch
-    first = "Remove the cause" if found is None else found.before_launch
-    return f"{first}; then {uncapital(launch)}"
 
 
 def whole(seconds: float) -> str:

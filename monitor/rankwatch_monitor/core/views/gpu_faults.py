@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 from rankwatch.cli.formatting import capital, uncapital
 from rankwatch.contract.enums import CulpritClass, RankState
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.crash_advice import Advice, ErrorClass, advice, crash_of
-from rankwatch_monitor.core.views.headline import first_clause
+from rankwatch_monitor.core.views.crash_advice import ErrorClass, crash_of, look
 from rankwatch_monitor.core.views.node_gpus import Fault, Gpu, also_suspected, common_function, reads_input
 
 _STUCK: Final = (RankState.HUNG, RankState.SUSPECTED)
@@ -33,21 +32,28 @@ class Pointer(NamedTuple):
 
     verdict: str
     """A sentence."""
-    text: str
-    """What to look at first, in sentences."""
+    brief: str
+    """What to look at first, as a clause."""
+    more: str
+    """Why, and what follows, from its punctuation on, without a period."""
     commands: tuple[str, ...]
     """For the host."""
     process: str = ""
     """The process that the last command is about, ``rank 13 of gpt-7``; empty: none."""
-    check: str = ""
-    """Of the GPU, before data or code are looked at, as a clause; empty: nothing points to the GPU first."""
+    check: tuple[str, str] | None = None
+    """Of the GPU, before data or code are looked at, and why; None: nothing points to the GPU first."""
     of_job: bool = False
     """The text is about one job, not about the host."""
 
     @property
+    def text(self) -> str:
+        """What to look at first, in sentences."""
+        return f"{self.brief}{self.more}."
+
+    @property
     def clause(self) -> str:
         """What to look at first on the host; empty: nothing."""
-        return "" if self.of_job else uncapital(first_clause(self.text))
+        return "" if self.of_job else uncapital(self.brief)
 
     @property
     def of_host(self) -> tuple[str, ...]:
@@ -70,7 +76,7 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
         return _of_hangs(host, gpu, gpu.hangs, [each for each in suspected if each[1].gpu_key in places])
     if 2 * len(crashes) > gpu.weight:
         return _of_crashes(host, gpu, crashes, lead)
-    return Pointer(lead, _check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
+    return Pointer(lead, *_check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
 
 
 def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[Fault]) -> Pointer:
@@ -83,36 +89,36 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
         found = f"{subject} on {host} {verb}, and no stack shows where: {gpu.history()}{also}."
         unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)
         of = "the next hang" if unseen is None else unseen.job_id
-        first = f"Capture the stacks of {of} first: they show where {gpu.of_ranks} {verb}."
-        return Pointer(found, first, *_stack(gpu))
+        where = f": they show where {gpu.of_ranks} {verb}"
+        return Pointer(found, f"Capture the stacks of {of} first", where, *_stack(gpu))
     found = f"{subject} on {host} {verb} in {function}: {gpu.history()}{also}."
     reads = reads_input(function)
-    look = f"the storage and the data loader of {host}" if reads else f"what {function} waits for"
+    place = f"the storage and the data loader of {host}" if reads else f"what {function} waits for"
     stack, process = _stack(gpu)
     commands = (*(host_commands.storage() if reads else ()), *stack)
-    return Pointer(found, f"Look at {look}.{_same_rank(every)}", commands, process)
+    return Pointer(found, f"Look at {place}", _same_rank(every), commands, process)
 
 
 def _of_crashes(host: str, gpu: Gpu, crashes: Sequence[Fault], lead: str) -> Pointer:
     newest, culprit = max(crashes, key=lambda fault: fault[0].opened_at)
     [(cause, times)] = Counter(each.cause for _, each in crashes).most_common(1)
     lead += " The error is the same each time." if times == len(crashes) else ""
-    found: Advice = advice(crash_of(culprit._replace(cause=cause), newest, [each for each, _ in crashes]))
+    found = look(crash_of(culprit._replace(cause=cause), newest, [each for each, _ in crashes]))
     of_job = found.points_to in _OF_JOB
-    text = f"{newest.job_id}: {found.text}" if of_job else found.text
+    brief = f"{newest.job_id}: {found.clause}" if of_job else found.clause
+    gpu_commands = (host_commands.gpu(gpu.selector), host_commands.xid())
     match found.points_to:
         case ErrorClass.DEVICE:
-            return Pointer(lead, _check(host, gpu), found.commands)
+            return Pointer(lead, *_check(host, gpu), found.commands)
         case ErrorClass.KERNEL if times == len(crashes) and (several := _jobs_at_different_steps(crashes)):
-            check = f"Check {gpu.name} of {host} for errors: the same error struck it in {several} jobs"
-            check += " after different steps"
-            none = "so one bad batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1."
-            commands = (host_commands.gpu(gpu.selector), host_commands.xid())
-            return Pointer(lead, f"{check}, {none}", commands, check=check)
+            brief = f"Check {gpu.name} of {host} for errors"
+            why = f": the same error struck it in {several} jobs after different steps"
+            none = ", so one bad batch does not explain it. If it has none, run again with CUDA_LAUNCH_BLOCKING=1"
+            return Pointer(lead, brief, why + none, gpu_commands, check=(brief, why))
         case ErrorClass.KERNEL:
-            text = f"{text}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors."
-            return Pointer(lead, text, (host_commands.gpu(gpu.selector), host_commands.xid()), of_job=True)
-    return Pointer(lead, f"{text}.{_same_rank(crashes)}", found.commands, of_job=of_job)
+            more = f"{found.more}. If another rank fails on {gpu.name} too, it is the GPU: check it for errors"
+            return Pointer(lead, brief, more, gpu_commands, of_job=True)
+    return Pointer(lead, brief, found.more + _same_rank(crashes), found.commands, of_job=of_job)
 
 
 def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
@@ -123,9 +129,9 @@ def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
     return 0 if len(steps) < 2 or set.intersection(*steps.values()) else len(steps)
 
 
-def _check(host: str, gpu: Gpu) -> str:
-    check = f"Check {gpu.name} of {host} for errors"
-    return f"{check}; if it has any, or a job fails on it again, give {host} no further job."
+def _check(host: str, gpu: Gpu) -> tuple[str, str]:
+    again = f"; if it has any, or a job fails on it again, give {host} no further job"
+    return f"Check {gpu.name} of {host} for errors", again
 
 
 def _xid(crashes: Sequence[Fault]) -> tuple[str, ...]:
@@ -137,7 +143,7 @@ def _same_rank(faults: Sequence[Fault]) -> str:
     if len(jobs) < 2 or len({culprit.rank for _, culprit in faults}) > 1:
         return ""
     which = "both" if len(jobs) == 2 else f"all {len(jobs)}"
-    return f" It is the same rank in {which} jobs: data or code may be the cause too."
+    return f". It is the same rank in {which} jobs: data or code may be the cause too"
 
 
 def _stack(gpu: Gpu) -> tuple[tuple[str, ...], str]:

@@ -120,7 +120,7 @@ def group(
             "max": int(iteration.max()) if (iteration >= 0).any() else None,
         },
         "label": {key: summary[key] for key in LABELS},
-        "todo": summary["todo"],
+        "advice": summary["advice"],
         "standing": standing.to_json(column_R),
         "summary": f"{words}.",
         "sentences": [standing.text, f"{words}."],

@@ -1,4 +1,4 @@
-"""An incident in one line, what its reason adds to that line, and what a person should do about it.
+"""An incident in one line, and what its reason adds to that line.
 
 All are made from the facts of the record alone, so that they are the same while the incident is open, in the store and
 in a copy. A line that is short of room leaves out the last parts of the cause.
@@ -12,20 +12,17 @@ detail        what ``reason`` states and ``title`` does not; empty: nothing
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rankwatch.cli.formatting import capital, count, uncapital
+from rankwatch.cli.formatting import capital, count
 from rankwatch.cli.formatting import ranks as as_ranges
-from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
+from rankwatch.contract.enums import CulpritClass, Proof, VerdictKind
 from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.cause import Behind, Exited, NodeLost, NodeSilent, Rejected, Silent, Slow
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident, Phase, Withheld
-from rankwatch_monitor.core.views.awaited import under_way
-from rankwatch_monitor.core.views.host_commands import reach
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.words import sentence
 from rankwatch_monitor.core.words.causes import Parts, When, predicate, unnamed
 from rankwatch_monitor.core.words.sentence import followed, on, when_detected
@@ -33,66 +30,6 @@ from rankwatch_monitor.core.words.sentence import followed, on, when_detected
 LONGEST: Final = 90
 """Characters of a headline."""
 LONGEST_TITLE: Final = 160
-
-_REST: Final = re.compile(r"(?:[:;]| \(| before | if |\. |\.$).*", re.DOTALL)
-"""What follows the first clause of a proposal: how and why."""
-_BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
-_HELD: Final = {
-    Proof.UNINTERRUPTIBLE: (
-        "Repair the storage that the ranks wait for; restart them",
-        "if they do not go on by themselves",
-    ),
-    Proof.SUSPENDED: ("Continue the ranks that were stopped; restart them", "if they do not go on then"),
-    Proof.DEBUGGED: ("Leave the debugger; restart the ranks", "if nobody uses it"),
-    Proof.STALLED: (
-        "Read the stacks: the ranks repeat something that fails. Restart them",
-        "once its cause is gone",
-    ),
-}
-"""What a person does about a suspicion on which no action follows, and under which condition: see HELD_BECAUSE."""
-_RUNBOOK: Final = {
-    VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
-    VerdictKind.NODE_LOST: "rankwatchnodelost",
-    VerdictKind.NEVER_STARTED: "rankwatchjobnotstarting",
-    VerdictKind.STRAGGLER: "rankwatchstraggler",
-    VerdictKind.WRONG_RESULT: "wrong_result",
-    VerdictKind.RESTARTED_IN_PROCESS: "restarted_in_process",
-}
-"""Sections of docs/runbook.md; all other kinds are hangs."""
-
-
-class NextAction(NamedTuple):
-    """What a person should do. ``action`` is None when nothing has to be ordered."""
-
-    action: Action | None
-    text: str
-    ranks: tuple[int, ...] = ()
-    runbook: str = ""
-    """Page and section of the manual."""
-    also: tuple[Action, ...] = ()
-    """Further actions that a person may order now."""
-    command: str = ""
-    """Shows more of the cause, to be run on ``host``; empty: none."""
-    host: str = ""
-    """Empty: anywhere in the cluster."""
-    until: float | None = None
-    """Unix seconds when what is waited for is due; None: no time is known."""
-    otherwise: str = ""
-    """What follows, or is to be done, if it has not come by then."""
-    waits: bool = False
-    """Rankwatch acts, or is done: no person is needed now."""
-    condition: str = ""
-    """When the order is to be given, where something else comes first; empty: now."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        action = str(self.action) if self.action else None
-        return {
-            **self._asdict(),
-            "action": action,
-            "ranks": list(self.ranks),
-            "also": [str(each) for each in self.also],
-        }
 
 
 def headline(incident: Incident) -> str:
@@ -148,86 +85,6 @@ def of_job(incident: Incident | None, reason: str) -> str:
         reason: of the job's state.
     """
     return headline(incident) if incident is not None else _clauses(capital(reason.rstrip(".")))
-
-
-def next_action(incident: Incident, without: str = "", obstacle: str = "") -> NextAction:
-    """What a person should do about the incident now.
-
-    Args:
-        incident: the record.
-        without: a host that restarts should leave out, since incidents repeat there; empty: none.
-        obstacle: what is to be done before a restart without the culprits' nodes; empty: nothing.
-    """
-    runbook = f"runbook.html#{_RUNBOOK.get(incident.kind, 'rankwatchjobhung')}"
-    ranks = tuple(c.rank for c in incident.culprits)
-    if not incident.open or incident.self_reported:
-        return NextAction(None, "Nothing has to be ordered.", runbook=runbook, waits=True)
-    if incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action not in (Action.LOG, Action.CAPTURE):
-        return _under_way(incident, runbook)
-    if incident.held:
-        first, condition = _HELD[Proof(incident.proof)]
-        text = f"{first} {condition}."
-        withheld = "runbook.html#rankwatchactionwithheld"
-        return NextAction(Action.RESTART, text, runbook=withheld, condition=condition)
-    if incident.action in (Action.LOG, Action.CAPTURE) and not incident.elective:
-        return _recommended(incident, ranks, runbook, without, obstacle)
-    if not incident.confirmed:
-        return _wait("Rankwatch acts unless the ranks make progress", runbook, also=(Action.RESTART, Action.CAPTURE))
-    return _wait("Rankwatch captures stacks and acts by itself", runbook)
-
-
-def _wait(what: str, runbook: str, **more: Any) -> NextAction:
-    return NextAction(None, f"Wait: {what}.", runbook=runbook, waits=True, **more)
-
-
-def _under_way(incident: Incident, runbook: str) -> NextAction:
-    """What is waited for while the action of an incident is carried out, and what follows if it does not come."""
-    what, until = under_way(incident)[:2]
-    if until is None:
-        return _wait(what, runbook, also=(Action.RESTART,) if incident.action in RESTARTS else ())
-    repeats = "Rankwatch repeats the order if no launcher answers"
-    otherwise = repeats if incident.directive else "read the launchers' logs if no new attempt begins"
-    return _wait(what, runbook, until=until, otherwise=otherwise)
-
-
-def _recommended(incident: Incident, ranks: tuple[int, ...], runbook: str, without: str, obstacle: str) -> NextAction:
-    """The action for a hang that Rankwatch does not act on by itself."""
-    restart = restart_without(without) if without else "Restart the ranks"
-    if incident.phase is Phase.CAPTURING:
-        return _wait("stacks are being captured", runbook)
-    if incident.withheld is Withheld.NO_LAUNCHER:
-        text = "Restart the job with the tool that started it: no launcher of Rankwatch runs it."
-        return NextAction(None, text, runbook=runbook)
-    if any(c.kind in _BROKEN_NODE for c in incident.culprits):
-        hosts = broken_hosts(incident)
-        which = f"node {hosts[0]}" if len(hosts) == 1 else "the culprits' nodes"
-        cause = "a host, a device or the network there does not answer."
-        silent = len(hosts) == 1 and all(c.kind is CulpritClass.HOST_SILENT for c in incident.culprits)
-        command = reach(hosts[0]) if silent else ""
-        if obstacle:
-            text = f"{obstacle} {capital(cause)}"
-            return NextAction(None, text, runbook=runbook, command=command, also=(Action.RESTART,))
-        text = f"Restart without {which}: {cause}"
-        return NextAction(Action.RESTART_EXCLUDING_NODE, text, ranks, runbook, command=command)
-    if incident.action is Action.LOG and not incident.stacks:
-        text = "Capture the stacks: they show whether the ranks hang. Nothing happens by itself."
-        if incident.confirmed:
-            text = f"Capture the stacks, then {uncapital(restart)}: nothing happens by itself."
-        return NextAction(Action.CAPTURE, text, runbook=runbook, also=(Action.RESTART,))
-    if ranks:
-        them = "the ranks" if without else "them"
-        return NextAction(Action.RESTART, f"{restart}: nothing restarts {them} by itself.", ranks, runbook)
-    return NextAction(Action.RESTART, "Read the stacks, then restart the ranks: no rank stands out.", (), runbook)
-
-
-def broken_hosts(incident: Incident) -> list[str]:
-    """Hosts of culprits for which the node is at fault, not the rank's program; sorted."""
-    return sorted({c.host for c in incident.culprits if c.kind in _BROKEN_NODE and c.host})
-
-
-def restart_without(host: str) -> str:
-    """The restart that leaves out a host, without a period."""
-    return f"Restart without {host}, where incidents repeat"
 
 
 class _Line(NamedTuple):
@@ -378,8 +235,3 @@ def _first_words(text: str, longest: int) -> str:
 
 def _plain(text: str) -> str:
     return text.strip().rstrip(".").casefold()
-
-
-def first_clause(text: str) -> str:
-    """What a proposal is about, without how and why."""
-    return _REST.sub("", text, count=1)

@@ -20,14 +20,14 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, verdict
+from rankwatch_monitor.core.views.advice import playbook
+from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 from rankwatch_monitor.core.views.lag import explained
-from rankwatch_monitor.core.views.next_steps import next_steps
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
-from rankwatch_monitor.core.views.slow_action import SlowAction, slow_action
 from rankwatch_monitor.core.views.slow_headline import slow_headline
-from rankwatch_monitor.core.views.todo import by_itself, todo
+from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
 from rankwatch_monitor.core.words.causes import reason as exit_reason
 
@@ -119,18 +119,16 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
     status = verdict.status(job, now)
     state, reason = status.state, status.reason
     speed = steps_per_second(job, now)
-    quiet, slow = quiet_host(job, now, activity), slow_action(job)
+    seen = situation(job, state, now, activity)
+    advised, quiet = playbook.advice(seen), seen.quiet
     return {
         "id": job.id,
         "name": job.name,
         "state": str(state),
         "reason": reason,
-        "headline": _headline(job, state, reason, quiet, slow),
+        "headline": _headline(job, state, reason, quiet),
         "no_restart": ended.no_restart(job),
-        "next_step": ended.next_step(job, state),
-        "next_steps": [step.to_json() for step in next_steps(job, state, now, activity)],
-        "todo": None if (next_one := todo(job, state, quiet, slow, now, activity)) is None else next_one.to_json(),
-        "awaited": None if (waits := by_itself(job, quiet, now, activity)) is None else waits.to_json(),
+        "advice": None if advised is None else advised.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
         "quiet_host": None if quiet is None else quiet.to_json(),
         "trouble_since": trouble_since(job, state, now),
@@ -165,7 +163,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
     }
 
 
-def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None, slow: SlowAction | None) -> str:
+def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None) -> str:
     """The state of the job in one line for lists."""
     if quiet is not None:
         return quiet.headline
@@ -173,8 +171,8 @@ def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None, s
         return headline.of_job(None, reason)
     if job.ended is not None and job.open_incident is None:
         return headline.of_job(None, ended.cause(job))
-    if slow is not None and (stragglers := job.performance.open_stragglers):
-        return slow_headline(stragglers[0], slow.throttled)
+    if job.open_incident is None and (stragglers := job.performance.open_stragglers):
+        return slow_headline(stragglers[0], throttle_of(job, stragglers[0]))
     return headline.of_job(job.open_incident, reason)
 
 

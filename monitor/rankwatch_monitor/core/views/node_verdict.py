@@ -6,31 +6,31 @@ incidents while it is quiet, are about it and counted beside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import count
-from rankwatch.contract.enums import Action, JobState, RankState
+from rankwatch.contract.enums import JobState, RankState
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, host_commands, incident_view
+from rankwatch_monitor.core.views import ended, host_commands
+from rankwatch_monitor.core.views.advice.playbook import advice
+from rankwatch_monitor.core.views.advice.record import Advice
+from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory, in_jobs
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
-from rankwatch_monitor.core.views.quiet_host import quiet_host
-from rankwatch_monitor.core.views.slow_action import slow_action
-from rankwatch_monitor.core.views.todo import by_itself
+from rankwatch_monitor.core.views.verdict import job_state
 
 OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
 PROCESSES: Final = 8
 """Processes that a command names."""
-_FAILED_RUNBOOK: Final = "runbook.html#rankwatchjobfailed"
 _REPORTS: Final = frozenset(map(str, set(RankState) - {RankState.SILENT, RankState.UNSEEN, RankState.DEAD}))
 
 
@@ -205,50 +205,10 @@ def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequ
     return "up" if heard.up else "idle"
 
 
-class JobTodo(NamedTuple):
-    """What a person should do about one job because of the host, as on the page of the job."""
-
-    job: str
-    name: str
-    text: str
-    ranks: tuple[int, ...] = ()
-    """Of the order to restart it without the host; empty: it cannot be given now."""
-    command: str = ""
-    """To be run on ``host``; empty: none."""
-    host: str = ""
-    """Empty: anywhere in the cluster."""
-    recommended: bool = False
-    """The restart without the host is what the text recommends now."""
-    note: str = ""
-    """How the answer to the command is read; empty: it is plain."""
-    until: float | None = None
-    """Unix seconds when what is waited for is due; None: no time is known."""
-    otherwise: str = ""
-    """What follows, or is to be done, if it has not come by then."""
-    runbook: str = ""
-    """Page and section of the manual."""
-    waits: bool = False
-    """Nothing is to be done now: Rankwatch or the launchers act by themselves."""
-    remaining: exclusion.Remaining | None = None
-    """What the job has left without the host; None: the order cannot be given now."""
-    awaited: str = ""
-    """What happens by itself then, as in the list of jobs; empty: not known."""
-    alternatives: tuple[str, ...] = ()
-    """What follows from each answer to the command, a sentence for each."""
-    weighs_restart: bool = False
-    """The text weighs a restart, advised or not: what one costs stands beside it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        remaining = None if self.remaining is None else self.remaining.to_json()
-        lists = {"ranks": list(self.ranks), "alternatives": list(self.alternatives)}
-        return {**self._asdict(), **lists, "remaining": remaining}
-
-
 def of_jobs(
     jobs: Iterable[Job], host: str, about: Sequence[About], now: float, activity: HostActivity | None = None
-) -> list[JobTodo]:
-    """What to do about each job with an open incident about the host or a slow rank there, or that failed by it.
+) -> list[dict[str, Any]]:
+    """The advice about each job with an open incident about the host or a slow rank there, or that failed by it.
 
     Args:
         jobs: all that the reader may see.
@@ -258,67 +218,28 @@ def of_jobs(
         activity: of all jobs; None: not known.
     """
     open_in = {incident.job_id for incident, _ in about if incident.open}
-
-    def of(job: Job) -> JobTodo | None:
-        if job.ended is not None:
-            return _of_failed(job, host, now)
-        if liveness.all_shut_down(job):
-            return None
-        found = _of_incident(job, host, now, activity) if job.id in open_in else _of_slow(job, host)
-        return found._replace(remaining=exclusion.remaining(job, host)) if found is not None and found.ranks else found
-
-    return [found for job in jobs if (found := of(job)) is not None]
+    return [
+        {"job": job.id, "name": job.name, "advice": found.to_json(), "remaining": _remaining(job, host, found)}
+        for job in jobs
+        if _concerns(job, host, open_in, now)
+        and (found := advice(situation(job, job_state(job, now)[0], now, activity))) is not None
+    ]
 
 
-def _of_failed(job: Job, host: str, now: float) -> JobTodo | None:
-    ending = job.ended
-    if ending is None or ending.state is not JobState.FAILED or now - ending.at > WINDOW:
-        return None
-    if all(culprit.host != host for culprit in ended.crashed(job, ending)):
-        return None
-    text, crash = ended.next_step(job, ending.state), ended.repeated(job)
-    if crash is not None and ended.cause_is_open(job):
-        text = ended.relaunch(job, crash.rank, host)
-    return JobTodo(job.id, job.name, text, runbook=_FAILED_RUNBOOK)
+def _concerns(job: Job, host: str, open_in: Collection[str], now: float) -> bool:
+    """Whether what is advised about a job is about the host."""
+    if (ending := job.ended) is not None:
+        lately = ending.state is JobState.FAILED and now - ending.at <= WINDOW
+        return lately and any(culprit.host == host for culprit in ended.crashed(job, ending))
+    if liveness.all_shut_down(job):
+        return False
+    return job.id in open_in or any(each.host == host for each in job.performance.open_stragglers)
 
 
-def _of_incident(job: Job, host: str, now: float, activity: HostActivity | None) -> JobTodo | None:
-    if (incident := job.open_incident) is None:
-        return None
-    here = tuple(rank for rank, each in enumerate(job.columns.hosts) if each == host)[:1]
-    proposed, of_host = incident_view.advice(job, incident, now, activity)
-    if (quiet := quiet_host(job, now, activity)) is not None:
-        leave_out = here if quiet.excludable and quiet.hosts == (host,) else ()
-        found = JobTodo(job.id, job.name, f"{quiet.step}.", leave_out, quiet.command, runbook=proposed.runbook)
-        return found._replace(note=" ".join(quiet.notes), alternatives=quiet.alternatives)
-    expected = by_itself(job, None, now, activity)
-    leaves_out = Action.RESTART_EXCLUDING_NODE in (proposed.action, *proposed.also)
-    recommended = proposed.action is Action.RESTART_EXCLUDING_NODE and not proposed.condition
-    again = "" if proposed.waits or recommended or of_host is None or of_host.host != host else of_host.again
-    return JobTodo(
-        job.id,
-        job.name,
-        f"{proposed.text} {again}".rstrip(),
-        here if leaves_out else (),
-        proposed.command,
-        proposed.host,
-        recommended=recommended,
-        until=proposed.until,
-        otherwise=proposed.otherwise,
-        runbook=proposed.runbook,
-        waits=proposed.waits,
-        awaited="" if not proposed.waits or expected is None else f"{expected.sentence}.",
-    )
-
-
-def _of_slow(job: Job, host: str) -> JobTodo | None:
-    found = slow_action(job)
-    if found is None or all(each.host != host for each in job.performance.open_stragglers):
-        return None
-    leaves_out = found.action is Action.RESTART_EXCLUDING_NODE and found.host == host
-    ranks = found.ranks if leaves_out else ()
-    todo = JobTodo(job.id, job.name, found.text, ranks, found.command, found.host, runbook=found.runbook)
-    return todo._replace(weighs_restart=bool(found.then))
+def _remaining(job: Job, host: str, found: Advice) -> dict[str, Any] | None:
+    """What the job has left without the host; None: no such restart may be ordered now."""
+    leaves_out = any(order.hosts == (host,) for order in found.orders)
+    return exclusion.remaining(job, host).to_json() if leaves_out else None
 
 
 def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],
-        "of_jobs": [each.to_json() for each in node_verdict.of_jobs(jobs, host, about, now, activity)],
+        "of_jobs": node_verdict.of_jobs(jobs, host, about, now, activity),
         "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in listed],

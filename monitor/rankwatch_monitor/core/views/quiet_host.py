@@ -21,7 +21,6 @@ from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
 from rankwatch_monitor.core.views import host_commands
 from rankwatch_monitor.core.views.job_verdict import clock
-from rankwatch_monitor.core.views.slow_action import left_without
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.views.host_activity import HostActivity  # which counts quiet hosts
@@ -79,15 +78,16 @@ class QuietHost(NamedTuple):
             return f"Look at this job's launcher and ranks on {where}, which {verb} up"
         return f"Check whether {where} {verb} up"
 
-    @property
-    def answers(self) -> str:
-        """What follows from each answer to the command, in one line."""
-        return " ".join(self.alternatives)
-
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        lists = {name: list(value) for name, value in self._asdict().items() if isinstance(value, tuple)}
-        return {**self._asdict(), **lists, "answers": self.answers, "headline": self.headline, "step": self.step}
+        return {
+            "hosts": list(self.hosts),
+            "ranks": list(self.ranks),
+            "since": self.since,
+            "limit": self.limit,
+            "other_jobs": self.other_jobs,
+            "headline": self.headline,
+        }
 
 
 def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> QuietHost | None:
@@ -129,7 +129,7 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     silent = [node for node in job.nodes.values() if node.registration.host in hosts]
     since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
     one_of_each = {columns.hosts[rank]: rank for rank in ranks}.values()
-    permitted = all(left_without(job, rank) is not None for rank in one_of_each)
+    permitted = all(exclusion.permitted(job, rank) is not None for rank in one_of_each)
     left = exclusion.remaining(job, *hosts)
     excludable = permitted and not left.too_few
     obstacle = left.obstacle(hosts[0] if len(hosts) == 1 else f"these {len(hosts)} nodes") if permitted else ""

@@ -20,7 +20,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.job_verdict import finding
-from rankwatch_monitor.core.views.slow_action import slow_action
+from rankwatch_monitor.core.views.throttling import throttle_of
 
 GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_relative": "gpu_relative_R",
@@ -143,6 +143,12 @@ def _finding(job: Job, now: float) -> dict[str, Any]:
     return found.to_json()
 
 
+def _throttled(job: Job, slow: Sequence[Straggler]) -> dict[str, Any] | None:
+    """What throttles the GPU of the costliest slow rank; None: nothing, or none is slow."""
+    found = throttle_of(job, slow[0]) if slow else None
+    return None if found is None else found.to_json()
+
+
 def score_table(job: Job, now: float, number: int | None = None) -> dict[str, Any]:
     """The scores as ``GET /jobs/{id}/scores`` shows them, of all ranks or of the ``number`` worst."""
     performance = job.performance
@@ -158,7 +164,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "ranks": [],
         "stragglers": [each.to_json() for each in found],
         "finding": _finding(job, now),
-        "next_action": None if (todo := slow_action(job)) is None else todo.to_json(),
+        "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
         "cost_rate": cost_rate(found[0]) if found else "",
     }

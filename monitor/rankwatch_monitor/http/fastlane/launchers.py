@@ -63,6 +63,19 @@ class LauncherPost(CountedPost):
     """The jobs that its token is bound to; None: all."""
     token: str = ""
     """The name of its token."""
+    give_back: Callable[[int], None] | None = None
+    """Of evidence that was counted: gives bytes back."""
+
+    def release(self) -> None:
+        """Stop counting the body, also what was announced of it and did not arrive."""
+        self.uncount(self.length - self.size)
+        CountedPost.release(self)
+
+    def uncount(self, size: int) -> None:
+        """Give bytes of evidence back, once."""
+        if self.give_back is not None:
+            self.give_back(size)
+            self.give_back = None
 
 
 @dataclass(slots=True)
@@ -77,6 +90,7 @@ class LongPoll:
     headers: Mapping[str, str]
     withdraw: Callable[[], object] | None = None
     size: int = 0
+    sender: str = ""
 
     @property
     def complete(self) -> bool:
@@ -141,8 +155,9 @@ class LauncherFastLane:
         ownership = self._monitor.ownership
         if ownership is not None and not ownership.owns(begun.job_id):
             return None
+        grant = Bearer(self._tokens, headers).grant()
+        begun.sender = f"token {grant.name}" if grant is not None and grant.jobs else begun.job_id
         if isinstance(begun, LauncherPost):
-            grant = Bearer(self._tokens, headers).grant()
             if grant is not None:
                 begun.bound, begun.token = grant.bound, grant.name
             begun.admitted = self._admission.body(sender(client, headers))
@@ -159,7 +174,9 @@ class LauncherFastLane:
             return data
         try:
             if request.kind == "evidence" and not request.parts:
-                self._monitor.refuse_evidence(request.job_id, request.length, request.token, request.bound)
+                request.give_back = self._monitor.refuse_evidence(
+                    request.job_id, request.length, request.token, request.bound
+                )
             return request.add(data)
         except Refusal as refusal:
             self._monitor.counters.reject(refusal.reason)
@@ -177,6 +194,7 @@ class LauncherFastLane:
         try:
             response = self._take[request.kind](request)
         except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
+            request.uncount(request.length)  # the application counts it again
             raise FallBackError(request.head + request.body) from None
         return response or _NO_CONTENT
 

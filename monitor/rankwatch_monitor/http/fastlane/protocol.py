@@ -34,6 +34,8 @@ class PendingRequest(Protocol):
 
     size: int
     """Bytes of its body received so far."""
+    sender: str
+    """Those of one sender wait behind each other: its token, or its job; empty: all do."""
 
     @property
     def complete(self) -> bool:
@@ -139,7 +141,7 @@ class FastLaneProtocol(BoundedProtocol):
             self._cancel()
             self._reading = True
             try:
-                self._lane.queue.submit(self._take, request.size)
+                self._lane.queue.submit(self._take, request.size, request.sender)
             finally:
                 self._reading = False
             if not self._waiting:

@@ -55,6 +55,7 @@ class BufferedPost:
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
     """Bytes received so far."""
+    sender: str = ""
 
     def add(self, data: bytes) -> bytes:
         """Append received bytes; return those after the end of the body."""

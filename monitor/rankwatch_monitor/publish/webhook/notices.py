@@ -19,7 +19,9 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, headline, incident_view, job_view, verdict
+from rankwatch_monitor.core.views import downtime, incident_view, job_view, verdict
+from rankwatch_monitor.core.views.advice.playbook import advice
+from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
@@ -102,7 +104,9 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             announced.opened.add(incident.id)
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
-            shown = _shown(job, incident, now, activity) | ({} if up is None else _of_host(up, incident))
+            shown = _shown(job, incident, now, activity) | ({} if up is None else {"headline": up.headline})
+            advised = advice(situation(job, verdict.job_state(job, now)[0], now, activity))
+            shown["advice"] = None if advised is None else advised.to_json()
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:
             announced.closed.add(incident.id)
@@ -123,13 +127,6 @@ def _opened(incident: Incident, up: QuietHost | None) -> str:
         return what
     why = f"; {incident.action_reason}" if incident.action_reason else ""
     return f"{what} Action: {incident.action.replace('_', ' ')}{why}."
-
-
-def _of_host(up: QuietHost, incident: Incident) -> dict[str, Any]:
-    """What the record of an incident cannot have: a host that it takes for silent is up, so look at the processes."""
-    text = " ".join(filter(None, (f"{up.step}.", up.answers, *up.notes)))
-    action = headline.next_action(incident)._replace(action=None, also=(), text=text, command=up.command)
-    return {"headline": up.headline, "title": up.headline, "next_action": action.to_json()}
 
 
 def _closed(job: Job, incident: Incident, cost: float | None) -> str:

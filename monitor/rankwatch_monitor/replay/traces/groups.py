@@ -105,6 +105,8 @@ def _transfers(table: OperationTable) -> Floats:
         sends, receives = (
             np.flatnonzero(np.isin(table.type_N, _codes(table, f"{way}-{op}"))) for op in ("send", "recv")
         )
+        # Where rows are missing, operations cannot be paired by their order.
+        sends, receives = _complete(table, sends), _complete(table, receives)
         if not len(sends) or not len(receives):
             continue
         keys = [
@@ -131,6 +133,15 @@ def _transfers(table: OperationTable) -> Floats:
         between_P = np.clip(ended_P - began_P, 0.0, table.duration_N[receives])
         transfer_N[receives] = transfer_N[partner_P] = between_P
     return transfer_N
+
+
+def _complete(table: OperationTable, ops: Ints) -> Ints:
+    """The operations of those cells that hold as many of them as most do."""
+    if not len(ops):
+        return ops
+    calls_C = np.bincount(table.cell_N[ops], minlength=int(table.cell_N[-1]) + 1)
+    usual = int(np.argmax(np.bincount(calls_C[calls_C > 0])))
+    return ops[calls_C[table.cell_N[ops]] >= usual]
 
 
 def _codes(table: OperationTable, name: str) -> list[int]:

@@ -34,6 +34,7 @@ MAX_RANK: Final = 1_000_000
 _TEXT: Final = ("optype", *WORDS)
 _CHUNK: Final = 1 << 16
 """Rows held as text at a time, which bounds the memory of large tables."""
+_LONGEST_LINE: Final = 1 << 20
 _PARQUET: Final = b"PAR1"
 _GZIP: Final = b"\x1f\x8b"
 
@@ -150,7 +151,15 @@ def _lines(path: Path, packed: bool) -> Iterator[list[str]]:
     with contextlib.ExitStack() as files:
         raw = files.enter_context(path.open("rb"))
         unpacked: Any = files.enter_context(gzip.open(raw)) if packed else raw
-        yield from csv.reader(files.enter_context(io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")))
+        text = files.enter_context(io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=""))
+        yield from csv.reader(_bounded(text, path))
+
+
+def _bounded(text: io.TextIOWrapper, path: Path) -> Iterator[str]:
+    while line := text.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise TableError(f"{path}: a line has more than {_LONGEST_LINE} characters")
+        yield line
 
 
 def _csv(path: Path, *, packed: bool) -> Rows:

@@ -9,6 +9,7 @@ Shapes: N operations, C cells (one step of one rank each).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -100,7 +101,7 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
             f"taken for computation, as their names are unknown: {', '.join(name or '(none)' for name in unknown)}"
         )
     kind_of_type = np.array([Kind.COMPUTE if kind is None else kind for kind in kinds], np.int64)
-    return OperationTable(
+    table = OperationTable(
         path=rows.path,
         notes=tuple(notes),
         rank_N=rank_N,
@@ -117,6 +118,14 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
         hosts=("",) if host is None else host.words,
         cell_N=cell_N,
     )
+    missing_C = _missing(table) > 0
+    if not missing_C.any():
+        return table
+    note = (
+        f"computations are missing in {np.count_nonzero(missing_C)} of {len(missing_C)} steps of single ranks: these "
+        "are estimated by the others, and what is found is less certain"
+    )
+    return replace(table, notes=(*table.notes, note))
 
 
 def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:
@@ -163,7 +172,12 @@ def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
     waiting_N = _waiting(table, line.beyond(np.ones(len(table), bool))[1] + lead_N)
     if _begin_together(step_C, begin_C, lead_C):
         waiting_N[first_C] = True
+    missing_C = _missing(table)
+    # A row that is missing leaves a gap, which is not the host's: its computation is put back.
+    waiting_N |= (missing_C > 0)[table.cell_N]
     split = parts(line, lead_N, waiting_N)
+    found_C = np.minimum(missing_C, split.communication_C)
+    split = split._replace(compute_C=split.compute_C + found_C, communication_C=split.communication_C - found_C)
     step_seconds_C = split.data_C + split.host_C + split.compute_C + split.communication_C
     kernels_C, collectives_C = _kernels(table), collectives(table, exposed(line))
     stage_of, dp_of, tp_of = (
@@ -263,6 +277,23 @@ def _waiting(table: OperationTable, gap_N: Floats) -> Bools:
             key = (step * (int(stage.max()) + 1) + stage) * (int(turn.max()) + 1) + turn
         waiting_N[of_type_N] = waits_in_gaps(key, table.duration_N[of_type_N], gap_N[of_type_N])
     return waiting_N
+
+
+def _missing(table: OperationTable) -> Floats:
+    """Seconds of computation of each cell (C) whose rows are missing: another rank has more of them in that step."""
+    chosen = np.flatnonzero(table.kind_N == Kind.COMPUTE)
+    types = len(table.types)
+    missing_C = np.zeros(int(table.cell_N[-1]) + 1)
+    if not len(chosen):
+        return missing_C
+    found = grouped(table.cell_N[chosen] * types + table.type_N[chosen], table.duration_N[chosen])
+    cell_G, type_G = np.divmod(found.key_G, types)
+    step_G = table.step_N[np.searchsorted(table.cell_N, cell_G)]
+    _, at_G = np.unique(step_G * types + type_G, return_inverse=True)
+    most = np.zeros(int(at_G.max()) + 1, np.int64)
+    np.maximum.at(most, at_G, found.calls_G)
+    seconds_G = (most[at_G] - found.calls_G) * found.sum_G / found.calls_G
+    return missing_C + np.bincount(cell_G, seconds_G, len(missing_C))
 
 
 def _coordinate(rank_N: Ints, value_N: Ints) -> dict[int, int]:

@@ -56,7 +56,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
         lines.append(line)
         if why := _why(job):
             lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
-        lines += next_lines(job, terminal)
+        lines += next_line(job, terminal)
     return lines
 
 
@@ -172,24 +172,32 @@ def _why(job: Json) -> str:
     return reason if reason and (not headline or headline.endswith("…")) else headline
 
 
-def next_lines(job: Json, terminal: Terminal, *, then: bool = False) -> list[str]:
-    """What a person should do, in a few words, or what happens by itself; nothing: no line.
-
-    ``then``: with what follows about a slow job, or from each answer of a host that is not heard.
-    """
-    if todo := job.get("todo"):
-        lines = terminal.wrapped(f"next: {todo['text']}", "  ", "bold")
-        if not then:
-            return lines
-        quiet = job.get("quiet_host") or {}
-        lines += run_lines(quiet.get("command", ""), "", "    ")
-        return lines + [line for each in _follows(todo, quiet) for line in terminal.wrapped(each, "  ")]
-    sentence = (job.get("awaited") or {}).get("sentence")
-    return terminal.wrapped(sentence, "  ") if sentence else []
+def next_line(job: Json, terminal: Terminal) -> list[str]:
+    """What a person should do, in a few words, or what happens by itself; nothing: no line."""
+    if not (advice := job.get("advice")):
+        return []
+    return terminal.wrapped(*_worded(advice, advice["text"]))
 
 
-def _follows(todo: Json, quiet: Json) -> list[str]:
-    return [todo["then"]] if todo.get("then") else list(quiet.get("alternatives", ()))
+def _worded(advice: Json, text: str) -> tuple[str, str, str]:
+    """Text, indent and style: what a person should do stands out."""
+    return (text, "  ", "") if advice["waits"] else (f"next: {text}", "  ", "bold")
+
+
+def advice_lines(job: Json, terminal: Terminal) -> list[str]:
+    """The same with all steps, each with its command on a line to copy; nothing: no line."""
+    if not (advice := job.get("advice")):
+        return []
+    steps, waits = advice["steps"], advice["waits"]
+    lines = next_line(job, terminal) if waits else []
+    for number, step in enumerate(steps, 1):
+        lead = "" if waits else "next: " if len(steps) == 1 else f"next, {number}: "
+        lines += terminal.wrapped(f"{lead}{step['text']}", "  ", "" if waits else "bold")
+        lines += run_lines(step["command"], step["host"], "    ")
+        lines += terminal.wrapped(step["note"], "    ", "dim") if step["note"] else []
+    for each in (*advice["alternatives"], *advice["notes"]):
+        lines += terminal.wrapped(each, "  ")
+    return lines
 
 
 def _pace(job: Json) -> str:
@@ -216,19 +224,7 @@ def state_lines(job: Json, terminal: Terminal) -> list[str]:
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     if job["reason"]:
         lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
-    if job["next_steps"]:
-        return lines + _steps(job["next_steps"], terminal)
-    return lines + next_lines(job, terminal, then=True)
-
-
-def _steps(steps: Sequence[Json], terminal: Terminal) -> list[str]:
-    """What to do about a job that failed or is lost, each step with its command on a line to copy."""
-    lines = []
-    for number, step in enumerate(steps, 1):
-        lead = "next: " if len(steps) == 1 else f"next, {number}: "
-        lines += terminal.wrapped(f"{lead}{step['text']}", "  ", "bold")
-        lines += run_lines(step["command"], step["host"], "    ")
-    return lines
+    return lines + advice_lines(job, terminal)
 
 
 def _headline(job: Json, terminal: Terminal) -> list[str]:

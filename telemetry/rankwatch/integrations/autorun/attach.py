@@ -5,6 +5,7 @@ How this works
 ==================  ================================================================================================
 before the script   the launcher's hook (``sitecustomize``) calls :func:`begin`, which calls ``rankwatch.init()``
 torch is imported   :mod:`rankwatch.integrations.autorun.torch_hooks` is installed
+a framework is      :mod:`rankwatch.integrations.autorun.frameworks` wraps its evaluations and checkpoints
 the script uses     its ``init()`` arguments, steps and sections replace those of ``--auto``
 Rankwatch itself
 ==================  ================================================================================================
@@ -14,6 +15,7 @@ No error in here reaches the script: it is counted as ``auto`` in ``rankwatch.te
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import logging
@@ -24,6 +26,7 @@ from typing import Any, Final
 
 import rankwatch
 from rankwatch import session
+from rankwatch.integrations.autorun import frameworks
 from rankwatch.integrations.autorun.errors import count_error
 from rankwatch.integrations.autorun.training_loop import NAMES, AutoStep, TrainingLoop
 from rankwatch.recording.sections import Section
@@ -47,7 +50,9 @@ def begin() -> None:
         _loop = loop = TrainingLoop()
         _defer_init_to_script()
         _defer_sections_to_script(loop)
-        _call_when_imported(dict.fromkeys(SAVE_MODULES, _hook_saves) | {"torch": _hook_torch})
+        hooks: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(SAVE_MODULES, _hook_saves)
+        hooks |= dict.fromkeys(frameworks.PHASES, functools.partial(frameworks.hook, loop=loop))
+        _call_when_imported(hooks | {"torch": _hook_torch})
     except Exception:  # noqa: BLE001 - boundary to training code, which must run in any case
         _log.warning("--auto could not attach; this script runs without Rankwatch", exc_info=True)
 

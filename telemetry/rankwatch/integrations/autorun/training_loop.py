@@ -7,14 +7,15 @@ section             from, to
 ==================  ================================================================================================
 ``data``            ``next()`` of a data loader
 ``forward``         call of an outermost module
-``evaluation``      the same without gradients or in eval mode, between two steps
+``evaluation``      the same without gradients or in eval mode, between two steps; or a whole evaluation of a framework
 ``backward``        call of ``backward()``
 ``optimizer``       call of ``optimizer.step()``
-``checkpointing``   call of a function that saves
+``checkpointing``   call of a function that saves; or all that a framework does for a checkpoint
 ``step``            from the first training forward, backward or optimizer step after the last step, until every
                     participating optimizer has stepped once (:class:`Optimizers`); none without an optimizer
 ==================  ================================================================================================
 
+Within an evaluation or a checkpoint of a framework (:mod:`.frameworks`) batches and forwards are its progress alone.
 Between two steps and after the last one no section is open, since the script's activity is unknown. A batch, a second
 forward and a second backward belong to the open step (gradient accumulation).
 """
@@ -25,7 +26,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION, STEP_SECTION
-from rankwatch.recording.sections import Section, Step
+from rankwatch.recording.sections import Section, Step, progress
 
 DATA: Final = "data"
 FORWARD: Final = "forward"
@@ -86,6 +87,8 @@ class TrainingLoop:
         self._counts_steps = True
         self._open: list[tuple[Hashable, Section | None]] = []
         """The open events: the owner of each, and its section, if any."""
+        self._phases: list[tuple[str, Section | None]] = []
+        """The evaluations and checkpoints of a framework that are under way, the innermost last."""
         self._stepping = 0
         """Depth of nested optimizer steps."""
         self._loader: Hashable = None
@@ -119,7 +122,9 @@ class TrainingLoop:
     def fetch_ended(self, *, exhausted: bool) -> None:
         """``next()`` has ended, with a batch or without."""
         self._end(DATA, failed=exhausted)
-        if exhausted:
+        if self._phases:
+            progress()
+        elif exhausted:
             # What follows is not part of the step: an evaluation, a save, the end of the script.
             self._leave_step(completed=False)
         elif self._forward_unseen and self._loader in self._training_loaders:
@@ -135,6 +140,8 @@ class TrainingLoop:
     def forward_ended(self, module: Hashable) -> None:
         """The module has returned or raised."""
         self._end(module)
+        if self._phases:
+            progress()
 
     def backward_begins(self) -> None:
         """``backward()`` is called."""
@@ -175,10 +182,24 @@ class TrainingLoop:
         """The function that saves has returned or raised."""
         self._end(CHECKPOINTING_SECTION, failed=failed)
 
+    def phase_begins(self, name: str) -> None:
+        """A framework begins an evaluation or a checkpoint; one within another of the same kind is part of it."""
+        within = any(name == each for each, _ in self._phases)
+        section = None if within else self._sections.get(name)
+        self._phases.append((name, section))
+        if section is not None:
+            section.__enter__()
+
+    def phase_ended(self, *, failed: bool = False) -> None:
+        """The innermost of them has ended."""
+        _, section = self._phases.pop()
+        if section is not None:
+            section.__exit__(RuntimeError if failed else None, None, None)
+
     # Sections ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, owner: Hashable, name: str | None) -> None:
-        section = self._sections.get(name) if name is not None else None
+        section = self._sections.get(name) if name is not None and not self._phases else None
         self._open.append((owner, section))
         if section is not None:
             section.__enter__()
@@ -199,7 +220,7 @@ class TrainingLoop:
                 section.__exit__(RuntimeError if failed else None, None, None)
 
     def _enter_step(self) -> None:
-        if self._counts_steps and self._step is None and self.optimizers:
+        if self._counts_steps and self._step is None and self.optimizers and not self._phases:
             self._step = AutoStep(self.first_step)
             self.first_step = None
             self._step.__enter__()

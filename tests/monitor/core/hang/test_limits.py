@@ -179,8 +179,26 @@ def test_the_table_names_every_limit_once_with_its_value() -> None:
         ("silence", None),
         ("first_time", None),
     ]
-    assert all(r["in_force"] == r["configured"] for r in rows)
-    assert {r["source"] for r in rows if r["in_force"]} == {"configured"}
+    of_sections, others = rows[:2], rows[2:]
+    assert all(r["in_force"] == r["configured"] and r["source"] == "configured" for r in of_sections)
+    assert {(r["in_force"], r["configured"], r["source"]) for r in others if r["what"] != "out_of_section"} == {
+        (300.0, None, "default"),
+        (1800.0, None, "default"),
+        (60.0, None, "default"),
+    }
+
+
+def test_a_limit_that_was_set_is_configured_and_one_of_an_earlier_run_is_loaded() -> None:
+    durations = ObservedDurations()
+    durations.load(LearnedTimeouts(initial_heartbeat=40.0, heartbeat=20.0))
+    given = {"silence_timeout": 61.0, "out_of_section_timeout": 5.0, "first_time_timeout": 90.0}
+    rows = {row["what"]: row for row in table(policy(**given), durations)}
+    assert all(
+        (rows[what]["source"], rows[what]["configured"]) == ("configured", given[f"{what}_timeout"])
+        for what in ("silence", "out_of_section", "first_time")
+    )
+    assert (rows["initial_heartbeat"]["source"], rows["initial_heartbeat"]["in_force"]) == ("loaded", 40.0)
+    assert (rows["heartbeat"]["source"], rows["heartbeat"]["in_force"]) == ("loaded", 20.0)
 
 
 def test_the_table_reports_configured_learned_loaded_and_which_is_in_force() -> None:

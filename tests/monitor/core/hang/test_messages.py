@@ -99,6 +99,12 @@ def test_a_rank_of_an_unknown_host_is_reported() -> None:
     assert "on :" not in scene.incident.reason
 
 
+def test_the_host_of_a_rank_is_known_after_a_restart_of_the_monitor_before_it_has_reported() -> None:
+    scene = Scene(ranks=4, hosts=2).run(10).reload()
+    assert not scene.job.columns.reported_R.any()
+    assert scene.job.columns.hosts == ["host-0", "host-0", "host-1", "host-1"]
+
+
 def test_while_no_rank_is_to_blame_the_sentence_names_none() -> None:
     scene = Scene(section_timeouts={}, reports_durations=True).run(40)
     for rank in range(4):

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.scene import LOADING, REDUCING, WINDOW, Scene
+from monitor.core.views.advice.test_playbook import known
 from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankState, WaitKind
 from rankwatch.contract.messages import Collective, Frame, RankStack, Usage, Wait
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.core.views.headline import next_action
 from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
 from support.simulator.plan import FaultKind
 
@@ -338,7 +338,7 @@ def test_a_rank_in_a_debugger_is_said_and_never_restarted() -> None:
     watched(scene, {2: DEBUGGED}, 300)
     assert (scene.incident.proof, scene.incident.acts_at) == ("debugged", None)
     assert [c.rank for c in scene.incident.culprits] == [2]
-    assert next_action(scene.incident).condition == "if nobody uses it"
+    assert known(scene).condition == "if nobody uses it"
     watched(scene, FAILED_LOOKS, 100)
     assert not scene.directives(DirectiveKind.RESTART), "a look may fail, and decides nothing then"
     left = scene.now

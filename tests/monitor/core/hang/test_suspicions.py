@@ -150,6 +150,57 @@ def test_a_suspicion_on_which_nothing_follows_is_told_to_the_launchers(policy: d
     assert told[0].follows == scene.incident.action_reason
 
 
+# A first report or heartbeat ------------------------------------------------------------------------------------------
+
+
+def missing(rank: int, **given: object) -> Scene:
+    """A job of which one rank never reports, at the end of the default limit."""
+    scene = Scene(hosts=2, section_timeouts={"step": None}, **given)
+    scene.ranks[rank].starts_in = 10_000
+    return scene.until_found(within=1900)
+
+
+def test_a_rank_that_has_not_started_by_the_default_limit_is_announced_and_patience_decides() -> None:
+    scene = missing(3)
+    assert (scene.incident.kind, scene.incident.limit_source) == (VerdictKind.NEVER_STARTED, "default")
+    assert scene.blamed == {3: "never_started"}
+    assert not scene.incident.confirmed
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=600)
+    assert scene.now - scene.incident.opened_at >= WINDOW
+
+
+def test_a_rank_that_never_reports_while_its_peers_go_on_is_left_alone() -> None:
+    scene = Scene(hosts=2, section_timeouts={"step": None}).cut(3).until_found(within=1900).run(600)
+    assert scene.incident.kind is VerdictKind.NEVER_STARTED
+    assert not scene.incident.confirmed
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_rank_that_starts_after_the_default_limit_is_left_alone() -> None:
+    scene = missing(3)
+    scene.ranks[3].starts_in = 0
+    scene.run(30)
+    assert scene.incident.phase is Phase.CLOSED
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_configured_limit_of_the_first_report_acts_at_once() -> None:
+    scene = missing(3, initial_heartbeat_timeout=60.0).run(15)
+    assert scene.incident.confirmed
+    assert scene.directives(DirectiveKind.RESTART)
+
+
+def test_ranks_that_leave_heartbeats_to_another_are_not_restarted_by_the_default_limit() -> None:
+    """Many scripts call heartbeat() on one rank."""
+    scene = Scene(sections=False, steps=False, section_timeouts={"step": None})
+    for _ in range(2600):
+        for rank in scene.ranks[1:]:
+            rank.at.beats = -1
+        scene.tick()
+    assert not any(incident.confirmed for incident in scene.job.incidents)
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
 # Ranks that are about to end ------------------------------------------------------------------------------------------
 
 

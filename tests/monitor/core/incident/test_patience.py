@@ -12,7 +12,7 @@ import pytest
 
 from monitor.core.hang.test_proof import SLEEPS, STILL, UNSEEN, watched
 from monitor.core.scene import WINDOW, Scene
-from rankwatch.contract.enums import Action, DirectiveKind, WaitKind
+from rankwatch.contract.enums import Action, DirectiveKind, Proof, WaitKind
 from rankwatch.contract.messages import Usage, Wait
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.incident.lifecycle import allowed_action
@@ -179,6 +179,21 @@ def test_a_limit_that_nobody_configured_never_ends_a_job(usage: Usage) -> None:
     assert len(opened) == 1
     scene.resume().run(5)
     assert (scene.incident.outcome, scene.state) == ("the ranks went on by themselves", "running")
+
+
+@pytest.mark.parametrize("policy", [{"max_restarts": 0}, {"on_hang": "log"}, {"on_hang": "capture"}])
+def test_a_hang_that_is_proven_after_its_patience_is_said_once(policy: dict[str, Any]) -> None:
+    scene = Scene(reports_durations=True, **policy).run(40).hang(2).until_found()
+    watched(scene, {2: SLEEPS}, 300)
+    assert (scene.incident.confirmed, scene.incident.proof) == (True, Proof.MAY_END)
+    asked = len([each for each in scene.directives(DirectiveKind.CAPTURE) if each.watch])
+    watched(scene, {2: SLEEPS}, 300)
+    assert len([each for each in scene.directives(DirectiveKind.CAPTURE) if each.watch]) > asked
+    told = len(scene.directives(DirectiveKind.TELL))
+    watched(scene, {2: STILL}, 300)
+    assert scene.incident.proof == Proof.STILL
+    assert [each.proof for each in scene.directives(DirectiveKind.TELL)[told:]] == [Proof.STILL]
+    assert not scene.directives(DirectiveKind.RESTART)
 
 
 @pytest.mark.parametrize("past", [False, True])

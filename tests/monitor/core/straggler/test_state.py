@@ -35,7 +35,7 @@ def window(steps: int = 64, **sections: float) -> WindowReport:
 
 def keep_best_kernels(known: Performance) -> None:
     """Kernel medians count for the devices' best once their scores are requested."""
-    request = known.score(known.close_window(2, 1.0), Policy())
+    request = known.score(known.close_window(2, 1.0, 0.05), Policy())
     assert request is not None
 
 
@@ -57,7 +57,7 @@ def test_a_sample_has_the_devices_as_they_are_now() -> None:
         for rank in range(2):
             reading = DeviceReading(clock=clock, throttled=() if rank else reasons)
             known.take(RankReport(identity(rank), window=window(step=1.0), device=reading), at)
-        known.add_sample(known.close_window(2, at), Policy(), 1, ["host"] * 2)
+        known.add_sample(known.close_window(2, at, 0.05), Policy(), 1, ["host"] * 2)
     sample = known.history.latest
     assert sample is not None
     assert sample.device is not None
@@ -71,7 +71,7 @@ def test_peers_follow_the_layout_of_the_ranks() -> None:
         for rank in range(8):
             placed = identity(rank)._replace(pipeline_parallel=rank % stages)
             known.take(RankReport(placed, window=window(step=1.0)), 0.0)
-        assert len(set(known.close_window(8, 1.0).group_R.tolist())) == groups
+        assert len(set(known.close_window(8, 1.0, 0.05).group_R.tolist())) == groups
 
 
 def test_collectives_do_not_count_as_kernels() -> None:
@@ -145,7 +145,7 @@ def test_the_stride_is_set_only_where_ranks_do_not_agree() -> None:
     known = Performance()
     for rank, steps in enumerate((256, 512, 256)):
         known.take(RankReport(identity(rank), window=window(steps, step=1.0)), 0.0)
-    window_of_all = known.close_window(3, 1.0)
+    window_of_all = known.close_window(3, 1.0, 0.05)
     for _ in range(2):
         known.finish_window(window_of_all, profiling_interval=0)
     assert known.stride == 512
@@ -162,7 +162,7 @@ def test_a_compacted_job_drops_kernels_and_accepts_them_again() -> None:
     assert performance.history is history
     assert performance.kernels["median"].shape == (len(performance.steps_R), 0)
     assert np.array_equal(performance.sections["median"], sections, equal_nan=True)
-    assert performance.score(performance.close_window(3, 1.5), Policy()) is None, "no kernels were reported since"
+    assert performance.score(performance.close_window(3, 1.5, 0.05), Policy()) is None, "no kernels were reported since"
     performance.take(RankReport(identity(1), kernels=kernels(add=0.3)), 2.0)
     assert performance.kernels.names == ["add"]
     assert performance.kernels["median"][1].tolist() == pytest.approx([0.3])

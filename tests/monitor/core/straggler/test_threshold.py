@@ -28,8 +28,8 @@ def named(signal_TR: Floats) -> list[tuple[int, int]]:
     """(window, rank) of all ranks the default policy names: slow in 3 of 5 windows, the newest included."""
     job, found, open_R = job_of(signal_TR.shape[1]), [], np.zeros(signal_TR.shape[1], dtype=np.bool_)
     for window in range(5, len(signal_TR)):
-        job.performance.signal_TR = signal_TR[max(0, window - 19) : window + 1]
-        slow_TR = straggler_detector.slow(job, straggler_detector.threshold(job))
+        job.performance.signal_TR = job.performance.lost_TR = signal_TR[max(0, window - 19) : window + 1]
+        slow_TR = straggler_detector.slow(job).slow_TR[-5:]
         slow_R = slow_TR[-1] & (slow_TR.sum(axis=0) >= 3)
         found += [(window, int(rank)) for rank in np.flatnonzero(slow_R & ~open_R)]
         open_R = (open_R | slow_R) & slow_TR[-3:].any(axis=0)
@@ -49,7 +49,7 @@ def test_the_fastest_reference_ignores_sections_in_which_rank_0_does_more(sectio
     job.policy = job.policy.changed({"straggler_reference": "fastest"})
     job.performance.scores = scores = Scores.empty(3, 0.0, ("forward", section))
     scores.section_relative_RS[:] = [[1.0, 1.0], [1.0, 0.5], [1.0, 0.9]]
-    assert np.flatnonzero(straggler_detector.slow(job, 0.0)[-1]).tolist() == named
+    assert np.flatnonzero(straggler_detector.slow(job).slow_TR[-1]).tolist() == named
 
 
 @pytest.mark.parametrize("reference", ["relative", "individual"])
@@ -61,7 +61,7 @@ def test_a_score_at_its_threshold_names_no_rank_and_one_below_does(reference: st
     score_R = np.array([1.0, 0.75, np.nextafter(0.75, 0.0)])
     column = of.format(reference)
     job.performance.scores = replace(empty, **{column: score_R if column.endswith("_R") else score_R[:, None]})
-    assert np.flatnonzero(straggler_detector.slow(job, 0.0)[-1]).tolist() == [2]
+    assert np.flatnonzero(straggler_detector.slow(job).slow_TR[-1]).tolist() == [2]
 
 
 @pytest.mark.parametrize("kind", ["pauses", "heavy tails"])

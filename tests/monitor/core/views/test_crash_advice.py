@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankwatch_monitor.core.cause import Exited
-from rankwatch_monitor.core.views.crash_advice import Crash, ErrorClass, Passed, advice, error_class
+from rankwatch_monitor.core.views.crash_advice import Crash, ErrorClass, Passed, error_class, look
 
 
 @pytest.mark.parametrize(
@@ -48,27 +48,27 @@ PASSED = Passed(614, 1, 638)
     ],
 )
 def test_each_class_has_its_own_first_look(error: str, text: str, command: str) -> None:
-    found = advice(CRASH._replace(ended=Exited(1, error)))
+    found = look(CRASH._replace(ended=Exited(1, error)))
     assert found.text.startswith(text)
     assert " ".join(found.commands).startswith(command)
     assert bool(found.commands) is bool(command)
 
 
 def test_a_batch_that_an_attempt_got_past_does_not_explain_a_crash() -> None:
-    found = advice(CRASH._replace(ended=Exited(1, "device-side assert"), passed=PASSED))
+    found = look(CRASH._replace(ended=Exited(1, "device-side assert"), passed=PASSED))
     assert found.text == (
         "Run again with CUDA_LAUNCH_BLOCKING=1: attempt 1 passed step 614 and reached 638, so a bad batch there "
         "alone does not explain it"
     )
     assert found.host_first
-    assert not advice(CRASH._replace(ended=Exited(1, "device-side assert"))).host_first
-    assert not advice(CRASH._replace(ended=Exited(1, "ECC error"), passed=PASSED)).host_first, (
+    assert not look(CRASH._replace(ended=Exited(1, "device-side assert"))).host_first
+    assert not look(CRASH._replace(ended=Exited(1, "ECC error"), passed=PASSED)).host_first, (
         "the GPU is looked at first"
     )
 
 
 def test_what_is_not_known_is_left_out() -> None:
     unknown = CRASH._replace(host="", gpu="", selector="", step=None)
-    assert advice(unknown._replace(ended=Exited(1, "ECC error"))).text == "Check the GPU of rank 5 for errors"
-    assert "the failing batch" in advice(unknown._replace(ended=Exited(1, "device-side assert"))).text
-    assert advice(unknown).text == "Read the traceback of rank 5"
+    assert look(unknown._replace(ended=Exited(1, "ECC error"))).text == "Check the GPU of rank 5 for errors"
+    assert "the failing batch" in look(unknown._replace(ended=Exited(1, "device-side assert"))).text
+    assert look(unknown).text == "Read the traceback of rank 5"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import NoRestart, ProcessEventKind, RankState
 from rankwatch_monitor.core.views import downtime, ended, job_view
+from rankwatch_monitor.core.views.advice import failed as failed_job
+from rankwatch_monitor.core.views.advice.record import Step
 from rankwatch_monitor.core.views.node_view import one_node
 
 ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
 ASSERT = "RuntimeError: CUDA error: device-side assert triggered"
+
+
+def steps_of(shown: dict[str, Any]) -> list[str]:
+    """The sentences of a job's advice."""
+    return [step["text"] for step in shown["advice"]["steps"]]
 
 
 def failed(why: str, no_restart: NoRestart = NoRestart.USED_UP) -> Scene:
@@ -38,12 +47,7 @@ def test_ranks_of_a_finished_job_are_finished(stored: bool) -> None:
     scene = scene.reload() if stored else scene
     assert states(scene) == ["finished"] * 4
     shown = job_view.summary(scene.job, scene.now)
-    assert (shown["state"], shown["ranks_reporting"], shown["no_restart"], shown["next_step"]) == (
-        "finished",
-        0,
-        "",
-        "",
-    )
+    assert (shown["state"], shown["ranks_reporting"], shown["no_restart"], shown["advice"]) == ("finished", 0, "", None)
     node = one_node([scene.job], "host-0", scene.now)
     assert node is not None
     assert [row["state"] for row in node["jobs"][0]["ranks"]] == ["finished"] * 2
@@ -87,7 +91,7 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(code: NoRestart, 
     scene = failed(why, code)
     shown = job_view.summary(scene.reload().job if stored else scene.job, scene.now)
     assert (shown["state"], shown["no_restart"]) == ("failed", why)
-    assert step in shown["next_step"]
+    assert step in steps_of(shown)[-1]
     assert shown["headline"].startswith("Rank 2 on host-1 exited with code 1: RuntimeError: CUDA error: no kernel")
 
 
@@ -100,7 +104,7 @@ def test_why_no_restart_followed_is_a_field_and_no_matter_of_words(no_restart: N
     scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart))
     scene = scene.reload() if stored else scene
     shown = job_view.summary(scene.job, scene.now)
-    assert (shown["no_restart"], shown["next_step"]) == (why, ended._NEXT[no_restart])
+    assert (shown["no_restart"], steps_of(shown)[-1]) == (why, Step(*failed_job._NEXT[no_restart]).text)
     assert ended.cause(scene.job) == cause
 
 
@@ -111,17 +115,17 @@ def test_a_rejected_result_is_not_restarted() -> None:
     shown = job_view.summary(scene.job, scene.now)
     assert shown["headline"] == "Rank 1 on host-0 exited with code 17"
     assert shown["no_restart"] == "it rejected a result, so the job is not restarted automatically"
-    assert "Test its device" in shown["next_step"]
+    assert "Test its device" in steps_of(shown)[-1]
 
 
 def test_other_states_have_neither_a_failure_nor_a_next_step() -> None:
     scene = Scene(4).run(20)
     shown = job_view.summary(scene.job, scene.now)
-    assert (shown["no_restart"], shown["next_step"]) == ("", "")
+    assert (shown["no_restart"], shown["advice"]) == ("", None)
     scene.cut_host(0).run(200)
     shown = job_view.summary(scene.job, scene.now)
     assert (shown["state"], shown["no_restart"]) == ("lost", "")
-    assert "squeue" in shown["next_step"]
+    assert shown["advice"]["rule"] == "lost"
 
 
 def test_a_rank_is_suspected_until_its_hang_is_confirmed() -> None:
@@ -172,10 +176,10 @@ def test_a_crash_that_came_again_is_counted_with_its_whole_cost_and_separated_by
     assert again["seconds"] == last.opened_at - first.opened_at
     assert again["text"].startswith("4th crash of rank 2 on host-1 with the same error in ")
     assert again["cost"] == sum(downtime.seconds(scene.job, each, scene.now) for each in scene.job.incidents)
-    assert found["next_step"] == (
-        "Check GPU 0 on host-1 for errors; then launch again without host-1: if rank 2 fails again, suspect data or "
-        "code; if not, host-1."
-    )
+    assert steps_of(found)[1:] == [
+        "Check GPU 0 on host-1 for errors.",
+        "Launch again without host-1: if rank 2 fails again, suspect data or code; if not, host-1.",
+    ]
 
 
 def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
@@ -184,7 +188,7 @@ def test_crashes_after_one_step_are_counted_and_point_to_data_or_code() -> None:
     steps = [each.furthest_iteration for each in scene.job.incidents]
     assert len(set(steps)) == 2
     assert found["repeated"]["text"].endswith(f", 3 of 4 crashes after step {steps[-1]}")
-    assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
+    assert [step.partition(":")[0] for step in steps_of(found)] == [
         f"Read what rank 2 logged around step {steps[-1]}, in the output of the launcher on host-1.",
         f"Look at the batch after step {steps[-1]}",
         "Check GPU 0 on host-1 for errors.",
@@ -202,20 +206,18 @@ def test_an_attempt_that_got_past_the_step_of_most_crashes_is_named_and_its_batc
     assert found["repeated"]["text"].endswith(
         f", 3 of 4 crashes after step {step}; attempt 1 passed step {step} and reached {reached}"
     )
-    assert "Look at the batch" not in str(found["next_steps"])
+    assert "Look at the batch" not in str(steps_of(found))
 
 
 def test_an_assertion_of_a_kernel_is_looked_for_in_data_and_code() -> None:
     scene = crashed_again(4, checkpoint=15, error=ASSERT)
     found = job_view.summary(scene.job, scene.now)
     step = found["repeated"]["step"]
-    assert [each["text"].partition(":")[0] for each in found["next_steps"]][1:] == [
+    assert [each.partition(":")[0] for each in steps_of(found)][1:] == [
         f"Look at the batch after step {step}",
         "Launch again without host-1",
     ], "one launch"
-    assert found["todo"]["text"] == found["next_steps"][0]["text"].rstrip("."), "the job's page proposes the same first"
-    assert not any("nvidia-smi" in step["command"] for step in found["next_steps"])
-    assert len(found["next_steps"]) == 3
+    assert not any("nvidia-smi" in step["command"] for step in found["advice"]["steps"])
 
 
 def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None:
@@ -229,12 +231,11 @@ def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None
     end(scene.run(2), f"rank 2 on host-1 exited with code 1: {ASSERT}", "all 2 restarts are used up (--max-restarts)")
     found, (first, *_, last) = job_view.summary(scene.job, scene.now), scene.job.incidents
     assert first.furthest_iteration > last.furthest_iteration
-    assert [step["text"].partition(":")[0] for step in found["next_steps"]] == [
+    assert [step.partition(":")[0] for step in steps_of(found)] == [
         f"Read what rank 2 logged around step {last.furthest_iteration}, in the output of the launcher on host-1.",
         "Launch again without host-1",
     ]
-    assert found["next_step"] == found["next_steps"][-1]["text"]
-    assert found["next_step"].endswith(
+    assert steps_of(found)[-1].endswith(
         ": if rank 2 fails again, suspect data or code, and set CUDA_LAUNCH_BLOCKING=1 to see the failing call; "
         "if not, host-1."
     )
@@ -242,15 +243,13 @@ def test_where_an_attempt_got_past_the_step_the_host_is_left_out_first() -> None
 
 def test_on_the_only_host_the_next_launch_is_on_another_one() -> None:
     scene = crashed_again(2, hosts=1)
-    assert job_view.summary(scene.job, scene.now)["next_step"].startswith(
-        "Check GPU 2 on host-0 for errors; then launch again on another node: "
-    )
+    assert steps_of(job_view.summary(scene.job, scene.now))[-1].startswith("Launch again on another node: ")
 
 
 def test_a_single_crash_and_crashes_of_other_ranks_are_not_repeated() -> None:
     for scene in (failed("all 3 restarts are used up (--max-restarts)"), crashed_again(2, ranks=(2, 1))):
         found = job_view.summary(scene.job, scene.now)
         assert found["repeated"] is None
-        assert found["next_step"] == "Remove the cause, then launch the job again: no restart is left in its budget."
+        assert steps_of(found)[-1] == "Remove the cause, then launch the job again: no restart is left in its budget."
     scene = Scene(4, hosts=2).run(20)
     assert job_view.summary(scene.job, scene.now)["repeated"] is None

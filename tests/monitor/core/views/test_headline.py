@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +19,10 @@ from rankwatch_monitor.core.cause import (
     Exited,
     Followed,
     GilHeld,
-    InKernel,
     NodeLost,
     NodeSilent,
     NotEntered,
     PastLimit,
-    Shown,
     Silent,
     Site,
     Some,
@@ -34,11 +31,9 @@ from rankwatch_monitor.core.cause import (
     Watched,
 )
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
-from rankwatch_monitor.core.incident_record import Incident, Phase, Withheld
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, next_action, of_job, title
-from rankwatch_monitor.core.views.host_commands import reach
+from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, of_job, title
 from rankwatch_monitor.core.views.incident_view import shown
 
 HOST = "gpu-0123"
@@ -103,19 +98,6 @@ def late(rank: int, cause: Cause, host: str = HOST) -> Culprit:
 def test_the_headline_is_the_culprits_part_of_the_reason(culprits: list[Culprit], expected: str) -> None:
     assert headline(incident(*culprits)) == expected
     assert len(expected) <= LONGEST
-
-
-def test_once_stacks_were_captured_the_next_action_is_the_restart_and_without_a_launcher_none_is_ordered() -> None:
-    scene = Scene(observe_only=True).run(10).hang(2).until_found()
-    assert next_action(scene.incident).action is Action.CAPTURE
-    scene.order(Action.CAPTURE)
-    scene.until(lambda: scene.incident.stacks and scene.incident.phase is Phase.DETECTED)
-    assert next_action(scene.incident)[:3:2] == (Action.RESTART, (2,))
-    watched = next_action(incident(late(2, LATE), action=Action.LOG, withheld=Withheld.NO_LAUNCHER))
-    assert (watched.action, watched.text) == (
-        None,
-        "Restart the job with the tool that started it: no launcher of Rankwatch runs it.",
-    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +174,6 @@ def test_a_silent_host_leads_once_its_silence_is_certain_or_it_has_not_answered(
     assert "host-1" not in headline(records.incident)
     records.until(lambda: records.incident.culprits)
     assert headline(records.incident) == "Node host-1 is silent: neither its launcher nor its 4 ranks report"
-    assert next_action(records.incident)[:3:2] == (Action.RESTART_EXCLUDING_NODE, (4, 5, 6, 7))
 
     acts = Scene(8, hosts=2).run(30).cut_host(1)
     acts.ignored.add(DirectiveKind.RESTART)
@@ -214,39 +195,6 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
     assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident) == expected
     assert of_job(None, "no rank has reported yet") == "No rank has reported yet"
     json.dumps(shown(scene.job, scene.incident, scene.now))
-
-
-@pytest.mark.parametrize(
-    ("fields", "cause", "action", "ranks"),
-    [
-        ({}, LATE, None, ()),
-        ({"confirmed": False}, LATE, None, ()),
-        ({"phase": Phase.CLOSED}, LATE, None, ()),
-        ({"phase": Phase.ACTING}, LATE, None, ()),
-        ({"action": Action.LOG}, LATE, Action.CAPTURE, ()),
-        ({"action": Action.LOG, "confirmed": False}, LATE, Action.CAPTURE, ()),
-        ({"action": Action.CAPTURE}, LATE, Action.RESTART, (3,)),
-        ({"action": Action.CAPTURE, "phase": Phase.CAPTURING}, LATE, None, ()),
-        ({"action": Action.LOG}, InKernel("h"), Action.RESTART_EXCLUDING_NODE, (3,)),
-        ({"action": Action.LOG, "phase": Phase.ACTING}, Silent(9.0), Action.RESTART_EXCLUDING_NODE, (3,)),
-        ({"confirmed": False, "shown": Shown(Proof.STALLED, Some((), 0))}, LATE, Action.RESTART, ()),
-    ],
-)
-def test_the_next_action_is_an_order_only_where_rankwatch_does_not_act(
-    fields: dict[str, object], cause: Cause, action: Action | None, ranks: tuple[int, ...]
-) -> None:
-    found = next_action(incident(late(3, cause), **fields))
-    assert (found.action, found.ranks) == (action, ranks)
-    assert found.text.endswith(".")
-    assert found.text.startswith("Wait") or action is not None or fields.get("phase") is Phase.CLOSED
-
-
-def test_each_runbook_link_leads_to_a_section_of_the_runbook() -> None:
-    text = (Path(__file__).parents[4] / "docs/runbook.md").read_text()
-    sections = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("### ")}
-    for kind in VerdictKind:
-        page, _, section = next_action(incident(kind=kind)).runbook.partition("#")
-        assert (page, section in sections) == ("runbook.html", True), section
 
 
 def test_a_hang_is_stated_with_its_place_and_the_ranks_that_wait() -> None:
@@ -275,45 +223,6 @@ def test_a_suspicion_is_stated_as_one() -> None:
     )
     observed = late(3, GilHeld(9.0))
     assert headline(incident(observed, confirmed=False)).startswith(f"Rank 3 on {HOST} runs, but no Python thread")
-
-
-def test_what_to_do_follows_from_the_phase_of_a_restart() -> None:
-    scene = Scene().run(20).hang(2)
-    scene.until(lambda: scene.job.incidents and scene.incident.phase is Phase.ACTING)
-    ordered = next_action(scene.incident)
-    assert (ordered.text, ordered.until) == (
-        "Wait: Rankwatch restarts the ranks.",
-        scene.incident.phase_since + REPEAT_AFTER,
-    )
-    assert "repeats the order" in ordered.otherwise
-    assert " hangs in " in headline(scene.incident)
-    scene.until(lambda: scene.incident.phase is Phase.RECOVERING)
-    assert next_action(scene.incident).text == "Wait: the ranks were restarted, and none has completed a step yet."
-    assert headline(scene.incident) == "Rank 2 on host-0 hung in load_batch after step 18; 3 ranks waited"
-    crash = Scene().run(20).die(1, exit_code=1).until_found()
-    waited = next_action(crash.incident)
-    assert waited.text == "Wait: the launchers restart the ranks."
-    assert waited.until is not None
-    assert waited.until > crash.now
-    assert "launchers' logs" in waited.otherwise
-
-
-def test_a_hang_that_is_recorded_or_suspected_offers_capture_and_restart_side_by_side() -> None:
-    recorded = next_action(Scene(on_hang="log", observe_only=True).run(20).hang(2).until_found().incident)
-    assert (recorded.action, recorded.also) == (Action.CAPTURE, (Action.RESTART,))
-    suspicion = Scene(section_timeouts={}, reports_durations=True).run(60).hang(2).until_found()
-    suspicion.until(lambda: suspicion.incident.phase is Phase.CONFIRMING)
-    suspected = next_action(suspicion.incident)
-    assert (suspected.action, suspected.also) == (None, (Action.RESTART, Action.CAPTURE))
-    assert suspected.to_json()["also"] == ["restart", "capture"]
-    assert "certain" not in suspected.text
-
-
-def test_of_a_silent_host_a_command_shows_whether_it_is_up() -> None:
-    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(70)
-    found = next_action(scene.incident)
-    assert (found.action, found.command) == (Action.RESTART_EXCLUDING_NODE, "ping -c 3 -- host-1")
-    assert reach("a b", slurm=True) == "ping -c 3 -- 'a b'; sinfo -n 'a b'"
 
 
 def test_an_incident_as_shown_has_the_last_step_of_its_attempt_also_after_the_restart() -> None:

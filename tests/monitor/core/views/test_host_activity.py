@@ -48,12 +48,13 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     headline = re.sub(r"\d\d:\d\d:\d\d", "T", shown["headline"])
     assert headline == "4 ranks on host-1 silent since T UTC; the node is up (2 other jobs report)"
     assert len(shown["headline"]) <= LONGEST
-    assert shown["todo"]["text"] == "Look at this job's launcher and ranks on node host-1, which is up"
-    assert (shown["todo"]["host"], shown["todo"]["action"]) == ("host-1", None)
+    advice = shown["advice"]
+    assert (advice["rule"], advice["host"], advice["proposed"]) == ("quiet_host", "host-1", False)
+    assert advice["text"] == "Look at this job's launcher and ranks on node host-1, which is up"
     [launcher] = [node for node in scene.job.nodes.values() if node.registration.host == "host-1"]
-    pids = [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]
-    assert quiet["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
-    assert quiet["alternatives"] == [
+    pids = ",".join(map(str, [launcher.registration.launcher_pid, *scene.job.columns.pid_R[4:8].tolist()]))
+    assert advice["steps"][0]["command"] == f"ssh host-1 ps -o pid,stat,etime,wchan:24,args -p {pids}"
+    assert advice["alternatives"] == [
         f"The launcher (PID {launcher.registration.launcher_pid}) is gone: "
         "start it again on host-1, or restart without host-1.",
         "The launcher is there, its ranks are gone or in state Z: restart.",
@@ -61,8 +62,7 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
         "One is in state T: kill -CONT PID, or restart.",
         "All are in state S or R: check the network from host-1 to the monitor.",
     ]
-    assert quiet["answers"] == " ".join(quiet["alternatives"]), "as in messages of one line"
-    assert quiet["notes"] == [
+    assert advice["notes"] == [
         "The launcher on host-1 is silent too.",
         "Nothing restarts the ranks by itself (on_hang = log).",
     ]
@@ -72,9 +72,9 @@ def test_the_answers_name_no_launcher_that_the_command_does_not_show() -> None:
     scene = silent()
     jobs = beside(scene, 1)
     scene.job.nodes.clear()
-    quiet = summary(scene, jobs)["quiet_host"]
-    assert quiet["alternatives"][0] == "The ranks are gone or in state Z: restart."
-    assert not any("launcher" in each for each in quiet["alternatives"])
+    found = summary(scene, jobs)["advice"]["alternatives"]
+    assert found[0] == "The ranks are gone or in state Z: restart."
+    assert not any("launcher" in each for each in found)
 
 
 def test_publishers_know_the_other_jobs_too() -> None:
@@ -86,19 +86,15 @@ def test_publishers_know_the_other_jobs_too() -> None:
     [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, activity)
     assert headline in opened.body["text"]
     incident = opened.body["incident"]
-    assert incident["headline"] == incident["title"] == summary(scene, beside(scene, 2))["headline"]
-    assert incident["next_action"]["action"] is None
-    assert incident["next_action"]["text"].startswith(
-        "Look at this job's launcher and ranks on node host-1, which is up. The launcher (PID "
-    )
-    assert incident["next_action"]["command"].startswith("ssh host-1 ps ")
+    assert incident["headline"] == headline
+    assert incident["advice"] == summary(scene, beside(scene, 2))["advice"]
 
 
 def test_its_twin_a_host_of_which_no_job_is_heard_may_be_down() -> None:
     scene = silent(70)
     [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, HostActivity({"silent": scene.job}))
     assert " is up" not in opened.body["text"]
-    assert opened.body["incident"]["next_action"]["action"] == "restart_excluding_node"
+    assert opened.body["incident"]["advice"]["orders"][0]["action"] == "restart_excluding_node"
 
 
 def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:
@@ -108,9 +104,8 @@ def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:
     assert found is not None
     assert found["presence"].startswith("Ranks report in 2 of 3 jobs, so the node is up")
     assert {each["headline"] for each in found["incidents"]} == {summary(scene, jobs)["headline"]}
-    [todo] = found["of_jobs"]
-    assert todo["text"] == f"{summary(scene, jobs)['quiet_host']['step']}."
-    assert todo["alternatives"] == summary(scene, jobs)["quiet_host"]["alternatives"]
+    [of_job] = found["of_jobs"]
+    assert of_job["advice"] == summary(scene, jobs)["advice"]
 
 
 def test_where_no_other_job_is_heard_from_it_the_host_may_be_down() -> None:
@@ -121,9 +116,9 @@ def test_where_no_other_job_is_heard_from_it_the_host_may_be_down() -> None:
     ended.finish(ProcessEventKind.FAILED, "out of memory")
     for jobs in ({}, {"stale": stale.job}, {"ended": ended.job}):
         shown = summary(scene, {"silent": scene.job, **jobs})
-        assert shown["todo"]["text"] == "Check whether node host-1 is up"
+        assert shown["advice"]["text"] == "Check whether node host-1 is up"
         assert shown["quiet_host"]["other_jobs"] == 0
-        assert shown["quiet_host"]["command"] == "ping -c 3 -- host-1"
+        assert shown["advice"]["steps"][0]["command"] == "ping -c 3 -- host-1"
 
 
 def test_a_launcher_alone_shows_that_the_host_is_up() -> None:

@@ -15,7 +15,7 @@ from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.awaited import PATIENCE
+from rankwatch_monitor.core.views.advice.situation import PATIENCE
 from rankwatch_monitor.core.views.crash_advice import separating
 from rankwatch_monitor.core.views.host_activity import REFRESH, HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW, HostHistory, about_by_host, host_history
@@ -34,9 +34,19 @@ def hung(job: str = "now", **policy: Any) -> Scene:
 
 
 def among(scene: Scene, *others: Scene) -> dict[str, Any]:
-    """The open incident of a job among other jobs, as the API shows it."""
-    jobs = {each.job.id: each.job for each in (scene, *others)}
-    return shown(scene.job, scene.job.incidents[-1], scene.now, HostActivity(jobs))
+    """The open incident of a job among other jobs, as the API shows it, with the advice about it."""
+    activity = HostActivity({each.job.id: each.job for each in (scene, *others)})
+    incident = shown(scene.job, scene.job.incidents[-1], scene.now, activity)
+    return incident | {"advice": summary(scene.job, scene.now, activity)["advice"]}
+
+
+def notes(found: dict[str, Any]) -> str:
+    text: str = " ".join(found["advice"]["notes"])
+    return text
+
+
+def texts(found: dict[str, Any]) -> list[str]:
+    return [step["text"] for step in found["advice"]["steps"]]
 
 
 def lately(scene: Scene, now: float) -> HostHistory:
@@ -44,31 +54,28 @@ def lately(scene: Scene, now: float) -> HostHistory:
 
 
 def orders(incident: dict[str, Any]) -> list[str]:
-    proposed = incident["next_action"]
-    return [each for each in (proposed["action"], *proposed["also"]) if each]
+    return [order["action"] for order in incident["advice"]["orders"]]
 
 
 def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> None:
     earlier, scene = with_stacks("earlier", 3), hung()
     jobs = {each.job.id: each.job for each in (earlier, scene)}
     activity = HostActivity(jobs)
-    found = shown(scene.job, scene.incident, scene.now, activity)
+    found = among(scene, earlier)
     fact = "host-1 was named in 2 incidents of 2 jobs in 24 h"
     pointed = "Rank 3 on host-1 hangs in load_batch: 2 hangs in 2 jobs."
     assert found["of_host"]["text"] == f"{fact}, this one included. {pointed}"
-    assert found["of_host"]["again"] == f"After a restart without host-1: {HANG_LEFT}."
+    assert notes(found) == f"After a restart without host-1: {HANG_LEFT}."
     assert orders(found) == ["restart_excluding_node", "restart"]
-    assert found["next_action"]["text"] == f"{RESTART}: nothing restarts the ranks by itself."
-    listed = summary(scene.job, scene.now, activity)["todo"]
-    assert (listed["text"], listed["action"], listed["ranks"]) == (RESTART, "restart_excluding_node", [3])
+    assert texts(found)[0] == f"{RESTART}: nothing restarts the ranks by itself."
+    assert (found["advice"]["text"], found["advice"]["proposed"]) == (RESTART, True)
+    assert found["advice"]["orders"][0]["ranks"] == [3]
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
     assert (node["verdict"], node["counted"]) == (pointed, "2 incidents"), "the same incidents, stated once"
-    assert node["todo"]["text"] == found["of_host"]["look"]
+    assert node["todo"]["text"] == texts(found)[1]
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
-    assert of_job["text"] == found["next_action"]["text"]
-    assert not of_job["waits"]
-    assert of_job["ranks"] == [2], "a rank that names the node"
+    assert of_job["advice"] == found["advice"]
 
 
 def test_other_jobs_on_a_host_are_counted_and_not_named() -> None:
@@ -87,7 +94,7 @@ def test_a_first_hang_proposes_the_plain_restart_and_offers_the_other() -> None:
     found = among(scene, Scene(4, hosts=2, job_id="healthy").run(30))
     assert orders(found) == ["restart", "restart_excluding_node"]
     assert found["of_host"]["text"] == ""
-    assert found["of_host"]["again"] == (f"If it hangs again, restart without host-1: {HANG_LEFT}.")
+    assert notes(found) == f"If it hangs again, restart without host-1: {HANG_LEFT}."
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ def test_a_host_that_cannot_be_left_out_is_not_offered(scene: Scene) -> None:
     scene.run(30).hang(3).until_found()
     found = among(scene, with_stacks("earlier", 3))
     assert "restart_excluding_node" not in orders(found)
-    assert found["of_host"]["again"] == ""
+    assert notes(found) == ""
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -112,39 +119,37 @@ def test_where_too_few_nodes_would_remain_another_launcher_comes_first(repeats: 
     others = [with_stacks("earlier", 3)] if repeats else []
     found = among(scene, *others)
     assert "restart_excluding_node" not in orders(found)
-    assert found["of_host"]["again"] == (NEEDED if repeats else f"If it hangs again, {NEEDED[0].lower()}{NEEDED[1:]}")
+    assert notes(found) == (NEEDED if repeats else f"If it hangs again, {NEEDED[0].lower()}{NEEDED[1:]}")
     node = one_node(
         [scene.job], "host-1", scene.now, HostActivity({each.job.id: each.job for each in (scene, *others)})
     )
     assert node is not None
-    assert node["of_jobs"][0]["text"].endswith(found["of_host"]["again"])
+    assert node["of_jobs"][0]["advice"] == found["advice"]
     enough = among(needing(scene, 1), *others)
     assert "restart_excluding_node" in orders(enough)
-    assert "start a launcher" not in enough["of_host"]["again"]
+    assert "start a launcher" not in notes(enough)
 
 
 def test_after_crashes_that_repeat_another_launcher_comes_first_too() -> None:
     scene = needing(Scene(4, hosts=2, job_id="now").run(80), 2)
     scene.die(3, exit_code=1, message="CUDA error").run(1)
-    host = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))["of_host"]
-    assert host["again"].endswith(NEEDED)
-    assert NEEDED not in among(scene)["of_host"]["again"], "a first crash"
+    assert notes(among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))).endswith(NEEDED)
+    assert NEEDED not in notes(among(scene)), "a first crash"
 
 
 @pytest.mark.parametrize("least", [1, 2])
 def test_a_silent_host_that_the_job_needs_is_not_left_out_before_another_comes(least: int) -> None:
     scene = needing(Scene(8, hosts=2, on_hang="log").run(30), least).cut_host(1).run(70)
-    proposed = among(scene)["next_action"]
-    cause = "a host, a device or the network there does not answer."
+    found = among(scene)["advice"]
+    [order] = found["orders"]
     if least == 1:
-        assert (proposed["action"], proposed["ranks"]) == ("restart_excluding_node", [4, 5, 6, 7])
-        assert proposed["text"] == f"Restart without node host-1: {cause}"
+        assert (found["rule"], order["action"]) == ("broken_node", "restart_excluding_node")
+        assert (order["ranks"], order["words"], found["proposed"]) == ([4, 5, 6, 7], "Restart without host-1", True)
     else:
-        assert (proposed["action"], proposed["also"], proposed["ranks"]) == (None, ["restart"], [])
-        assert proposed["text"] == f"{NEEDED} {cause.capitalize()}"
-        listed = summary(scene.job, scene.now)["todo"]
-        assert listed["text"] == "First start a launcher on another node, or start the job again with fewer"
-    assert proposed["command"] == "ping -c 3 -- host-1"
+        assert (found["rule"], order["action"], found["proposed"]) == ("node_needed", "restart", False)
+        assert found["steps"][0]["text"].startswith(NEEDED)
+        assert found["text"] == "First start a launcher on another node, or start the job again with fewer"
+    assert found["steps"][0]["command"] == "ping -c 3 -- host-1"
 
 
 def test_before_stacks_were_captured_they_come_first() -> None:
@@ -153,7 +158,7 @@ def test_before_stacks_were_captured_they_come_first() -> None:
     scene.job.policy = scene.job.policy.changed({"observe_only": False})
     found = among(scene, with_stacks("earlier", 3))
     assert orders(found) == ["capture", "restart_excluding_node", "restart"]
-    assert found["next_action"]["text"].startswith("Capture the stacks, then restart without host-1, ")
+    assert texts(found)[0].startswith("Capture the stacks, then restart without host-1, ")
 
 
 def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does_not() -> None:
@@ -165,7 +170,7 @@ def test_an_open_suspicion_counts_beside_the_confirmed_and_one_that_is_over_does
         "host-1 was named in 1 incident and 1 open suspicion of 2 jobs in 24 h, this one included."
     )
     assert orders(found) == ["restart_excluding_node", "restart", "capture"]
-    assert found["next_action"]["waits"], "the order is offered, and Rankwatch acts by itself"
+    assert found["advice"]["waits"], "the order is offered, and Rankwatch acts by itself"
     scene.resume().until(lambda: not scene.incident.open)
     assert lately(scene, scene.now).clause == ""
 
@@ -177,17 +182,17 @@ def test_where_a_spare_takes_the_place_of_the_host_the_same_rank_shows_what_is_t
         scene.crash(3, "ValueError: no data").run(1)
     else:
         scene.hang(3).until_found()
-    fewer = among(scene)["of_host"]["again"]
+    fewer = notes(among(scene))
     assert fewer.endswith(f"restart without host-1: {ERROR_LEFT if crashes else HANG_LEFT}.")
     spare(scene)
     shows = separating(3, "host-1", "fails" if crashes else "hangs")
-    assert among(scene)["of_host"]["again"].endswith(f"restart without host-1: {shows}.")
+    assert notes(among(scene)).endswith(f"restart without host-1: {shows}.")
 
 
 def test_where_no_stack_shows_a_hang_no_function_is_named() -> None:
     scene = Scene(4, hosts=2, job_id="now", on_hang="log").run(30).hang(3).until_found()
     scene.job.incidents[-1] = replace(scene.incident, stacks=Stacks())
-    assert "restart without host-1: a hang on any rank left points" in among(scene)["of_host"]["again"]
+    assert "restart without host-1: a hang on any rank left points" in notes(among(scene))
 
 
 def test_incidents_count_for_a_day_and_orders_never() -> None:
@@ -204,14 +209,14 @@ def test_incidents_count_for_a_day_and_orders_never() -> None:
 def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_again() -> None:
     scene = Scene(4, hosts=2, job_id="now").run(80)
     scene.die(3, exit_code=1, message="CUDA error").run(1)
-    host = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))["of_host"]
-    assert host["text"] == (
+    found = among(scene, crashed("earlier", 3, 2), crashed("elsewhere", 2, 1))
+    assert found["of_host"]["text"] == (
         "host-1 was named in 4 incidents of 3 jobs in 24 h, this one included. "
         "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. "
         "The error is the same each time."
     )
-    assert host["look"].startswith("Check GPU 1 of host-1 for errors; ")
-    assert host["again"] == f"After a restart without host-1: {ERROR_LEFT}."
+    assert texts(found)[0].startswith("Check GPU 1 of host-1 for errors; ")
+    assert notes(found) == f"After a restart without host-1: {ERROR_LEFT}."
     other = Scene(4, hosts=2, job_id="other").run(30)
     other.die(3, exit_code=1, message="KeyError: 1").run(1)
     assert "the same" not in among(other, crashed("earlier", 3, 2))["of_host"]["text"]
@@ -220,16 +225,15 @@ def test_crashes_of_one_gpu_count_over_all_jobs_with_what_to_do_if_it_fails_agai
 def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_failure() -> None:
     scene = Scene(4, job_id="now").run(30)
     scene.die(3, exit_code=1, message="ValueError: no data").run(1)
-    host = among(scene, crashed("earlier", 3, 1))["of_host"]
-    assert host["text"] == "", "the other job has that GPU on another host"
+    found = among(scene, crashed("earlier", 3, 1))
+    assert found["of_host"]["text"] == "", "the other job has that GPU on another host"
     step = scene.incident.furthest_iteration
-    assert host["again"] == f"If it crashes again: read the traceback of rank 3 around step {step}."
+    assert notes(found) == f"If it crashes again: read the traceback of rank 3 around step {step}."
     past = crashed("past", 3, 2)
     assert among(past)["of_host"] is None
     over = of_host(past.job, past.job.incidents[-1], past.now)
     assert over is not None
     assert over.text.startswith("host-1 was named in 2 incidents of 1 job in 24 h as of now, this one included. ")
-    assert (over.look, over.again) == ("", "")
     later = of_host(past.job, past.job.incidents[-1], past.now + 2 * WINDOW)
     assert later is not None
     assert later.text == "", "it counts no more, and is alone"
@@ -242,9 +246,10 @@ def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_ra
     )
     activity = HostActivity({job.id: job for job in (*(each.job for each in crashes), hang)})
     other = shown(hang, hang.incidents[0], crashes[0].now, activity)["of_host"]
+    advised = summary(hang, crashes[0].now, activity)["advice"]
     fact = "host-1 was named in 4 incidents (3 crashes, 1 hang) of 3 jobs in 24 h, this one included."
     assert other["text"] == f"{fact} 3 of them are of GPU 1, rank 3."
-    assert other["look"] == "", "what its crashes point to is no advice about this hang"
+    assert len(advised["steps"]) == 1, "what its crashes point to is no advice about this hang"
     of_rank = of_host(crashes[0].job, crashes[0].job.incidents[0], crashes[0].now, activity)
     assert of_rank is not None
     assert "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. The error is the same each time." in of_rank.text
@@ -286,7 +291,7 @@ def test_a_hang_without_a_stack_has_the_command_that_takes_it(fault: str, monkey
         scene.until(lambda: scene.incident.phase is Phase.DETECTED)
         assert [each.ranks for each in scene.incident.stacks.failures()] == [(3,)]
     pid = int(scene.job.columns.pid_R[3])
-    proposed = among(scene)["next_action"]
+    proposed = among(scene)["advice"]["steps"][0]
     assert proposed["host"] == "host-1"
     stuck = f"sudo cat /proc/{pid}/stack; py-spy dump --nonblocking --pid {pid}"
     assert proposed["command"] == (stuck if fault == "frozen" else f"py-spy dump --subprocesses --pid {pid}")
@@ -294,7 +299,7 @@ def test_a_hang_without_a_stack_has_the_command_that_takes_it(fault: str, monkey
 
 
 def test_a_stack_that_was_captured_needs_no_command() -> None:
-    assert among(hung())["next_action"]["command"] == ""
+    assert among(hung())["advice"]["steps"][0]["command"] == ""
 
 
 def test_the_silent_host_of_an_incident_without_a_culprit_has_its_history() -> None:
@@ -309,8 +314,9 @@ def test_the_silent_host_of_an_incident_without_a_culprit_has_its_history() -> N
     again = among(quiet, earlier, other)
     assert again["of_host"]["text"].startswith("host-1 was named in 2 incidents (1 hang, 1 silent) of 2 jobs in 24 h, ")
     assert orders(again) == ["restart_excluding_node", "restart"]
-    assert again["next_action"]["ranks"] == [4, 5, 6, 7]
-    assert orders(among(quiet)) == ["restart"], "nothing shows that the host is up"
+    assert again["advice"]["orders"][0]["ranks"] == [4, 5, 6, 7]
+    alone = among(quiet)["advice"]
+    assert (orders(among(quiet)), alone["condition"]) == (["restart_excluding_node"], "if it is not up")
 
 
 def test_a_crash_that_repeats_on_a_gpu_of_several_jobs_proposes_to_leave_its_host_out_and_to_check_it() -> None:
@@ -320,23 +326,21 @@ def test_a_crash_that_repeats_on_a_gpu_of_several_jobs_proposes_to_leave_its_hos
     earlier.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
     jobs = {each.job.id: each.job for each in (scene, earlier)}
     found = among(scene, earlier)
-    proposed, host = found["next_action"], found["of_host"]
-    assert (proposed["action"], proposed["also"], proposed["waits"]) == (None, ["restart_excluding_node"], True)
-    assert host["look"].startswith("Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs ")
-    assert host["command"] == f"{host_commands.gpu('1')}; {host_commands.xid()}"
-    assert host["again"] == f"After a restart without host-1: {ERROR_LEFT}."
-    activity, due = HostActivity(jobs), proposed["until"]
-    listed = summary(scene.job, scene.now, activity)
-    assert listed["todo"] is None, "nothing is needed of a person while the launchers are to act"
+    advised = found["advice"]
+    assert (orders(found), advised["proposed"], advised["waits"]) == (["restart_excluding_node"], False, True)
+    [look] = advised["steps"]
+    assert look["text"].startswith("Check GPU 1 of host-1 for errors: the same error struck it in 2 jobs ")
+    assert look["command"] == f"{host_commands.gpu('1')}; {host_commands.xid()}"
+    assert notes(found) == f"After a restart without host-1: {ERROR_LEFT}."
+    activity = HostActivity(jobs)
     sentence = "the launchers restart the ranks; meanwhile check GPU 1 of host-1 for errors"
-    assert listed["awaited"]["sentence"] == f"Wait until {clock(due)} UTC: {sentence}"
+    assert advised["text"] == f"Wait until {clock(advised['until'])} UTC: {sentence}"
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
-    assert of_job["waits"]
-    assert of_job["awaited"] == f"{listed['awaited']['sentence']}."
+    assert of_job["advice"] == advised
     alone = among(scene)
-    assert (alone["next_action"]["action"], orders(alone), alone["of_host"]["command"]) == (None, [], "")
+    assert (orders(alone), alone["advice"]["steps"]) == ([], [])
 
 
 def test_once_launchers_are_late_the_restart_without_the_host_is_proposed_everywhere() -> None:
@@ -345,25 +349,24 @@ def test_once_launchers_are_late_the_restart_without_the_host_is_proposed_everyw
     earlier = Scene(4, hosts=2, job_id="earlier").run(30)
     earlier.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
     jobs = {each.job.id: each.job for each in (scene, earlier)}
-    activity, late = HostActivity(jobs), among(scene, earlier)["next_action"]["until"] + 1.0
-    found = shown(scene.job, scene.incident, late, activity)
-    proposed = found["next_action"]
-    assert (proposed["action"], proposed["ranks"], proposed["waits"]) == ("restart_excluding_node", [3], False)
-    assert found["of_host"]["again"] == f"{RESTART}: {ERROR_LEFT}."
-    listed = summary(scene.job, late, activity)["todo"]
-    assert (listed["text"], listed["action"]) == (RESTART, "restart_excluding_node")
+    activity, late = HostActivity(jobs), among(scene, earlier)["advice"]["until"] + 1.0
+    advised = summary(scene.job, late, activity)["advice"]
+    [order] = advised["orders"]
+    assert (order["action"], order["ranks"], advised["proposed"]) == ("restart_excluding_node", [3], True)
+    assert (advised["text"], advised["waits"]) == (RESTART, False)
+    assert advised["steps"][0]["text"] == f"{RESTART}: {ERROR_LEFT}."
     node = one_node(list(jobs.values()), "host-1", late, activity)
     assert node is not None
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
-    assert (of_job["waits"], of_job["recommended"], of_job["awaited"]) == (False, True, "")
+    assert of_job["advice"] == advised
 
 
 def test_once_launchers_are_late_after_a_single_crash_their_log_is_read() -> None:
     scene = Scene(4, hosts=2, job_id="now").run(30)
     scene.crash(3, "ValueError: no data").run(1)
-    due = among(scene)["next_action"]["until"]
-    assert summary(scene.job, due)["todo"] is None
-    assert summary(scene.job, due + 1.0)["todo"]["text"].startswith("Read the log of the launcher on host-1")
+    due = among(scene)["advice"]["until"]
+    assert summary(scene.job, due)["advice"]["waits"]
+    assert summary(scene.job, due + 1.0)["advice"]["text"] == "Read the log of the launcher on host-1"
 
 
 def test_ranks_that_do_not_report_after_a_restart_need_a_person_once_they_are_late() -> None:
@@ -372,15 +375,13 @@ def test_ranks_that_do_not_report_after_a_restart_need_a_person_once_they_are_la
     scene.job.columns.reported_R[:] = False
     restarted = scene.incident.timeline.restarted
     assert restarted is not None
-    scene.job.last_heard = due = among(scene)["next_action"]["until"]
+    scene.job.last_heard = due = among(scene)["advice"]["until"]
     assert due >= restarted + PATIENCE
-    waits = summary(scene.job, due)
-    text = f"the ranks were started again at {clock(restarted)} UTC, and none has reported yet"
-    assert (waits["awaited"]["text"], among(scene)["next_action"]["text"]) == (text, f"Wait: {text}.")
-    assert (waits["todo"], waits["awaited"]["until"]) == (None, due)
-    late = summary(scene.job, due + 1.0)
-    assert late["todo"]["text"] == f"Read the logs of attempt {scene.job.attempt} and restart again"
-    assert not shown(scene.job, scene.incident, due + 1.0)["next_action"]["waits"]
+    waits, late = (summary(scene.job, at)["advice"] for at in (due, due + 1.0))
+    assert (waits["rule"], waits["waits"], waits["until"]) == ("first_report", True, due)
+    assert waits["text"].endswith(f"started again at {clock(restarted)} UTC, and none has reported yet")
+    assert (late["waits"], late["proposed"]) == (False, True)
+    assert late["text"] == f"Read the logs of attempt {scene.job.attempt} and restart again"
 
 
 def test_of_an_incident_that_is_over_its_suspect_host_is_still_to_be_looked_at() -> None:
@@ -409,8 +410,8 @@ def test_crashes_that_repeat_in_one_job_offer_to_leave_the_host_out_and_wait() -
     scene = crashed("now", 3, 1)
     scene.crash(3, "RuntimeError: CUDA error: device-side assert triggered").run(1)
     found = among(scene)
-    assert (found["next_action"]["action"], found["next_action"]["also"]) == (None, ["restart_excluding_node"])
-    assert summary(scene.job, scene.now)["todo"] is None
+    assert (orders(found), found["advice"]["proposed"]) == (["restart_excluding_node"], False)
+    assert found["advice"]["waits"]
 
 
 @pytest.mark.parametrize(
@@ -430,7 +431,8 @@ def test_the_log_of_the_launcher_that_restarts_has_the_command_that_shows_it(
 ) -> None:
     scene = Scene(4, hosts=2, job_id="now", facts=facts).run(30)
     scene.crash(3, "RuntimeError: no").run(1)
-    proposed = among(scene)["next_action"]
+    late = among(scene)["advice"]["otherwise"]
     [pid] = {n.registration.launcher_pid for n in scene.job.nodes.values() if n.registration.host == "host-1"}
-    assert proposed["command"] == command.format(pid=pid)
-    assert proposed["otherwise"] == f"read the log of the launcher on host-1{where} if no new attempt begins"
+    assert late["command"] == command.format(pid=pid)
+    assert late["text"] == "If not by then, read the log of the launcher on host-1."
+    assert bool(late["note"]) is bool(where)

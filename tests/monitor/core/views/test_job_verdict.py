@@ -124,7 +124,7 @@ def test_a_job_that_is_over_is_seen_as_it_was_then() -> None:
 
 def test_what_slows_a_job_is_reported_first() -> None:
     job, now = reported()
-    job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow.")
+    job.performance.findings = (Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow."),)
     assert verdict(job, now) == "worker"
 
 

@@ -20,9 +20,9 @@ from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW
 from rankwatch_monitor.core.views.incident_view import of_host
+from rankwatch_monitor.core.views.job_view import summary
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.node_view import glance, one_node, rows
-from rankwatch_monitor.core.views.slow_action import slow_action
 
 NEEDED = (
     "First start a launcher on another node, or start the job again with fewer: without host-1, 1 of 2 nodes remain, "
@@ -360,22 +360,17 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     scene.job.performance.stragglers[-1].share = 0.6
     healthy = Scene(4, hosts=2, job_id="fine").run(20)
     [found] = shown("host-1", scene, healthy)["of_jobs"]
-    of_job = slow_action(scene.job)
-    assert of_job is not None
-    assert found == {
-        "job": scene.job.id, "name": scene.job.name, "text": of_job.text, "ranks": [3],
-        "command": of_job.command, "host": "host-1", "recommended": False, "note": "", "until": None, "otherwise": "",
-        "runbook": "runbook.html#rankwatchstraggler", "waits": False, "awaited": "", "alternatives": [],
-        "remaining": exclusion.Remaining(1, 2, 0).to_json(), "weighs_restart": True,
-    }  # fmt: skip
+    advised = summary(scene.job, scene.now)["advice"]
+    assert (found["job"], found["advice"], advised["rule"]) == (scene.job.id, advised, "slow_rank")
+    assert found["remaining"] == exclusion.Remaining(1, 2, 0).to_json()
     assert shown("host-0", scene, healthy)["of_jobs"] == []
     needing(scene, 2)
     [found] = shown("host-1", scene, healthy)["of_jobs"]
-    assert (found["ranks"], found["remaining"], found["weighs_restart"]) == ([], None, True)
-    assert found["text"].endswith(f"if it stays slow, {NEEDED[0].lower()}{NEEDED[1:-1]}.")
+    assert (found["advice"]["orders"], found["remaining"]) == ([], None)
+    assert found["advice"]["steps"][1]["text"] == f"If it stays slow, {NEEDED[0].lower()}{NEEDED[1:]}"
     scene.job.policy = replace(scene.job.policy, observe_only=True)
     [found] = shown("host-1", scene, healthy)["of_jobs"]
-    assert (found["text"], found["weighs_restart"]) == (of_job.text.split(";")[0] + ".", False)
+    assert len(found["advice"]["steps"]) == 1
 
 
 def test_a_slow_rank_stands_with_the_incidents_of_its_host_in_all_jobs() -> None:
@@ -427,7 +422,7 @@ def test_a_node_is_cordoned_where_kubernetes_names_it(facts: dict[str, str], dra
 def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     scene = Scene(4, hosts=2, job_id="one", on_hang="log").run(20).hang(2).until_found()
     [offered] = shown("host-1", scene)["of_jobs"]
-    assert (offered["job"], offered["name"], offered["ranks"]) == ("one", scene.job.name, [2])
+    assert (offered["job"], offered["name"], leaving_out(offered)) == ("one", scene.job.name, (True, False))
     restarted = Scene(4, hosts=2, job_id="restarted").run(20).hang(2)
     restarted.until(lambda: restarted.state == "restarting")
     suspected = Scene(4, hosts=2, job_id="undecided", section_timeouts={}, reports_durations=True).run(20).hang(2)
@@ -435,32 +430,36 @@ def test_a_job_that_can_go_on_without_the_node_is_offered() -> None:
     jobs, now = [restarted.job, suspected.job], min(restarted.now, suspected.now)
     found = one_node(jobs, "host-1", now)
     assert found is not None
-    offers = {each["job"]: (bool(each["ranks"]), each["recommended"]) for each in found["of_jobs"]}
+    offers = {each["job"]: leaving_out(each) for each in found["of_jobs"]}
     assert offers == {"undecided": (True, False), "restarted": (False, False)}, "one is being restarted already"
     fixed = Scene(4, hosts=2, on_hang="log", max_restarts=0).run(20).hang(2).until_found()
-    assert [(each["ranks"], each["remaining"]) for each in shown("host-1", fixed)["of_jobs"]] == [([], None)]
+    assert [leaving_out(each) for each in shown("host-1", fixed)["of_jobs"]] == [(False, False)]
 
 
-def test_the_restart_without_the_node_is_recommended_where_the_text_does_so() -> None:
+def leaving_out(of_job: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether the restart without the node may be ordered, and is what is proposed."""
+    advised = of_job["advice"]
+    actions = [order["action"] for order in advised["orders"]]
+    assert (Action.RESTART_EXCLUDING_NODE in actions) is (of_job["remaining"] is not None)
+    return of_job["remaining"] is not None, advised["proposed"] and actions[0] == Action.RESTART_EXCLUDING_NODE
+
+
+def test_the_restart_without_the_node_is_recommended_where_incidents_repeat() -> None:
     one, two = (Scene(4, hosts=2, job_id=name, on_hang="log").run(20).hang(2).until_found() for name in ("one", "two"))
     activity = HostActivity({scene.job.id: scene.job for scene in (one, two)})
     found = one_node([one.job, two.job], "host-1", one.now, activity)
     assert found is not None
-    assert [each["text"].partition(",")[0] for each in found["of_jobs"]] == ["Restart without host-1"] * 2
-    assert [(each["recommended"], each["runbook"]) for each in found["of_jobs"]] == [
-        (True, "runbook.html#rankwatchjobhung")
-    ] * 2
-    alone = shown("host-1", one)["of_jobs"]
-    assert [(each["recommended"], each["ranks"]) for each in alone] == [(False, [2])]
+    assert [leaving_out(each) for each in found["of_jobs"]] == [(True, True)] * 2
+    assert [leaving_out(each) for each in shown("host-1", one)["of_jobs"]] == [(True, False)]
 
 
 def test_a_job_that_is_restarted_is_waited_for_until_a_time() -> None:
     scene = Scene(4, hosts=2, job_id="again").run(20).die(2, exit_code=1).run(1)
     [found] = shown("host-1", scene)["of_jobs"]
-    assert found["text"].startswith("Wait: the launchers restart the ranks")
-    assert found["until"] > scene.now
-    assert found["waits"]
-    assert found["runbook"] == "runbook.html#rankwatchjobfailed"
+    advised = found["advice"]
+    assert (advised["rule"], advised["waits"]) == ("launchers_restart", True)
+    assert advised["until"] > scene.now
+    assert advised["runbook"] == "runbook.html#rankwatchjobfailed"
 
 
 def test_a_failed_job_is_launched_again_without_the_node_of_its_culprit() -> None:
@@ -469,10 +468,10 @@ def test_a_failed_job_is_launched_again_without_the_node_of_its_culprit() -> Non
     why = "rank 3 on host-1 exited with code 1: CUDA error; all 2 restarts are used up (--max-restarts)"
     scene.finish(ProcessEventKind.FAILED, why)
     [found] = view(scene)["of_jobs"]
-    assert found["text"] == (
+    assert found["advice"]["steps"][-1]["text"] == (
         "Launch again without host-1: if rank 3 fails again, suspect data or code; if not, host-1."
     )
-    assert found["runbook"] == "runbook.html#rankwatchjobfailed"
+    assert found["advice"]["runbook"] == "runbook.html#rankwatchjobfailed"
     other = one_node([scene.job], "host-0", scene.now)
     late = one_node([scene.job], "host-1", scene.now + WINDOW + 1)
     assert other is not None

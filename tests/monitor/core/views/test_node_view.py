@@ -88,7 +88,7 @@ def test_jobs_of_a_node_stand_by_how_much_they_need_a_person() -> None:
     suspected.until(lambda: suspected.job.open_incident is not None)
     others = [Scene(4, hosts=2, job_id=job).run(20) for job in ("healthy", "restarting", "slow", "failed")]
     healthy, restarting, slow, failed = others
-    slow.job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 3 is slow.", since=5.0)
+    slow.job.performance.findings = (Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 3 is slow.", since=5.0),)
     for scene in others:
         scene.run(round(suspected.now - scene.now))
     restarting.crash(2, "no data")
@@ -147,7 +147,7 @@ def test_a_group_names_its_culprit_or_states_that_none_is_in_it(hung: Scene) -> 
     }  # fmt: skip
     assert last["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
     assert last["label"]["state"] == "hung"
-    assert last["todo"]["text"] == job_view.summary(hung.job, hung.now)["todo"]["text"]
+    assert last["advice"] == job_view.summary(hung.job, hung.now)["advice"]
     assert first["numbers"] == [0, 1]
     step = hung.job.furthest_iteration
     assert last["beside"] == [

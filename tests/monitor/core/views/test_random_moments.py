@@ -74,11 +74,13 @@ def check(scene: Scene) -> None:
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     hung = set(np.flatnonzero(codes_R == job_view.RANK_STATES.index("hung")).tolist())  # type: ignore[arg-type]
     assert not blamed or hung <= blamed, "a rank that only waits is not shown as hung"
+    advice = summary["advice"]
+    assert advice is None or advice["text"]
+    assert advice is None or all(0 <= rank < RANKS for order in advice["orders"] for rank in order["ranks"])
     for each in incidents:
         assert len(each["headline"]) <= LONGEST
-        named = [c["rank"] for c in each["culprits"]] + each["affected"] + each["next_action"]["ranks"]
+        named = [c["rank"] for c in each["culprits"]] + each["affected"]
         assert all(0 <= rank < RANKS for rank in named)
-        assert each["next_action"]["text"]
         for counts in COUNTS.findall(each["reason"]):
             assert all(int(count) < RANKS for count in counts if count), each["reason"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.core.scene import LOGS, Scene
-from monitor.core.views.test_next_steps import POD, registered
-from rankwatch.contract.enums import JobState, ProcessEventKind
+from monitor.core.views.advice.test_lost_and_failed import POD, registered
+from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident.state_machine import kept_logs
-from rankwatch_monitor.core.views import next_steps, rank_logs
+from rankwatch_monitor.core.views import rank_logs
+from rankwatch_monitor.core.views.advice import failed
 from rankwatch_monitor.core.views.rank_logs import ANY_RUN, KEEP_THEM, NEWEST_ATTEMPT, Place, ShownLog
 from rankwatch_monitor.publish.text import report
 
@@ -112,13 +113,14 @@ def test_a_log_of_a_launcher_that_knows_no_bounds_is_cut() -> None:
 def test_the_step_to_read_a_log_names_the_file_that_the_crash_was_in() -> None:
     scene = crashed()
     scene.finish(reason="rank 2 on host-1 exited with code 1")
-    step = next_steps._read_log(scene.job, 2, "host-1")
+    step = failed._read_log(scene.job, 2, "host-1")
     assert step == (
-        f"Read what rank 2 logged. {COUNTS}",
+        "Read what rank 2 logged",
+        "",
         f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log",
         "host-1",
+        COUNTS,
     )
-    assert next_steps.next_steps(scene.job, JobState.FINISHED, scene.now) == ()
 
 
 def test_the_text_report_has_the_lines_and_the_path() -> None:
@@ -132,4 +134,4 @@ def test_the_text_report_has_the_lines_and_the_path() -> None:
 
 def test_the_step_to_read_a_log_states_that_it_may_be_that_of_another_job() -> None:
     scene = Scene(4, hosts=2, facts={"rank_logs": LOGS}).run(20).die(2, exit_code=1, message=ERROR).run(1)
-    assert next_steps._read_log(scene.job, 2, "host-1").text == f"Read what rank 2 logged. {ANY_RUN}"
+    assert failed._read_log(scene.job, 2, "host-1").note == ANY_RUN

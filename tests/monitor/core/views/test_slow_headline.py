@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from monitor.core.views.test_slow_action import slowed
+from monitor.core.views.advice.test_slow import slowed
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch_monitor.core.straggler.describe import Observation, sentence, slow_kernels
 from rankwatch_monitor.core.straggler.findings import Straggler

@@ -79,7 +79,9 @@ def test_a_failed_job_counts_from_its_end_and_a_lost_one_from_the_last_report() 
 
 def test_a_slow_job_counts_from_the_first_slow_window() -> None:
     scene = Scene().run(20)
-    scene.job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow.", since=scene.now - 9)
+    scene.job.performance.findings = (
+        Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow.", since=scene.now - 9),
+    )
     assert since(scene) == scene.now - 9
 
 

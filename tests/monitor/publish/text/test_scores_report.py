@@ -163,7 +163,7 @@ def test_the_healthy_twin_names_no_rank() -> None:
 
 def test_a_verdict_that_blames_no_node_reports_it() -> None:
     job = scored(8)
-    job.performance.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
+    job.performance.findings = (Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1),)
     assert "the stages are unbalanced, no node is to blame; 10 % of each step, 4 ranks (4-7)" in " ".join(
         scores_text(job, NOW).split()
     )

@@ -118,6 +118,19 @@ def test_the_end_of_a_job_is_reported_once(ends: ProcessEventKind, event: Event)
     assert notice.body["text"].startswith(f"The job is {notice.body['job']['state']}")
 
 
+@pytest.mark.parametrize("launchers", [True, False])
+def test_ranks_of_a_crash_that_shut_down_are_not_announced_as_a_finished_job(launchers: bool) -> None:
+    """Their exits come a moment later, from their launchers; without any, it is all that will be heard."""
+    scene, reported = Accounted(ranks=2, launchers=launchers), Announced()
+    assert notices_of(scene, reported, 20) == []
+    scene.job.columns.shut_down_R[:] = True
+    found = events(new_notices(scene.job, reported, scene.now + 1.0))
+    assert found == ([] if launchers else ["job_finished"])
+    if launchers:
+        scene.finish(ProcessEventKind.FAILED, "rank 1 crashed")
+        assert "job_finished" not in events(notices_of(scene, reported, 60))
+
+
 def test_a_job_that_is_lost_and_reports_again() -> None:
     scene, reported = Accounted(ranks=2, launchers=False), Announced()
     assert notices_of(scene, reported, 20) == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rankwatch.contract.enums import Cause, Part, StragglerVerdict
@@ -276,3 +277,14 @@ def test_columns_beyond_the_needed_ones_may_be_absent(tmp_path: Path) -> None:
     for _ in play_windows(optable.windows(table), job):
         pass
     assert [s.rank for s in summarize(job.performance).stragglers] == [2]
+
+
+def test_missing_rows_are_stated_and_blame_neither_a_link_nor_a_host(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = [row for row in Trace(replicas=2).rows() if random.random() > 0.1]
+    table = optable.read(write(tmp_path / "t.csv", rows))
+    assert any("missing" in note for note in table.notes)
+    job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
+    for _ in play_windows(optable.windows(table), job):
+        pass
+    assert summarize(job.performance).verdict is StragglerVerdict.HEALTHY

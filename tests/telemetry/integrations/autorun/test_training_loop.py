@@ -228,3 +228,23 @@ def test_one_that_was_deleted_is_not_waited_for() -> None:
     assert completed(optimizers, "AB") == "AB|"
     optimizers.remove(ord("A"))
     assert completed(optimizers, "BB") == "B|B|"
+
+
+def test_batches_of_a_frameworks_evaluation_are_progress_of_it_alone(loop: TrainingLoop, recorder: Recorder) -> None:
+    loop.phase_begins("evaluation")
+    fetch(loop)
+    forward(loop, training=False)
+    forward(loop)
+    loop.phase_begins("evaluation")
+    loop.phase_begins("checkpointing")
+    assert still_open(recorder) == {"evaluation", "checkpointing"}
+    loop.save_begins()
+    loop.save_ended()
+    loop.phase_ended()
+    loop.phase_ended()
+    fetch(loop, exhausted=True)
+    assert still_open(recorder) == {"evaluation"}
+    loop.phase_ended(failed=True)
+    assert still_open(recorder) == set()
+    assert not loop.in_step
+    assert finished(recorder) == ["checkpointing", "evaluation"]

@@ -70,6 +70,7 @@ def upgrade() -> None:
         sa.Column("generation", sa.Integer, nullable=False),
         sa.Column("ends_at", sa.Float, nullable=False),
         sa.Column("asked_by", sa.String),
+        sa.Column("former", sa.String),
     )
     op.create_table(
         "tokens",

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
 import { culpritLabel, incidentText, jobText, stacksText, withoutStack } from "../src/logic/export";
-import { incident } from "./samples";
+import { advice, incident } from "./samples";
 
 const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
 const group = (ranks: number[], facts: Partial<StackGroup> = {}): StackGroup => ({
@@ -33,9 +33,8 @@ test("stacks are copied with their ranks, exceptions and what is missing", () =>
 });
 
 test("the text has what the page has: headline, next action, culprits, phases, collectives, stacks", () => {
-  const text = incidentText(job, detail({
+  const text = incidentText({ ...job, advice: advice({ text: "Nothing to do: the restart is under way", waits: true }) }, detail({
     headline: "Rank 3 has not entered all_reduce #7", reason: "Rank 3 on node-0 has been in section step for 14.2 s.",
-    next_action: { action: "restart", ranks: [3], text: "Nothing: the restart is under way.", runbook: "" },
     timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],
@@ -43,7 +42,7 @@ test("the text has what the page has: headline, next action, culprits, phases, c
   }), "http://m/#/jobs/j/incidents/i", 1e9 + 20);
   assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
   for (const part of [
-    "Since:    2001-09-09 01:46:40 UTC", "What to do now\nNothing: the restart", "rank 3 on node-0: behind, it has not",
+    "Since:    2001-09-09 01:46:40 UTC", "What to do now\nNothing to do: the restart", "rank 3 on node-0: behind, it has not",
     "Detect 10.0 s", "dp: ranks 0–2 entered all_reduce number 7, completed 6", "rank 3 (culprit)",
     "Log of rank 3 on node-0\nThe last 2 lines.\n  step 41\n  ValueError: bad shard\nOn node-0: tail /l", "http://m/#/jobs/j/incidents/i",
   ]) assert.ok(text.includes(part), part);
@@ -55,7 +54,7 @@ test("ranks without a stack for one reason are one line", () => {
 });
 
 test("a lost job as text has since when, and its steps with their commands", () => {
-  const lost = { ...job, attempt: 1, state: "lost", headline: "Nothing was received", last_heard: 1e9, iteration: 498, next_steps: [{ text: "Check whether it runs.", command: "ssh a ps", host: "" }, { text: "Launch it again.", command: "", host: "" }] } as unknown as JobSummary;
+  const lost = { ...job, attempt: 1, state: "lost", headline: "Nothing was received", last_heard: 1e9, iteration: 498, advice: advice({ steps: [{ text: "Check whether it runs.", command: "ssh a ps", host: "" }, { text: "Launch it again.", command: "", host: "" }] }) } as unknown as JobSummary;
   assert.equal(jobText(lost, "http://m/#/jobs/j"), [
     "Nothing was received", "",
     "Job:      pretrain (j), 64 ranks, attempt 1", "State:    lost", "Since:    2001-09-09 01:46:40 UTC", "Step:     498", "Page:     http://m/#/jobs/j", "",

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobSummary } from "../src/api/types";
 import { clock } from "../src/logic/text";
+import { advice } from "./samples";
 import { alarm, headline, matching, needsPerson, sharedNames, sinceWords, sorted, troubleAge, whyOf } from "../src/logic/fleet";
 
 const NOW = 1_000_000;
@@ -10,19 +11,20 @@ const HOURS = 12;
 const job = (id: string, state: string, facts: Partial<JobSummary> = {}) =>
   ({ id, name: `${id}-name`, state, world_size: 8, started_at: NOW - 3600, ended_at: null, goodput: 0.9, open_incidents: 0, reason: "", ...facts }) as JobSummary;
 
-/** A next action of a person. */
-const todo = { text: "Restart the ranks", action: "restart", ranks: [], host: "" };
+/** Something for a person to do. */
+const todo = { advice: advice({}) };
+const none = { advice: null };
 
 const fleet = [
-  job("old", "failed", { ended_at: NOW - 2 * 86_400, todo }), job("ok", "running", { goodput: 0.5, world_size: 64 }), job("failed", "failed", { ended_at: NOW - 60, todo }),
-  job("slow", "slow"), job("sus", "suspected", { open_incidents: 1, reason: "Rank 3" }), job("hung", "hung", { open_incidents: 1, todo }), job("done", "finished"),
+  job("old", "failed", { ended_at: NOW - 2 * 86_400, ...todo }), job("ok", "running", { goodput: 0.5, world_size: 64 }), job("failed", "failed", { ended_at: NOW - 60, ...todo }),
+  job("slow", "slow"), job("sus", "suspected", { open_incidents: 1, reason: "Rank 3" }), job("hung", "hung", { open_incidents: 1, ...todo }), job("done", "finished"),
 ];
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).join(" ");
 
 test("what needs a person stands first, then what is in trouble while Rankwatch acts, in the order of the headline", () => {
   assert.equal(ids(sorted(fleet, "urgency", NOW, HOURS)), "hung failed slow sus ok old done");
   const each = [["a", "restarting"], ["b", "slow"], ["c", "hung"], ["d", "lost"], ["e", "suspected"], ["f", "hung"]] as const;
-  const jobs = each.map(([id, state]) => job(id, state, { todo: "bdf".includes(id) ? todo : null }));
+  const jobs = each.map(([id, state]) => job(id, state, "bdf".includes(id) ? todo : none));
   assert.equal(ids(sorted(jobs, "urgency", NOW, HOURS)), "f d b c e a");
   assert.equal(headline(jobs, NOW, HOURS), "3 jobs need you (1 hung, 1 lost, 1 slow); nothing for you to do yet: 1 hung, 1 suspected, 1 restarting");
 });
@@ -43,7 +45,7 @@ test("the list is sorted as chosen", () => {
 test("suspicions and recent failures are counted in the headline", () => {
   assert.equal(headline(fleet, NOW, HOURS), "2 jobs need you (1 hung, 1 failed); nothing for you to do yet: 1 slow, 1 suspected");
   assert.equal(headline([job("sus", "suspected")], NOW, HOURS), "1 job suspected");
-  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60, todo })], NOW, HOURS), "1 job needs you (1 failed)");
+  assert.equal(headline([job("ok", "running"), job("failed", "failed", { ended_at: NOW - 60, ...todo })], NOW, HOURS), "1 job needs you (1 failed)");
   assert.equal(headline([job("old", "failed", { ended_at: NOW - 2 * 86_400 })], NOW, HOURS), "No job is running");
 });
 
@@ -82,14 +84,14 @@ test("a suspicion is marked as one by its state alone, an order that is carried 
 });
 
 test("the headline separates what needs a person from what restarts by itself, over the hours of the digest", () => {
-  const ill = [job("a", "hung", { todo }), job("b", "hung", { todo }), job("c", "lost", { todo }), job("d", "restarting"), job("e", "restarting"), job("f", "failed", { ended_at: NOW - 20 * 3600, todo })];
+  const ill = [job("a", "hung", todo), job("b", "hung", todo), job("c", "lost", todo), job("d", "restarting"), job("e", "restarting"), job("f", "failed", { ended_at: NOW - 20 * 3600, ...todo })];
   assert.equal(headline(ill, NOW, HOURS), "3 jobs need you (2 hung, 1 lost); nothing for you to do yet: 2 restarting");
   assert.equal(headline(ill, NOW, 24), "4 jobs need you (2 hung, 1 lost, 1 failed); nothing for you to do yet: 2 restarting");
   assert.equal(headline([job("d", "restarting")], NOW, HOURS), "1 job restarting");
 });
 
 test("the headline counts the rows with a next action, and no other", () => {
-  const jobs = [job("a", "hung", { todo: null }), job("b", "hung", { todo }), job("c", "slow", { todo }), job("d", "slow", { todo: null })];
+  const jobs = [job("a", "hung", none), job("b", "hung", todo), job("c", "slow", todo), job("d", "slow", none)];
   assert.equal(headline(jobs, NOW, HOURS), "2 jobs need you (1 hung, 1 slow); nothing for you to do yet: 1 hung, 1 slow");
   assert.deepEqual(jobs.filter((each) => needsPerson(each, NOW, HOURS)).map(({ id }) => id), ["b", "c"]);
   assert.equal(headline([jobs[0]!, jobs[3]!], NOW, HOURS), "1 job hung, 1 slow");

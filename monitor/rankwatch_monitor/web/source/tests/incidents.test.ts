@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Incident, JobSummary, StackGroup } from "../src/api/types";
-import { awaited, capturedWords, culpritRanks, doing, dueBy, faultOf, focus, hosts, hostsThen, innermost, isFormer, kindWords, limitName, listWords, merged, quietStep, quietWords, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { capturedWords, culpritRanks, faultOf, focus, hosts, hostsThen, innermost, kindWords, limitName, listWords, merged, quietWords, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
@@ -64,22 +64,6 @@ test("culprits are listed as runs of ranks", () => {
   assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
 });
 
-test("the current activity is described while the incident is open", () => {
-  assert.equal(doing(incident("a", 1, null)), "Capturing stacks.");
-  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "Saving a checkpoint, then stopping.");
-  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "stop" }), "Stopping the job.");
-  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "Confirming that no rank makes progress.");
-  assert.equal(doing(incident("a", 1, 2)), "");
-});
-
-test("what is recorded only is not being decided", () => {
-  const rests = (action: string, action_reason: string, withheld: string | null = null) => doing(some({ phase: "detected", action, action_reason, withheld }));
-  assert.equal(rests("log", "the policy only records", "policy"), "");
-  assert.equal(rests("log", "observe-only is on"), "Recorded only: observe-only is on.");
-  assert.equal(rests("capture", "the policy is to capture"), "Stacks were captured; nothing else is done by itself.");
-  assert.equal(rests("restart", "the policy is to restart"), "Deciding what to do.");
-});
-
 test("an action counts as taken only once it was", () => {
   const at = (restarted: number | null) => ({ ...some({}).timeline, restarted });
   assert.equal(wasTaken(some({ phase: "acting" }), null), false);
@@ -121,44 +105,19 @@ test("addresses survive any id", () => {
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
 });
 
-test("after a restart the advice follows from what the new attempt reports", () => {
-  const restarted = some({ phase: "recovering", timeline: { ...some({}).timeline, restarted: 100 }, next_action: { action: null, text: "", ranks: [], runbook: "", until: 220 } });
-  const now = (facts: Partial<JobSummary>, at = 120) => awaited({ attempt: 2, world_size: 16, ranks_reporting: 0, ...facts } as JobSummary, restarted, 1800, at);
-  const [began, due] = [clock(100, 120), clock(220, 120)];
-  assert.equal(now({}), `Started again ${began}, no rank has reported. Wait until ${due}; if none has reported by then, read the logs of attempt 2 and restart again.`);
-  assert.equal(now({ attempt: 1 }), `Started again ${began}, no rank has reported. Wait until ${due}; if none has reported by then, read the logs of the ranks and restart again.`);
-  assert.match(now({}, 221), /^Read the logs of attempt 2, then restart again: no rank has reported since the restart at .* \(2.min 1.s\), and nothing follows by itself\.$/);
-  assert.equal(now({ ranks_reporting: 3 }), `Wait: restarted at ${began}; 3 of 16 ranks of attempt 2 report, none has completed a step. A rank that has not reported 30\u2009min after the first one raises an incident.`);
-  assert.equal(now({ ranks_reporting: 16 }), `Wait: restarted at ${began}; waiting for the first step of attempt 2. A rank that passes a limit raises an incident.`);
-  assert.equal(awaited({ attempt: 1 } as JobSummary, some({ phase: "acting" }), 1800, 120), "");
-  assert.equal(isFormer({ attempt: 2 }, restarted), true);
-  assert.equal(isFormer({ attempt: 1 }, restarted), false);
-});
-
-test("what is waited for has its time and what follows", () => {
-  const next = { action: null, ranks: [], runbook: "", text: "Wait: the launchers restart the ranks.", until: 160, otherwise: "read the launchers' logs if no new attempt begins" };
-  assert.equal(dueBy(next, 120), `Wait until ${clock(160, 120)}: the launchers restart the ranks. Read the launchers' logs if no new attempt begins by then.`);
-  assert.equal(dueBy(next, 161), `Read the launchers' logs: it was due at ${clock(160, 161)}.`);
-  assert.equal(dueBy({ ...next, until: null }, 161), next.text);
-});
-
 const quiet = {
-  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, excludable: true, command: "", other_jobs: 0, step: "Check whether node host-1 is up",
+  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, other_jobs: 0,
   headline: "Node host-1 has not been heard since 00:01:40 UTC; its 4 ranks and its launcher are silent",
 };
 
 test("a host that is not heard leads with since when, and no limit that is not passed", () => {
   assert.equal(quietWords(quiet, 125), `Node host-1 has not been heard for 25\u2009s; its 4 ranks and its launcher are silent`);
   assert.equal(quietWords(quiet, null), `Node host-1 has not been heard since ${clock(100, 125)}; its 4 ranks and its launcher are silent`);
-  assert.equal(quietStep(quiet), "Check whether node host-1 is up. If it is not, restart without it.");
-  assert.equal(quietStep({ ...quiet, excludable: false }), "Check whether node host-1 is up.");
-  assert.equal(quietStep({ ...quiet, other_jobs: 2, answers: "If no process is left, restart." }), "Check whether node host-1 is up. If no process is left, restart.");
 });
 
 test("a host from which other jobs are heard is up: its job's own processes are what to look at", () => {
-  const up = { ...quiet, other_jobs: 7, step: "Look there", headline: "8 ranks on host-1 silent since 00:01:40 UTC; the node is up (7 other jobs report)" };
+  const up = { ...quiet, other_jobs: 7, headline: "8 ranks on host-1 silent since 00:01:40 UTC; the node is up (7 other jobs report)" };
   assert.equal(quietWords(up, 125), "8 ranks on host-1 silent for 25\u2009s; the node is up (7 other jobs report)");
-  assert.equal(quietStep(up), "Look there.");
   assert.equal(faultOf({ quiet_host: up }, some({})), "silent on a node that is up");
 });
 

@@ -44,16 +44,10 @@ export interface JobSummary {
   trouble_since?: number | null;
   /** Since when it is being restarted, in unix seconds; null: it is not. */
   recovering_since?: number | null;
-  /** What a person should do, in a few words; null: nothing. Absent with older monitors. */
-  todo?: { text: string; action: string | null; ranks: number[]; host: string } | null;
-  /** What happens by itself, when it is due (unix seconds), and what can be looked at meanwhile, also in one sentence; null: nothing does. */
-  awaited?: { text: string; until: number | null; meanwhile: string; cost?: number | null; sentence: string } | null;
+  /** What a person should do, or what happens by itself; null: nothing. */
+  advice: Advice | null;
   /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
   no_restart?: string;
-  /** What to do about a failed or lost job; empty: nothing. Absent with older monitors. */
-  next_step?: string;
-  /** The same step by step, each with a command where one is known. Absent with older monitors. */
-  next_steps?: Step[];
   /** The last one that is known: after which step, null: the script counts none; exact: an attempt loaded it. Absent with older monitors. */
   checkpoint?: { step: number | null; at: number; exact?: boolean } | null;
   /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
@@ -71,22 +65,48 @@ export interface QuietHost {
   ranks: number[];
   since: number;
   limit: number | null;
-  /** A restart without these hosts is permitted and can be carried out. */
-  excludable: boolean;
-  /** Shows whether the first of them is up; where they are, what became of the job's processes there. */
-  command: string;
   /** Other jobs that are heard from each of these hosts, so that they are up; 0: one of them may be down. */
   other_jobs: number;
-  /** What to do first, without a full stop. */
-  step: string;
   /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
   headline: string;
-  /** What follows from each answer to the command. Absent with older monitors, as what follows. */
-  answers?: string;
-  /** The same, a sentence for each. */
-  alternatives?: string[];
-  /** Whether its launchers are silent too, and what happens by itself. */
-  notes?: string[];
+}
+
+/** The one advice about a job, which list, page, terminal and messages show. */
+export interface Advice {
+  /** The row of the playbook. */
+  rule: string;
+  /** In one line: the first step, or what is awaited until when. */
+  text: string;
+  /** No person is needed now. */
+  waits: boolean;
+  /** In their order; while it waits, what can be looked at meanwhile. */
+  steps: Step[];
+  /** When what is awaited is due, in unix seconds; null: not known. */
+  until: number | null;
+  /** What is to be done if it has not come by then. */
+  otherwise: Step | null;
+  /** Orders that may be given now, the likeliest first; `proposed`: the steps advise the first one. */
+  orders: Order[];
+  proposed: boolean;
+  /** When the first one is to be given: "if it stays slow"; empty: now. */
+  condition: string;
+  /** What a restart loses stands beside it. */
+  weighs_restart: boolean;
+  notes: string[];
+  /** What follows from each output of the first command. */
+  alternatives: string[];
+  /** The node that it is about; empty: none, or several. */
+  host: string;
+  /** Page and section of the manual. */
+  runbook: string;
+}
+
+/** An order with the words of its button; `hosts` are those it leaves out. */
+export interface Order {
+  action: string;
+  words: string;
+  ranks: number[];
+  hosts: string[];
 }
 
 /** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */
@@ -220,8 +240,8 @@ export interface Performance {
   open: number;
   ended: Straggler[];
   finding: Finding;
-  /** What a person should do about it; null: nothing. Absent with older monitors. */
-  next_action?: SlowAction | null;
+  /** What throttles the GPU of the costliest straggler; null: nothing. */
+  throttled: Throttle | null;
   /** The incidents about the costliest straggler's host in a day, as a sentence; null: there were none. Absent with older monitors. */
   of_host?: { host: string; text: string } | null;
   cost_gpu_hours: number;
@@ -240,25 +260,6 @@ export interface RankScores {
   /** Seconds per step that the other ranks wait for this rank; negative: it waits for them. */
   lateness: number | null;
   lateness_share: number | null;
-}
-
-/** What a person should do about a slow job. */
-export interface SlowAction {
-  /** Null: there is nothing to order. */
-  action: string | null;
-  text: string;
-  ranks: number[];
-  /** When the order is to be given: "if it stays slow". Absent with older monitors, as below. */
-  condition?: string;
-  /** What shows more of the cause, on that host; empty: nothing. */
-  command: string;
-  host: string;
-  /** What follows the look, as at the end of the text, as a sentence; empty: nothing. Absent with older monitors. */
-  then?: string;
-  /** Page and section of the manual. */
-  runbook: string;
-  /** The GPU of a straggler, where its throttling is the cause. */
-  throttled?: Throttle | null;
 }
 
 /** `gpu`: "GPU 5"; `words`: the reasons; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
@@ -326,30 +327,6 @@ export interface Culprit {
   reason: string;
 }
 
-/** What to do about an incident now. */
-export interface NextAction {
-  /** Null: nothing is to be ordered. */
-  action: string | null;
-  ranks: number[];
-  text: string;
-  /** A path in the manual; empty: none. */
-  runbook: string;
-  /** Further actions that may be ordered now. These four are absent with older monitors. */
-  also?: string[];
-  /** Shows more of the cause; empty: none. */
-  command?: string;
-  /** Where `command` is run; empty: anywhere in the cluster. */
-  host?: string;
-  /** When what is waited for is due; null: not known. */
-  until?: number | null;
-  /** What follows, or is to be done, if it has not come by then. */
-  otherwise?: string;
-  /** When the order is to be given, where something else comes first; empty: now. */
-  condition?: string;
-  /** The text is about what happens without a person, also beside an order that may be given. Absent with older monitors. */
-  waits?: boolean;
-}
-
 export interface Incident {
   id: string;
   job_id: string;
@@ -367,10 +344,8 @@ export interface Incident {
   title?: string;
   /** What `reason` states and `title` does not; empty: nothing. Absent with older monitors. */
   detail?: string;
-  /** Absent with older monitors. */
-  next_action?: NextAction | null;
-  /** How often the first culprit's host was named, what to look at there, what to do if it happens again; each may be empty. Of an incident that is over only in its detail. `command`: for the look, `suspect`: of an incident that is over, what to look at; absent with older monitors. */
-  of_host?: { host: string; text: string; look: string; again: string; command?: string; suspect?: string } | null;
+  /** How often the first culprit's host was named; `suspect`: of an incident that is over, what to look at there. Each may be empty. Of an incident that is over only in its detail. */
+  of_host?: { host: string; text: string; suspect: string } | null;
   reason: string;
   section: string | null;
   limit: number | null;
@@ -736,31 +711,8 @@ export interface NodeDetail {
     slow_now?: { job: string; name: string; rank: number; since: number; by_gpu: boolean; text: string }[];
     reading: Device | null;
   }[];
-  /** What to do about each job with an open incident about it or a slow rank on it, or that failed by it; `ranks`: of the restart without it. */
-  of_jobs?: {
-    job: string;
-    name: string;
-    text: string;
-    ranks: number[];
-    command: string;
-    host: string;
-    /** The restart without the node is what the text recommends. This and what follows are absent with older monitors. */
-    recommended?: boolean;
-    note?: string;
-    until?: number | null;
-    otherwise?: string;
-    runbook?: string;
-    /** Nothing is to be done now. */
-    waits?: boolean;
-    /** What the job has left without the node: active nodes that are not lost, of how many, and spares. */
-    remaining?: { nodes: number; of: number; spares: number; min_nodes?: number } | null;
-    /** What happens by itself then, as in the list of jobs; empty: not known. */
-    awaited?: string;
-    /** What follows from each answer to the command, a sentence for each. */
-    alternatives?: string[];
-    /** The text weighs a restart, advised or not. */
-    weighs_restart?: boolean;
-  }[];
+  /** The advice about each job with an open incident about it or a slow rank on it, or that failed by it; `remaining`: without the node, null: it cannot be left out now. */
+  of_jobs: { job: string; name: string; advice: Advice; remaining: { nodes: number; of: number; spares: number; min_nodes?: number } | null }[];
 }
 
 /** One group of the parallel layout. */
@@ -782,7 +734,7 @@ export interface GroupDetail {
   iterations: { min: number | null; max: number | null };
   /** What the job is labelled by. */
   label: Labelled;
-  todo: JobSummary["todo"];
+  advice: JobSummary["advice"];
   /** Whether the group is the cause of what is wrong with the job, and what was measured of a slow rank; the first rank that the others wait for, and the group it is in. */
   standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; detail?: string; rank: number | null; number: number | null };
   /** How many ranks are in each state. */

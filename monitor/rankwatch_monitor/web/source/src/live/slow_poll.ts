@@ -10,16 +10,9 @@ const ENDED_EVERY_MS = 60_000;
 /** Debounces bursts of incident events. */
 const SOON_MS = 400;
 
-/** Seconds after which something follows; null: never, or not known yet. */
-export interface Windows {
-  /** Of a rank's first report, after the first one of any rank. */
-  firstReport: number | null;
-}
-
 export interface SlowPoll {
   /** Null until the first response, and with monitors that do not send it. */
   timeouts: Signal<Timeout[] | null>;
-  windows: Signal<Windows>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
   /** Null until the first response, and with older monitors. */
@@ -35,7 +28,6 @@ export interface SlowPoll {
 
 export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const timeouts = signal<Timeout[] | null>(null);
-  const windows = signal<Windows>({ firstReport: null });
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
   const vitals = signal<Vitals | null>(null);
@@ -51,9 +43,6 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
     vitals.value = detail.vitals ?? null;
     account.value = detail.account ?? [];
     unsavedLog.value = detail.unsaved_log ?? null;
-    windows.value = {
-      firstReport: detail.timeouts?.find(({ what }) => what === "initial_heartbeat")?.in_force ?? null,
-    };
   }
 
   async function turn(): Promise<void> {
@@ -82,7 +71,7 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, windows, goodput, launchers, vitals, account, unsavedLog, update, refreshSoon,
+    timeouts, goodput, launchers, vitals, account, unsavedLog, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);

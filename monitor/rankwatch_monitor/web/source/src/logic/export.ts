@@ -1,10 +1,9 @@
 // An incident as text, to be copied or saved.
 
-import type { IncidentDetail, JobSummary, StackGroup } from "../api/types";
+import type { Advice, IncidentDetail, JobSummary, StackGroup } from "../api/types";
 import { costText, phases } from "./phases";
 import { blame } from "./suspicion";
 import { labelOf } from "./incidents";
-import { stepsOfJob } from "./nextaction";
 import { duration, ofItLost, runs, words } from "./text";
 
 const MANY = 100;
@@ -61,13 +60,19 @@ export function jobText(job: JobSummary, address: string): string {
     `Since:    ${stamp(job.last_heard ?? job.ended_at)}`,
     `Step:     ${job.iteration ?? "-"}`,
     `Page:     ${address}`,
-    ...part("What to do now", (stepsOfJob(job)?.steps ?? []).flatMap(({ text, command }, i) => [`${i + 1}. ${text}`, ...(command ? [`   ${command}`] : [])])),
+    ...part("What to do now", adviceLines(job.advice)),
     "",
   ].join("\n").replaceAll("\u2009", " ");
 }
 
+/** What is awaited, then the steps, each with its command. */
+const adviceLines = (advice: Advice | null): string[] => advice === null ? [] : [
+  ...(advice.waits ? [`${advice.text}.`] : []),
+  ...advice.steps.flatMap(({ text, command }, i) => [`${i + 1}. ${text}`, ...(command ? [`   ${command}`] : [])]),
+];
+
 export function incidentText(job: JobSummary, incident: IncidentDetail, address: string, now: number): string {
-  const { timeline, culprits, next_action: next, collectives = [], logs = [] } = incident;
+  const { timeline, culprits, collectives = [], logs = [] } = incident;
   return [
     incident.headline || incident.reason,
     ...(incident.headline ? [incident.reason] : []),
@@ -80,7 +85,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     ...(incident.outcome ? [`Outcome:  ${incident.outcome}`] : []),
     `Cost:     ${[costText(incident, job, now), ofItLost(incident.lost_steps_s, incident.steps_lost)].filter(Boolean).join(", ")}`,
     `Page:     ${address}`,
-    ...part("What to do now", next?.text ? [next.text] : []),
+    ...part("What to do now", incident.closed_at === null ? adviceLines(job.advice) : []),
     ...part("Culprits", culprits.map(({ rank, host, class: kind, reason }) => `rank ${rank} on ${host || "unknown node"}: ${words(kind)}${reason && `, ${reason}`}`)),
     ...part("Phases", phases(incident, now).map((phase) => `${phase.name} ${duration(phase.seconds)}, ${phase.note ?? (phase.to === null ? "going on" : `${phase.ends} ${stamp(phase.to)}`)}`)),
     ...part("Collectives", collectives.map((each) => `${each.group}: ranks ${runs(each.ranks, MANY)} entered ${each.operation} number ${each.enqueued}, completed ${each.completed}`)),

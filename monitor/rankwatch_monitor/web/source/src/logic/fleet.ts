@@ -17,7 +17,7 @@ const hasFailed = (job: Labelled | Listed, now: number, hours: number): boolean 
 
 /** Whether the job waits for a person: there is a next action, and a failure is within the hours of the digest. */
 export function needsPerson(job: Labelled | Listed, now: number, hours: number): boolean {
-  return "todo" in job && job.todo != null && (job.state !== "failed" || hasFailed(job, now, hours));
+  return "advice" in job && job.advice !== null && !job.advice.waits && (job.state !== "failed" || hasFailed(job, now, hours));
 }
 
 /** The names that several jobs have: these are told apart by their ids. */

@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, NextAction, QuietHost, RankState, StackGroup } from "../api/types";
-import { clock, count, elapsed, plural, runs, wholeDuration, words } from "./text";
+import type { Culprit, Incident, JobSummary, QuietHost, RankState, StackGroup } from "../api/types";
+import { clock, count, elapsed, runs, wholeDuration, words } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -27,44 +27,6 @@ export function isFormer(job: Pick<JobSummary, "attempt">, incident: Pick<Incide
   return job.attempt > incident.attempt;
 }
 
-/** When the ranks of a new attempt should have reported; null: the incident is not about to recover, or they have. */
-export function reportsDue(job: Pick<JobSummary, "ranks_reporting" | "attempt">, incident: Incident): number | null {
-  if (incident.phase !== "recovering" || incident.closed_at !== null || (isFormer(job, incident) && job.ranks_reporting > 0)) return null;
-  return incident.next_action?.until ?? null;
-}
-
-/**
- * What is waited for after a restart, of the new attempt, until when and what then; empty: the incident is in another
- * phase. `limit`: seconds for a rank's report after the first one, null: none; `newest`: the logs that are shown are those of the newest run.
- */
-export function awaited(job: JobSummary, incident: Incident, limit: number | null, now: number, newest = false): string {
-  if (incident.phase !== "recovering" || incident.closed_at !== null || !restartsRanks(incident)) return "";
-  const { restarted } = incident.timeline;
-  const began = restarted === null ? "the ranks were restarted" : `restarted at ${clock(restarted, now)}`;
-  const attempt = isFormer(job, incident) ? ` of attempt ${job.attempt}` : "";
-  if (attempt === "" || job.ranks_reporting === 0) {
-    // The limit counts from the first report of any rank: until then nothing but a person's order follows.
-    const due = reportsDue(job, incident);
-    const its = newest ? "the newest run's logs" : attempt === "" ? "the logs of the ranks" : `the logs${attempt}`;
-    if (due !== null && now > due) return `Read ${its}, then restart again: no rank has reported since the restart at ${clock(restarted, now)} (${wholeDuration(now - restarted!)}), and nothing follows by itself.`;
-    if (due === null) return `Wait: ${began}; no rank${attempt} has reported yet. If none does, read ${its} and restart again.`;
-    return `Started again ${clock(restarted, now)}, no rank has reported. Wait until ${clock(due, now)}; if none has reported by then, read ${its} and restart again.`;
-  }
-  const later = limit === null ? "" : ` A rank that has not reported ${wholeDuration(limit)} after the first one raises an incident.`;
-  if (job.ranks_reporting < job.world_size) return `Wait: ${began}; ${count(job.ranks_reporting)} of ${plural(job.world_size, "rank")}${attempt} report, none has completed a step.${later}`;
-  return `Wait: ${began}; waiting for the first step${attempt}. A rank that passes a limit raises an incident.`;
-}
-
-/** What is waited for, until when and what then, for a step of the monitor that has a time. */
-export function dueBy({ text, until, otherwise }: Pick<NextAction, "text" | "until" | "otherwise">, now: number): string {
-  if (until == null) return text;
-  if (now > until) return otherwise ? sentence(`${otherwise.replace(/ if .*/, "")}: it was due at ${clock(until, now)}`) : text;
-  const then = otherwise ? ` ${sentence(`${otherwise} by then`)}` : "";
-  return `${text.replace(/^Wait: /, `Wait until ${clock(until, now)}: `)}${then}`;
-}
-
-const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-
 /** The host that is not heard and may have caused the incident; null: another cause, or it is over. */
 export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick<Incident, "closed_at">): QuietHost | null {
   return closed_at === null ? (job.quiet_host ?? null) : null;
@@ -74,12 +36,6 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
 export function quietWords({ headline, since }: QuietHost, now: number | null): string {
   // The sentence has the time of day only, and may be about a host that is silent for days.
   return headline.replace(/\bsince \d\d:\d\d:\d\d UTC\b/, now === null ? `since ${clock(since, since)}` : `for ${wholeDuration(elapsed(since, now))}`);
-}
-
-/** What to check first where a host is not heard, and what follows if it is down; of an older monitor also each answer. */
-export function quietStep({ hosts, excludable, other_jobs: others, step, answers, alternatives }: QuietHost): string {
-  const [are, them] = hosts.length === 1 ? ["it is", "it"] : ["they are", "them"];
-  return `${step}.${answers && !alternatives ? ` ${answers}` : ""}${excludable && others === 0 ? ` If ${are} not, restart without ${them}.` : ""}`;
 }
 
 /** The incident in one line: while a whole host is silent, that host. */
@@ -197,35 +153,8 @@ export const limitName = ({ limit_source: source }: Pick<Incident, "limit_source
 /** What kind of fault it is. */
 export const kindWords = ({ kind }: { kind: string }): string => KINDS[kind] ?? words(kind);
 
-const DOING: Record<string, string> = {
-  capturing: "Capturing stacks",
-  confirming: "Confirming that no rank makes progress",
-  acting: "Restarting the ranks",
-  recovering: "Restarted; waiting for the first new step",
-};
-
-const STOPPING: Record<string, string> = {
-  stop: "Stopping the job",
-  save_and_stop: "Saving a checkpoint, then stopping",
-};
-
 /** Whether its action restarts the ranks. */
 export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
-
-/** What is being done now, as a sentence; empty once it is closed. */
-export function doing(incident: Incident): string {
-  if (incident.closed_at !== null) return "";
-  if (incident.phase === "detected") return resting(incident);
-  if (incident.phase === "acting" && !restartsRanks(incident)) return `${STOPPING[incident.action] ?? words(incident.action)}.`;
-  return `${DOING[incident.phase] ?? words(incident.phase)}.`;
-}
-
-function resting({ action, action_reason: why, withheld }: Incident): string {
-  if (action === "capture") return "Stacks were captured; nothing else is done by itself.";
-  if (action !== "log") return "Deciding what to do.";
-  // That nothing happens by itself is stated with what to do.
-  return withheld === "policy" || why === "" ? "" : `Recorded only: ${why}.`;
-}
 
 /** Whether its action was carried out. `job` has ended with it where that was the action. */
 export function wasTaken(incident: Incident, jobEndedAt: number | null): boolean {

@@ -114,9 +114,8 @@ export function isMeasured({ stragglers: [first] }: Pick<Performance, "straggler
 }
 
 /** The costliest slow rank in figures: since when, in what, how long the others wait, what is done about it. */
-export function slowFacts({ stragglers, open, next_action: next, cost_rate: rate }: Pick<Performance, "stragglers" | "open" | "next_action" | "cost_rate">, now: number): { label: string; value: string; note?: string }[] {
+export function slowFacts({ stragglers, open, throttled, cost_rate: rate }: Pick<Performance, "stragglers" | "open" | "throttled" | "cost_rate">, now: number): { label: string; value: string; note?: string }[] {
   const first = stragglers[0]!;
-  const throttled = next?.throttled?.rank === first.rank ? next.throttled : null;
   const takes = first.own == null ? [] : [{ label: `Its ${slowIn(first.cause)}`, value: ofStep(first.own), note: `${ofStep(first.peers)} on its peers${first.section ? `, section ${first.section}` : ""}` }];
   const waits = first.lateness === null || !first.share ? [] : [{ label: "Others wait", value: `${ofStep(first.lateness)} (${wholePercent(first.share)})`, note: "of each step" }];
   const beside = [rate ?? "", open > 1 ? `${plural(open - 1, "more rank is", "more ranks are")} slow` : ""].filter(Boolean);

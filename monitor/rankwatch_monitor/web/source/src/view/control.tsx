@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
 import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
-import { orderWords, type Prepared, type Recommended } from "../logic/nextaction";
+import type { Prepared, Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
 import { capital } from "../logic/text";
@@ -62,7 +62,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
   const ranks = typed ?? (picked === null && known === null ? proposed.join(",") : "");
   const excluding = action === "restart_excluding_node";
   const left = leftOut(nodes, ranks, active);
-  const title = action === null ? "" : orderWords(action, left.includes(" ") ? [] : [left].filter(Boolean));
+  const title = action === null ? "" : excluding && left && !left.includes(" ") ? `Restart without ${left}` : titleOf(action);
 
   useEffect(() => {
     const order = prepared.value;

@@ -17,7 +17,7 @@ import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
-import { NextAction } from "./nextlink";
+import { NextLine } from "./nextlink";
 import { NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
 import { Sparkline } from "./sparkline";
@@ -191,8 +191,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
           </>
         )}
       </a>
-      {!isElsewhere(job) && needsPerson(job, asOf.value, hours) && stale.value === null && <p class="next"><NextAction job={job.id} todo={job.todo!} why={why} /></p>}
-      {!isElsewhere(job) && job.todo == null && job.awaited != null && stale.value === null && <p class="next">{zoned(job.awaited.sentence, asOf.value)}</p>}
+      {!isElsewhere(job) && job.advice !== null && (job.advice.waits || needsPerson(job, asOf.value, hours)) && stale.value === null && <p class="next"><NextLine job={job.id} advice={job.advice} why={why} /></p>}
     </li>
   );
 }

@@ -12,7 +12,7 @@ import { asOfNow, isTrouble } from "../logic/severity";
 import { capital, clock, count, duration, plural, zoned } from "../logic/text";
 import { Collectives } from "./collectives";
 import { JobMark, RankMark } from "./marks";
-import { NextAction } from "./nextlink";
+import { NextLine } from "./nextlink";
 import { NoPlace } from "./node";
 import { PlacedRanks } from "./placedranks";
 import { narrow } from "./preferences";
@@ -30,7 +30,7 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
   const group = watch.answer.value;
   if (watch.unknown.value !== null) return <NoGroup job={job} dimension={dimension} number={number} detail={watch.unknown.value.message} />;
   if (group === null) return <p class="loading">Loading {groupName(dimension, number)}.</p>;
-  const { collectives, incident, label, standing, todo } = group;
+  const { advice, collectives, incident, label, standing } = group;
   const alone = group.total_ranks === 1 ? group.ranks[0] : undefined;
   const age = stale.value === null ? troubleAge(label, asOf.value) : "";
   return (
@@ -47,9 +47,9 @@ export function GroupPage({ job, dimension, number }: { job: string; dimension: 
         {standing.role === "waits" && standing.rank !== null && (
           <p>It waits for <a href={rankAddress(job, standing.rank)}>rank {standing.rank}</a>{standing.number !== null && <> of <a href={groupAddress(job, dimension, standing.number)}>{groupName(dimension, standing.number)}</a></>}</p>
         )}
-        {todo != null && <p><NextAction job={job} todo={todo} why={standing.text} /></p>}
+        {advice !== null && <p><NextLine job={job} advice={advice} why={standing.text} /></p>}
         {incident && <p class="also"><a href={incidentAddress(job, incident.id)}>The incident</a>, with stacks and timeline</p>}
-        {todo == null && incident === null && standing.role !== "waits" && <p>Nothing to do for this group.</p>}
+        {advice === null && incident === null && standing.role !== "waits" && <p>Nothing to do for this group.</p>}
       </section>
       {alone && <p class="note">A group of one rank: what it waits for stands on the page of the job, at <a href={rankAddress(job, alone.rank)}>rank {alone.rank}</a>.</p>}
       <RankCells group={group} />

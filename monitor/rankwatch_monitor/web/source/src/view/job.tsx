@@ -12,7 +12,7 @@ import { checkpointFact } from "../logic/checkpoint";
 import { goodputNotes, isUnsaved, spent } from "../logic/goodput";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
-import { recommendedOrder, stepsOfJob } from "../logic/nextaction";
+import { recommendedOrder } from "../logic/nextaction";
 import { isLoud, isMeasured } from "../logic/stragglers";
 import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, capital, clock, count, elapsed, gpuTime, percent, plural, rate, wholeDuration, zoned } from "../logic/text";
@@ -68,7 +68,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, windows, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
+  const { timeouts, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
   const over = job.ended_at !== null;
   // On the other tabs what is wrong is one line, so that what is looked at begins on the first screen.
   const brief = tab !== "overview";
@@ -83,7 +83,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // Until a rank of the next attempt reports, the ranks are those of the attempt that ended.
   const renewing = incident !== null && incident.closed_at === null && isFormer(job, incident) && job.ranks_reporting === 0;
   const state = stateWords(job, watch.grid.value, stale.value, ending);
-  const nextStep = advised && stepsOfJob(job) !== null && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
+  const nextStep = advised && job.advice !== null && (job.state === "lost" || job.state === "failed") && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && ["running", "slow"].includes(job.state) && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.
@@ -123,7 +123,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {requested === null && !brief && job.no_restart && <p class="note whynot">No restart followed: {job.no_restart}.</p>}
       {!brief && nextStep}
       {incident && (!brief || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised || brief} launchers={launchers.value} windows={windows.value} />
+        <Verdict job={job} incident={incident} detail={detail} brief={brief} byAddress={requested !== null} titled={ending === null} detailed={ending === null || !advised || brief} launchers={launchers.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -133,9 +133,9 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         ))}
       </nav>
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
-      {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} throttled={slow?.next_action?.throttled} />}
+      {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} throttled={slow?.throttled} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
-      {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job, incident, slow?.next_action ?? null)} />}
+      {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job.advice, incident?.closed_at === null ? incident.headline || incident.reason : job.headline || job.reason)} />}
       {tab === "overview" && loud && !past && stragglers}
       {tab === "overview" && (
         <div class="columns">

@@ -3,7 +3,6 @@
 import type { NodeDetail } from "../api/types";
 import { asOf } from "../api/connection";
 import type { Known } from "../logic/checkpoint";
-import { dueBy } from "../logic/incidents";
 import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
@@ -14,7 +13,7 @@ import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
 
-type OfJob = NonNullable<NodeDetail["of_jobs"]>[number];
+type OfJob = NodeDetail["of_jobs"][number];
 
 /** Commands for the node itself; a phone, on which none is run, shows them on demand. */
 export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
@@ -37,15 +36,15 @@ export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
 }
 
 /** A line for each job, those that need nothing now folded. */
-export function JobActions({ node: { host, of_jobs: jobs = [], jobs: parts, verdict = "" } }: { node: NodeDetail }) {
+export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict = "" } }: { node: NodeDetail }) {
   if (jobs.length === 0) return null;
   const line = (each: OfJob) => <JobAction key={each.job} of={each} known={parts.find(({ job }) => job === each.job)} host={host} verdict={verdict} />;
-  const waiting = jobs.filter(({ waits }) => waits);
-  const runbooks = [...new Set(jobs.map(({ runbook }) => runbook).filter(Boolean))];
+  const waiting = jobs.filter(({ advice }) => advice.waits);
+  const runbooks = [...new Set(jobs.map(({ advice }) => advice.runbook).filter(Boolean))];
   return (
     <section class="todo of-jobs" aria-label="What to do about its jobs">
       <p class="where">In its jobs:</p>
-      <ul>{jobs.filter(({ waits }) => !waits).map(line)}</ul>
+      <ul>{jobs.filter(({ advice }) => !advice.waits).map(line)}</ul>
       {waiting.length > 0 && (
         <details open={waiting.length === jobs.length}>
           <summary>Nothing to do yet in {waiting.length === 1 ? "job" : "jobs"} {waiting.map(jobTitle).join(", ")}</summary>
@@ -59,19 +58,23 @@ export function JobActions({ node: { host, of_jobs: jobs = [], jobs: parts, verd
 
 /** `known`: its part of the node. */
 function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail["jobs"][number] | undefined; host: string; verdict: string }) {
+  const { advice, remaining } = of;
+  const order = advice.orders.find(({ hosts }) => hosts.length === 1 && hosts[0] === host);
   const leaveOut = () => {
-    prepared.value = orderOf({ action: "restart_excluding_node", ranks: of.ranks }, verdict);
+    prepared.value = orderOf(order!, verdict);
     location.hash = jobAddress(of.job, "control");
   };
-  const without = `Restart without ${host} …`;
+  const recommended = advice.proposed && advice.condition === "" && order === advice.orders[0];
+  const text = [...(advice.waits ? [`${advice.text}.`] : advice.steps.map((step) => step.text)), ...(recommended || advice.waits ? [] : advice.notes)].join(" ");
+  const commands = advice.steps.filter(({ command }) => command !== "");
   return (
     <li class="of-job">
-      <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {of.awaited ? zoned(of.awaited, asOf.value) : dueBy(of, asOf.value)}</p>
-      <Alternatives of={of.alternatives} />
-      {of.ranks.length > 0 && <button type="button" class={of.recommended ? "go" : undefined} aria-label={`${without} (${jobTitle(of)})`} onClick={leaveOut}>{without}</button>}
-      {of.ranks.length > 0 && <Remaining left={of.remaining} />}
-      {(of.ranks.length > 0 || of.weighs_restart) && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
-      {of.command !== "" && <details><summary>Command</summary><Run command={of.command} host={of.host === host ? "" : of.host} />{of.note && <small>{of.note}</small>}</details>}
+      <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {zoned(text, asOf.value)}</p>
+      <Alternatives of={advice.alternatives} />
+      {order && <button type="button" class={recommended ? "go" : undefined} aria-label={`${order.words} … (${jobTitle(of)})`} onClick={leaveOut}>{order.words} …</button>}
+      {order && <Remaining left={remaining} />}
+      {advice.weighs_restart && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
+      {commands.length > 0 && <details><summary>Command</summary>{commands.map(({ command, host: on, note }) => <Run key={command} command={command} host={on === host ? "" : on} {...(note ? { note } : {})} />)}</details>}
     </li>
   );
 }

@@ -15,7 +15,7 @@ export function SlowBanner({ job, launchers, performance, title, brief }: { job:
     <Band kind="slow" label="Slow rank" title={title} brief={brief}>
       {performance.of_host && <OfHost {...performance.of_host} />}
       <div class="beside">
-        {performance.next_action && <WhatToDoSlow job={job} launchers={launchers} next={performance.next_action} reason={job.headline || job.reason} />}
+        <WhatToDoSlow job={job} launchers={launchers} reason={job.headline || job.reason} />
         <Facts kind="answers" facts={slowFacts(performance, asOf.value)} />
       </div>
       <ShareJob job={job} />

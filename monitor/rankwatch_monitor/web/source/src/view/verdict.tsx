@@ -4,11 +4,10 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, doing, faultOf, hosts, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
-import type { Windows } from "../live/slow_poll";
+import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, quietWords, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
-import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
+import { blame, isSuspected, unconfirmedEnd } from "../logic/suspicion";
 import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, wholeDuration, words } from "../logic/text";
 import { zoneName } from "../logic/zone";
 import { Band } from "./band";
@@ -31,10 +30,9 @@ interface Props {
   /** False: its facts stand above, beside what to do about the job. */
   detailed: boolean;
   launchers: readonly Launcher[];
-  windows: Windows;
 }
 
-export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers, windows }: Props) {
+export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -53,10 +51,10 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
       </p>
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
-      {!suspected ? <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} /> : (quiet !== null || incident.next_action?.action !== null) && <p class="sequel">{whatFollows(incident, asOf.value)}</p>}
+      {!open && <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} />}
       {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
-        <WhatToDo job={job} incident={incident} launchers={launchers} windows={windows} logs={detail.value?.log_place ?? null} />
+        {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline || incident.reason : quietWords(quiet, null)} launchers={launchers} />}
         {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
       </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
@@ -65,25 +63,16 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
   );
 }
 
-/** `newest`: not a past incident, opened by its own address. */
+/** How an incident ended. `newest`: not a past incident, opened by its own address. */
 function Sequel({ job, incident, newest, suspect }: { job: JobSummary; incident: Incident; newest: boolean; suspect: string | undefined }) {
   const { outcome } = incident;
-  if (incident.closed_at !== null) {
-    // Of a job that ended with it the reason stands above.
-    const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
-    if (outcome === "" || known) return null;
-    const done = newest && job.state === "running" && job.open_incidents === 0 && job.todo === null;
-    const host = hosts(incident.culprits)[0];
-    const before = suspect?.split(host!)[0] ?? "";
-    return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> {before}<NodeLink host={host} />{suspect.slice(before.length + host.length)}</>}</p>;
-  }
-  if (job.state === "lost") return null;
-  // Waiting is stated once, as what to do now.
-  const { action: ordered, waits: alone = ordered === null } = incident.next_action ?? {};
-  const waits = alone && incident.phase !== "detected";
-  const ofJob = job.reason.startsWith(incident.reason) ? job.reason.slice(incident.reason.length).trim() : job.reason;
-  const text = ofJob || (waits ? "" : doing(incident));
-  return text === "" ? null : <p class="sequel">{asSentence(text)}</p>;
+  // Of a job that ended with it the reason stands above.
+  const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
+  if (outcome === "" || known) return null;
+  const done = newest && job.state === "running" && job.open_incidents === 0 && job.advice === null;
+  const host = hosts(incident.culprits)[0];
+  const before = suspect?.split(host!)[0] ?? "";
+  return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> {before}<NodeLink host={host} />{suspect.slice(before.length + host.length)}</>}</p>;
 }
 
 /** What the reason adds to the title and to the facts below it. */

@@ -9,19 +9,26 @@ from statistics import median
 import pytest
 
 from rankwatch.cli.formatting import gpu_time
-from rankwatch.contract.enums import Action, Cause, NodeRole
+from rankwatch.contract.enums import Action, Cause, JobState, NodeRole
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import cost_rate
 from rankwatch_monitor.core.views import job_view, rankings
-from rankwatch_monitor.core.views.slow_action import slow_action
-from rankwatch_monitor.core.views.throttling import Throttle
+from rankwatch_monitor.core.views.advice import playbook
+from rankwatch_monitor.core.views.advice.record import Advice
+from rankwatch_monitor.core.views.advice.situation import situation
+from rankwatch_monitor.core.views.throttling import Throttle, throttle_of
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from support.windows import COMPUTE, DATA, HOST, Ranks, slower
 
 WORK = (0.002, 0.012, 0.13)
+
+
+def slow_action(job: Job) -> Advice | None:
+    """The advice about a job that runs."""
+    return playbook.advice(situation(job, JobState.SLOW, job.last_heard))
 
 
 def slowed(part: int, rank: int = 5, *, late: float = 0.06, launchers: bool = True, **policy: object) -> Ranks:
@@ -43,17 +50,17 @@ def test_one_slow_rank_is_looked_at_where_its_cause_points(part: int, cause: Cau
     assert straggler.cause is cause
     found = slow_action(job)
     assert found is not None
-    assert words in found.text
+    look, then = found.steps
+    assert words in look.brief
     after, now = f"{0.75:.0%}", f"{straggler.throughput:.0%}"
-    assert found.then == (
+    assert then.text == (
         "If it stays slow, restart without host-0: 3 of 4 nodes with the same batch per rank give "
         f"{after} of full speed, the slow job {now}."
     ).replace("%", " %")
-    assert found.text.endswith("; i" + found.then[1:])
-    assert (found.action, found.ranks, found.host) == (Action.RESTART_EXCLUDING_NODE, (5,), "host-0")
-    assert found.condition == "if it stays slow"
-    assert found.command.startswith(command)
-    assert rankings.score_table(job, job.created_at)["next_action"] == found.to_json()
+    [order] = found.orders
+    assert (order.action, order.ranks, order.hosts) == (Action.RESTART_EXCLUDING_NODE, (5,), ("host-0",))
+    assert (found.proposed, found.condition, look.host) == (True, "if it stays slow", "host-0")
+    assert look.command.startswith(command)
 
 
 def test_the_throughput_that_is_left_is_compared_with_the_one_measured_by_the_step_times() -> None:
@@ -84,9 +91,9 @@ def test_without_steps_from_before_the_waiting_alone_counts() -> None:
 def proposed(job: Job) -> tuple[Action | None, tuple[int, ...], str]:
     found = slow_action(job)
     assert found is not None
-    assert found.text.endswith("; i" + found.then[1:])
-    assert bool(found.condition) is (found.action is not None)
-    return found.action, found.ranks, found.then
+    assert bool(found.condition) is found.proposed is bool(found.orders)
+    order = found.orders[0] if found.orders else None
+    return order and order.action, order.ranks if order else (), found.steps[1].text
 
 
 def test_a_restart_that_gains_nothing_is_not_advised_and_its_loss_is_stated() -> None:
@@ -151,15 +158,18 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     read(ranks, [5], "power_cap", "hw_thermal_slowdown")
     found = slow_action(ranks.job)
     assert found is not None
-    assert found.throttled == Throttle(5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz")
-    assert found.text == (
-        "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "
-        "1.20 of 1.98 GHz; if it stays slow, do not restart without host-0: 3 of 4 nodes with the same batch per "
-        "rank give 75 % of full speed, the slow job about as much; mend host-0 or add a spare first."
+    [straggler] = ranks.job.performance.open_stragglers
+    assert throttle_of(ranks.job, straggler) == Throttle(
+        5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz"
     )
+    assert found.steps[0].text == (
+        "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "
+        "1.20 of 1.98 GHz."
+    )
+    assert rankings.score_table(ranks.job, ranks.now)["throttled"]["gpu"] == "GPU 5"
     shown = job_view.summary(ranks.job, ranks.now)
     assert shown["headline"] == "Rank 5 on host-0 is slow: GPU 5 throttled; 31 ranks wait 26 % of each step"
-    assert shown["todo"]["text"] == "Check the cooling of GPU 5 on host-0"
+    assert shown["advice"]["text"] == "Check the cooling of GPU 5 on host-0"
 
 
 def test_what_a_slow_rank_costs_by_the_hour_is_its_share_of_the_time_of_all_ranks() -> None:
@@ -193,8 +203,8 @@ def test_throttling_that_does_not_explain_the_slow_rank_is_no_cause(
     read(ranks, hot, *reasons)
     found = slow_action(ranks.job)
     assert found is not None
-    assert found.throttled is None
-    assert found.text.startswith("Look at ")
+    assert rankings.score_table(ranks.job, ranks.now)["throttled"] is None
+    assert found.steps[0].brief.startswith("Look at ")
     assert "throttled" not in job_view.summary(ranks.job, ranks.now)["headline"]
 
 
@@ -202,7 +212,7 @@ def test_throttling_that_has_ended_is_no_cause() -> None:
     ranks = slowed(COMPUTE)
     read(ranks, [5], "hw_thermal")
     read(ranks, [])
-    assert slow_action(ranks.job).throttled is None  # type: ignore[union-attr]
+    assert rankings.score_table(ranks.job, ranks.now)["throttled"] is None
     assert ranks.job.performance.throttled_since == {}
 
 
@@ -214,8 +224,7 @@ def test_no_node_is_left_out_where_policy_or_launchers_do_not_permit_it(
 ) -> None:
     found = slow_action(slowed(COMPUTE, launchers=launchers, **policy).job)
     assert found is not None
-    assert (found.action, found.ranks) == (None, ())
-    assert "restart" not in found.text
+    assert (found.orders, len(found.steps)) == ((), 1)
 
 
 def test_a_healthy_job_an_ended_one_and_one_of_many_slow_ranks() -> None:
@@ -227,8 +236,7 @@ def test_a_healthy_job_an_ended_one_and_one_of_many_slow_ranks() -> None:
 
     many = slow_action(ranks.run(10, several).job)
     assert many is not None
-    assert (many.action, many.command) == (None, "")
-    assert many.text.startswith("Look for what the slow ranks share")
+    assert (many.rule, many.orders, many.steps[0].command) == ("slow_ranks", (), "")
 
 
 def test_slow_kernels_beside_another_cause_are_a_fact_and_no_second_cause() -> None:

@@ -1,4 +1,4 @@
-"""One bound ingest token floods a monitor with large registrations beside a healthy job of another team."""
+"""One bound ingest token floods a monitor with registrations or evidence beside a healthy job of another team."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -37,11 +39,36 @@ def resident(pid: int) -> int:
     return int(line.split()[1]) // 1024
 
 
-class Flood:
-    """Launchers of one job that do not exist, as fast as one connection takes them."""
+Message = tuple[str, bytes]
 
-    def __init__(self, url: str, token: str) -> None:
-        self._url, self._token = urlsplit(url), token
+
+def registration(number: int) -> Message:
+    """Of launchers that do not exist."""
+    facts = {**FACTS, "one of its own": str(number)}
+    facts.pop(next(iter(FACTS)))
+    node = {"node": f"node-{number:06}", "host": "h" * 200, "launcher_pid": 1, "local_world_size": 1}
+    return "nodes", json.dumps({**node, "facts": facts}).encode()
+
+
+def evidence(number: int) -> Message:
+    """Stacks and logs, of 6 MiB in turn with what the fast lane takes."""
+    return registration(number) if number == 1 else ("evidence", _evidence(600 if number % 2 else 40))
+
+
+@cache
+def _evidence(stacks: int) -> bytes:
+    frames = [{"function": f"f{each}" * 20, "file": "/train.py", "line": each} for each in range(64)]
+    stack = {"rank": 0, "pid": 1, "method": "py-spy", "frames": frames}
+    log = {"rank": 0, "stream": "stderr", "host": "h", "path": "/log", "lines": ["x" * 300] * 20}
+    sent = {"node": "node-000001", "attempt": 1, "incident_id": None, "stacks": [stack] * stacks}
+    return json.dumps({**sent, "logs": [log] * 8}).encode()
+
+
+class Flood:
+    """Messages about one job, as fast as one connection takes them."""
+
+    def __init__(self, url: str, token: str, message: Callable[[int], Message]) -> None:
+        self._url, self._token, self._message = urlsplit(url), token, message
         self.answers: Counter[int] = Counter()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -60,20 +87,23 @@ class Flood:
         number = 0
         while not self._over.is_set():
             number += 1
-            node = {"node": f"node-{number:06}", "host": "h" * 200, "launcher_pid": 1, "local_world_size": 1}
-            facts = {**FACTS, "one of its own": str(number)}
-            facts.pop(next(iter(FACTS)))
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                link.request("POST", "/api/v1/jobs/team-a-big/nodes", json.dumps({**node, "facts": facts}), headers)
+            path, content = self._message(number)
+            try:
+                link.request("POST", f"/api/v1/jobs/team-a-big/{path}", content, headers)
                 answer = link.getresponse()
                 answer.read()
                 self.answers[answer.status] += 1
+            except (OSError, http.client.HTTPException):  # refused before all of it was sent
+                link.close()
         link.close()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_flood_of_registrations_delays_and_refuses_no_other_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("message", "taken", "refused"), [(registration, {200}, 422), (evidence, {200, 204}, 429)])
+def test_a_flood_of_one_team_delays_and_refuses_no_other_job(
+    tmp_path: Path, message: Callable[[int], Message], taken: set[int], refused: int
+) -> None:
     with (
         running_monitor(tmp_path, "--token", "root", "--ingest-token", "ranks") as monitor,
         contextlib.ExitStack() as on,
@@ -103,14 +133,14 @@ def test_a_flood_of_registrations_delays_and_refuses_no_other_job(tmp_path: Path
         report(0, 0.1)
         wait_for(lambda: owner.job(JOB)["ranks_reporting"] == WORLD, "all ranks report", 60.0)
         before = resident(monitor.pid)
-        with Flood(monitor.url, token) as flood:
+        with Flood(monitor.url, token, message) as flood:
             began, step = time.monotonic(), 0
             while time.monotonic() - began < SECONDS:
                 report(step := step + 1, 0.1)
                 ready()
                 time.sleep(0.2)
             assert owner.incidents(JOB) == []
-            wait_for(lambda: flood.answers[422] > 0, "the limit of the token is reached", 120.0)
+            wait_for(lambda: flood.answers[refused] > 0, "the limit of the token is reached", 120.0)
             hung = time.monotonic()
 
             def found() -> bool:
@@ -122,6 +152,6 @@ def test_a_flood_of_registrations_delays_and_refuses_no_other_job(tmp_path: Path
             late = time.monotonic() - hung - LIMIT
             grown = resident(monitor.pid) - before
         print(f"{flood.answers}, +{grown} MiB, /readyz {slowest:.2f} s, found {late:.2f} s after its limit")  # noqa: T201
-        assert set(flood.answers) == {200, 422}
+        assert set(flood.answers) == {*taken, refused}
         assert slowest < MARGIN
         assert grown < 6 * Limits().launcher_bytes_per_token // MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankwatch_monitor.core.events import CollectiveWindow
-from rankwatch_monitor.core.straggler.diagnosis import MAX_TRANSFERS, Transfer, TransferTimes
+from rankwatch_monitor.core.straggler.links import MAX_TRANSFERS, Transfer, TransferTimes
 
 
 def transfer(seconds: float, calls: int = 10) -> Transfer:

@@ -1,0 +1,123 @@
+"""What a person should do about a job, and what happens without one: records, and their one line for lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rankwatch.cli.formatting import capital, duration, uncapital
+from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views.job_verdict import clock
+
+
+class Step(NamedTuple):
+    """One thing to do."""
+
+    brief: str
+    """What, as a clause for lists: it holds no figure that grows."""
+    more: str = ""
+    """How and why: what follows the clause in the sentence, from its punctuation on."""
+    command: str = ""
+    """To be run on ``host``; empty: none."""
+    host: str = ""
+    """Empty: anywhere in the cluster."""
+    note: str = ""
+    """How the output of the command is to be read, in a sentence; empty: it is plain."""
+
+    @property
+    def text(self) -> str:
+        """The whole sentence."""
+        return capital(f"{self.brief}{self.more}.")
+
+    def to_json(self) -> dict[str, str]:
+        """For the API."""
+        return {"text": self.text, "command": self.command, "host": self.host, "note": self.note}
+
+
+class Order(NamedTuple):
+    """An order that a person may give now."""
+
+    action: Action
+    words: str
+    """Of its button."""
+    ranks: tuple[int, ...] = ()
+    """Their nodes are left out."""
+    hosts: tuple[str, ...] = ()
+    """The same nodes, as far as they are known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {"action": str(self.action), "words": self.words, "ranks": list(self.ranks), "hosts": list(self.hosts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, or what to wait for."""
+
+    rule: str = ""
+    """The row of the playbook."""
+    steps: tuple[Step, ...] = ()
+    """For a person, in their order; while something is awaited, what can be looked at meanwhile."""
+    awaited: str = ""
+    """What happens without a person, as a clause; empty: nothing does."""
+    until: float | None = None
+    """Unix seconds when that is due; None: not known."""
+    cost: float | None = None
+    """Seconds that the awaited action loses; None: not known, or nothing is lost."""
+    otherwise: Step | None = None
+    """What is to be done if it has not come by then."""
+    orders: tuple[Order, ...] = ()
+    """That may be given now, the likeliest first."""
+    proposed: bool = False
+    """The first order is what the steps advise."""
+    condition: str = ""
+    """When it is to be given, where a look comes first: ``if it stays slow``; empty: now."""
+    weighs_restart: bool = False
+    """What a restart loses stands beside it."""
+    notes: tuple[str, ...] = ()
+    """What else is to be known, a sentence each."""
+    alternatives: tuple[str, ...] = ()
+    """What follows from each output of the first command, a sentence each."""
+    host: str = ""
+    """The node that it is about; empty: none, or several."""
+    runbook: str = ""
+    """Page and section of the manual."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether no person is needed now."""
+        return bool(self.awaited)
+
+    @property
+    def text(self) -> str:
+        """The advice in one line, which changes only with it: ``Wait until 14:02:32 UTC: the launchers ...``."""
+        if not self.awaited:
+            return self.steps[0].brief if self.steps else ""
+        until = "" if self.until is None else f" until {clock(self.until)} UTC"
+        text = self.awaited if self.cost is None else f"{self.awaited}; a restart loses {duration(self.cost)}"
+        if not self.steps:
+            return f"Nothing to do{until}: {text}"
+        return f"Wait{until}: {text}; meanwhile {uncapital(self.steps[0].brief)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {
+            "rule": self.rule,
+            "text": self.text,
+            "waits": self.waits,
+            "steps": [step.to_json() for step in self.steps],
+            "until": self.until,
+            "otherwise": None if self.otherwise is None else _if_not(self.otherwise).to_json(),
+            "orders": [order.to_json() for order in self.orders],
+            "proposed": self.proposed,
+            "condition": self.condition,
+            "weighs_restart": self.weighs_restart,
+            "notes": list(self.notes),
+            "alternatives": list(self.alternatives),
+            "host": self.host,
+            "runbook": self.runbook,
+        }
+
+
+def _if_not(step: Step) -> Step:
+    return step._replace(brief=f"If not by then, {uncapital(step.brief)}", more="")
