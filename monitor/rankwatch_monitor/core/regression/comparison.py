@@ -7,8 +7,7 @@ needs its evidence (:class:`Evidence`): *changed* where the interval excludes th
 change of :data:`~.change_points.LEAST` would have been seen, else *unsure*.
 
 :func:`recent` chooses the pieces: the largest lasting change that ``change_points`` is certain of, else a line, else
-the moment at which a rank became slow, else the moment at which a change would be likeliest. ``why``, charts, status and
-page state this one comparison.
+the moment at which a rank became slow, else the moment at which a change would be likeliest.
 
 Shapes: T samples.
 """

@@ -2,8 +2,8 @@
 
 How this works
 --------------
-The moment is the one asked for, or that of :func:`~.comparison.recent`. Up to :data:`REACH` seconds on each side, within which nothing
-else changed, are compared:
+The moment is the one asked for, or that of :func:`~.comparison.recent`. Up to :data:`REACH` seconds on each side,
+within which nothing else changed, are compared:
 
 *  the parts of the step, whose shares add up to the change (:func:`part_changes`),
 *  what is behind them: sections, kernels, collectives, waited-for ranks, waiting for a CPU (:func:`contributors`), with
