@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from monitor.core.steps import PERIOD, START, Steps
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.regression.change_points import LEAST
+from rankwatch_monitor.core.regression.comparison import Evidence
 from rankwatch_monitor.core.regression.explain import Explanation, KnownSlow, explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes
@@ -33,7 +35,10 @@ def silent(change: Callable[[Steps], None], steps: Steps | None = None) -> None:
     """The silent twin: a change without effect on the steps gives no explanation."""
     found = judged(change, steps)
     assert (found.kind, found.parts, found.contributors, found.circumstances) == ("steady", (), (), ())
-    assert found.sentence.startswith("Nothing changed since the first step: steps have taken a median of 4")
+    assert found.compared is not None
+    claims = found.compared.evidence is Evidence.SAME
+    assert found.sentence.startswith("Nothing changed since the first step: ") is claims
+    assert claims is (found.compared.visible <= LEAST), "it is stated only where a change would have been seen"
     assert found.since == pytest.approx(START, abs=1)
     assert found.factor == 1.0
 
@@ -304,7 +309,13 @@ def test_nothing_is_claimed_that_explains_less_than_half() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.2])
 def test_noise_alone(noise: float, seed: int) -> None:
-    silent(lambda steps: None, Steps(noise=noise, seed=seed))
+    if noise < 0.1:
+        silent(lambda steps: None, Steps(noise=noise, seed=seed))
+        return
+    found = judged(lambda steps: None, Steps(noise=noise, seed=seed))
+    assert found.compared is not None
+    assert (found.kind, found.compared.evidence) == ("steady", Evidence.UNSEEN)
+    assert found.sentence.startswith("No change of ")
 
 
 @pytest.mark.parametrize("windows", [1, 2])
@@ -463,3 +474,26 @@ def test_the_stated_percentage_can_be_computed_from_the_stated_times() -> None:
     assert found is not None, sentence
     percent, before, after = map(int, found.groups())
     assert 100 * (after / before - 1) == pytest.approx(percent, abs=0.7)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 9), (2, 4), (2, 20)])
+def test_few_windows_before_a_doubling_are_too_few_to_tell_and_it_is_not_denied(before: int, after: int) -> None:
+    history = History()
+    for number in range(before + after):
+        step = 0.06 if number < before else 0.12
+        history.add(Steps().sample()._replace(at=START + 10.0 * (number + 1), step=step))
+    found = explain(history)
+    assert found.compared is not None
+    assert (found.kind, found.compared.evidence, found.compared.windows) == ("unsure", Evidence.UNSURE, (before, after))
+    assert found.compared.factor == pytest.approx(2.0)
+
+
+def test_an_open_and_a_past_straggler_are_part_of_every_answer() -> None:
+    history, steps = History(), Steps()
+    steps.go(history, BEFORE)
+    since = history.window(0.0)[-9].at
+    now, past = KnownSlow(since, host="host-1", step_before=0.06), KnownSlow(since - 20.0, ended=since, host="host-0")
+    found = explain(history, None, (), {3: now, 1: past})
+    assert [(each.rank, each.since, each.ended) for each in found.slow] == [(3, since, None), (1, since - 20.0, since)]
+    assert found.slow[0].step_before == 0.06
+    assert not found.sentence.startswith("Nothing changed")
