@@ -16,6 +16,7 @@ from fastapi import APIRouter
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.service.monitor import Monitor
 
 UNKNOWN: Final = 255
@@ -65,7 +66,7 @@ def coordinates(job: Job) -> dict[str, str]:
 
 def _heartbeat_ages(job: Job, now: float) -> npt.NDArray[np.uint8]:
     """``16 log2(1 + age in seconds)``: fine resolution for short ages, and long ones still fit."""
-    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, now - job.columns.last_heartbeat_R)))
+    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, job_view.ages_as_of(job, now) - job.columns.last_heartbeat_R)))
 
 
 def _temperatures(job: Job, now: float) -> npt.NDArray[np.uint8]:

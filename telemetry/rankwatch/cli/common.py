@@ -15,7 +15,7 @@ from typing import Final
 from rankwatch.cli import past
 from rankwatch.contract import env
 from rankwatch.contract.text import one_line
-from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
+from rankwatch.monitor_client import DEFAULT_MONITOR, EXIT_AWAY, MonitorClient, MonitorError
 
 EXIT_TROUBLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
@@ -66,8 +66,14 @@ def print_result(
     ``stays``: a monitor that was started to read a record goes on until its page is left.
     """
     try:
-        with past.asked(command, arguments, stays=stays) as client:
-            text, code = fetch(client)
+        try:
+            with past.asked(command, arguments, stays=stays) as client:
+                text, code = fetch(client)
+        except MonitorError as error:
+            if error.code != EXIT_AWAY or not past.ended_meanwhile(arguments):
+                raise
+            with past.asked(command, arguments, stays=stays) as client:
+                text, code = fetch(client)
         print_text(text)
     except MonitorError as error:
         return print_error(command, error)

@@ -31,6 +31,8 @@ START_SECONDS: Final = 60.0
 LEFT_SECONDS: Final = 600
 """The monitor of an opened page ends this long after the page was closed."""
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
+ENDING_SECONDS: Final = 5.0
+"""Within which a monitor that no longer answers has ended, where it ends with its job."""
 _CONNECT_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 
@@ -95,6 +97,16 @@ def record_to_ask(arguments: argparse.Namespace, variables: Mapping[str, str]) -
         words = f"no monitor runs here, and there is no record of job {job!r}: 'rankwatch jobs' lists those there are"
         raise MonitorError(words, EXIT_WRONG)
     return record.path if record is not None else None
+
+
+def ended_meanwhile(arguments: argparse.Namespace) -> bool:
+    """Whether the monitor that was asked ended with its job in that moment, so that its record answers."""
+    if not hasattr(arguments, "database") or arguments.database is not None or arguments.monitor:
+        return False
+    until = time.monotonic() + ENDING_SECONDS
+    while access.running() and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    return record_to_ask(arguments, os.environ) is not None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ needs its evidence (:class:`Evidence`): *changed* where the interval excludes th
 change of :data:`~.change_points.LEAST` would have been seen, else *unsure*.
 
 :func:`recent` chooses the pieces: the largest lasting change that ``change_points`` is certain of, else a line, else
-the moment at which a rank became slow, else the moment at which a change would be likeliest.
+the moment at which a rank became slow, else the moment at which a change would be likeliest. ``why``, charts, status
+and page state this one comparison.
 
 Shapes: T samples.
 """
@@ -134,8 +135,8 @@ def _likeliest(step_T: Floats) -> Comparison | None:
     if length <= SIDE:
         return None
     residual_T = log_T - np.median(log_T)
-    middle = length // 2
-    error = _error(residual_T[:middle], residual_T[middle:])
+    half = length // 2
+    error = _error(residual_T[:half], residual_T[half:])
     visible = float(np.expm1((LIKELY + POWER) * error))
     least, best = inf, None
     for at in range(1, length - SIDE + 1):
@@ -143,15 +144,19 @@ def _likeliest(step_T: Floats) -> Comparison | None:
         # A first window or two that took longer are the warm-up.
         if abs(right - left) < np.log1p(LEAST) or (at < SIDE and right < left):
             continue
+        middle, higher = (left + right) / 2, right > left
+        own = [((log_T[at:] > middle) == higher).sum(), ((log_T[:at] < middle) == higher).sum()]
+        if own[0] < SIDE or own[1] < min(SIDE, at):  # the other windows of the side are spikes
+            continue
         left_T, right_T = log_T[:at] - left, log_T[at:] - right
         rest = float(np.abs(left_T).sum() + np.abs(right_T).sum())
         if rest < least and abs(right - left) >= (POSSIBLE if length <= FEW else LIKELY) * _error(left_T, right_T):
             least, best = rest, at
     if best is not None:
         return compare(step_T, 0, best, length)._replace(evidence=Evidence.UNSURE, visible=visible)
-    if middle < SIDE:
+    if half < SIDE:
         return None
-    found = compare(step_T, 0, middle, length)
+    found = compare(step_T, 0, half, length)
     return found._replace(evidence=Evidence.SAME if visible <= LEAST else Evidence.UNSEEN, visible=visible)
 
 

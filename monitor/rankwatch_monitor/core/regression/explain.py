@@ -247,10 +247,9 @@ def _explain_last(
 ) -> Explanation:
     found = recent(samples, [each.since for each in stragglers.values()])
     if found is None:
-        words = (
-            f"Too little is known yet: {count(len(samples), 'window')} of steps in the last hour, where 2 are needed"
-        )
-        return Explanation("unknown", f"{words}.")
+        known = count(len(samples), "window")
+        words = f"Too little is known yet: {known} of steps in the last hour, where {2 * SIDE} are needed."
+        return Explanation("unknown", words)
     if found.evidence is Evidence.CHANGED:
         return _explain_change(samples, found, now, stragglers)
     if found.evidence is Evidence.DRIFT:
@@ -336,7 +335,9 @@ def _steady(
     else:
         span = f"since {clock_time(since, now)}" if begins else "since the first step"
     words = steady(span, taken, None if found.evidence is Evidence.SAME else found.visible, len(samples), happened)
-    slow = step_T[step_T > TWICE * level]
+    slow_T = step_T > TWICE * level
+    slow_T[1 - SIDE :] |= np.log(step_T[1 - SIDE :] / level) > max(np.log1p(change_points.LEAST), 4 * noise)
+    slow = step_T[slow_T]
     if len(slow):
         longest = duration(float(slow.max()))
         taken = f"{taken}, but {len(slow)} of {len(samples)} samples up to {longest}"

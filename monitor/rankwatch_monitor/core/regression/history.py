@@ -18,9 +18,10 @@ import base64
 import json
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rankwatch_monitor.core.regression.comparison import HOUR, Comparison, Evidence, began, recent
 from rankwatch_monitor.core.regression.sample import (
     CollectiveSample,
     DeviceSample,
@@ -87,6 +88,8 @@ class History:
         self._hosts: dict[int, tuple[str, ...]] = {}
         self._last_hosts = 0
         self._latest: Sample | None = None
+        self._compared: tuple[object, Comparison | None, float] | None = None
+        """The last comparison, with what it was made of."""
 
     def __len__(self) -> int:
         return len(self._short) + len(self._long)
@@ -115,6 +118,16 @@ class History:
         long = self._read(self._long, low, high) if begins is None or low < begins else []
         before = [sample for sample in long if begins is None or sample.at < begins]
         return [sample for sample in (*before, *short) if low <= sample.at <= high]
+
+    def compared(self, slow_since: Sequence[float]) -> tuple[Comparison | None, float]:
+        """:func:`~.comparison.recent` of the last hour, and the unix seconds of its moment; once for each window."""
+        key = (self._latest, *slow_since)
+        if self._compared is None or self._compared[0] != key:
+            samples = self.window(self._latest.at - HOUR) if self._latest else []
+            found = recent(samples, slow_since)
+            at = 0.0 if found is None else began(samples, 0 if found.evidence is Evidence.DRIFT else found.at)
+            self._compared = (key, found, at)
+        return self._compared[1:]
 
     @property
     def latest(self) -> Sample | None:

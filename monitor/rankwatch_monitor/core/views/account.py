@@ -6,24 +6,17 @@ Nothing is stated that is not known, and nothing of a job in trouble, which has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
-from typing import Final
 
 from rankwatch.cli.formatting import count, duration, gpu_time, percent
 from rankwatch.contract.enums import JobState, StragglerVerdict
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.regression.comparison import Evidence
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.views import downtime, goodput_note, job_verdict, rank_logs, rankings
 from rankwatch_monitor.core.views.verdict import goodput, job_state, step
-
-USUAL: Final = 3600.0
-"""Seconds; the median step of as long is the usual one."""
-FEWEST: Final = 3
-"""Windows of which there must be so many before a step is called usual."""
-ALIKE: Final = 0.05
-"""A step that differs from the usual one by less is as usual."""
+from rankwatch_monitor.core.words.step_times import clock_time, than
 
 
 def account(job: Job, now: float) -> Sequence[str]:
@@ -44,14 +37,14 @@ def _steps(job: Job, now: float) -> Iterator[str]:
         if job.steps_per_second:
             yield f"a step takes {seconds(1 / job.steps_per_second)}"
         return
-    earlier = [each.step for each in history.window(now - USUAL) if each.attempt == job.attempt]
-    step = f"a step takes {seconds(latest.step)}"
-    if len(earlier) < FEWEST:
-        yield step
-        return
-    change = latest.step / median(earlier) - 1
-    longer = "longer" if change > 0 else "shorter"
-    yield f"{step}, {'as usual' if abs(change) < ALIKE else f'{percent(abs(change))} {longer} than usual'}"
+    taken = f"a step takes {seconds(latest.step)}"
+    found, since = history.compared([each.since for each in job.performance.stragglers])
+    if found is None or found.evidence is Evidence.UNSEEN:
+        yield taken
+    elif found.evidence is Evidence.SAME:
+        yield f"{taken}, as usual"
+    else:
+        yield f"{taken}, {than(found.factor, f'before {clock_time(since, now)}')} ({seconds(found.before)})"
 
 
 def _slowest(job: Job) -> Iterator[str]:

@@ -18,7 +18,7 @@ from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import EXITED, STOPPED, live_ranks
+from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, verdict
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.situation import situation
@@ -208,6 +208,19 @@ def _checkpoint(job: Job) -> dict[str, Any] | None:
     return {"step": known.iteration if known.iteration >= 0 else None, "at": known.at, "exact": known.loaded}
 
 
+def ages_as_of(job: Job, now: float) -> Floats:
+    """The moment of which each rank's ages are, in unix seconds; shape (R,).
+
+    A rank that makes progress has gone on since its last report: its ages are as of that.
+    """
+    return _as_of(job, rank_states(job, verdicts_of(job, now), now), now)
+
+
+def _as_of(job: Job, codes_R: npt.NDArray[np.uint8], now: float) -> Floats:
+    running_R = codes_R == _CODE[RankState.RUNNING]
+    return np.where(running_R, np.fmin(now, job.columns.last_update_R), now)
+
+
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:
     """All launchers as ``GET /jobs/{id}`` shows them."""
     return [launcher(name, node, now) for name, node in job.nodes.items()]
@@ -248,14 +261,13 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
         functions = {rank: each.frames[0].function for each in groups if each.frames for rank in each.ranks}
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
-    scores = rankings.rank_scores(job)
+    scores, at_R = rankings.rank_scores(job), _as_of(job, codes_R, now)
     rows = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
         state = RANK_STATES[codes_R[rank]]
         stands = state in (RankState.HUNG, RankState.SUSPECTED, RankState.WAITING)
-        # A rank that makes progress has gone on since its last report: its ages are as of that.
-        at = float(np.fmin(now, columns.last_update_R[rank])) if state is RankState.RUNNING else now
+        at = float(at_R[rank])
         rows.append(
             {
                 "rank": rank,

@@ -62,14 +62,13 @@ def steady(span: str, taken: str, visible: float | None, windows: int, happened:
         windows: how many there are.
         happened: what else happened in that time.
     """
+    known = count(windows, "window")
     if visible is None:
         lead = f"{'The step time did not change' if happened else 'Nothing changed'} {span}"
     elif visible <= USELESS:
-        lead = (
-            f"No change of {percent(visible)} or more {span}; a smaller one does not show in {count(windows, 'window')}"
-        )
+        lead = f"No change of {percent(visible)} or more {span}; a smaller one does not show in {known}"
     else:
-        lead = f"Whether the step time changed {span} does not show in {count(windows, 'window')}"
+        lead = f"Whether the step time changed {span} does not show in {known}"
     return f"{'; '.join([f'{lead}: {taken}', *happened])}."
 
 

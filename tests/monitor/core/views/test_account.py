@@ -24,15 +24,22 @@ def test_a_healthy_job_states_its_step_its_slowest_rank_and_its_devices() -> Non
     assert found[2:4] == ["at most 83.8 % of a GPU's memory is used", "no GPU is throttled"]
 
 
-def test_a_step_that_takes_longer_is_compared_and_a_throttled_gpu_counted() -> None:
+def test_one_step_that_takes_longer_is_not_as_usual_and_a_throttled_gpu_is_counted() -> None:
     ranks = Ranks(8, work=(0.002, 0.012, 0.13)).run(8)
     ranks.work = (0.002, 0.012, 0.16)
     ranks.run(1)
     reading = DeviceReading(clock=1.2e9, throttled=("hw_thermal_slowdown",))
     apply(ranks.job, RankReport(ranks.identity(0), device=reading), ranks.now)
     found = account(ranks.job, ranks.now)
-    assert found[0].endswith(" % longer than usual")
+    assert found[0].endswith(" ms")
     assert "1 GPU throttled" in found
+
+
+def test_steps_that_take_longer_are_compared_with_those_before_however_few() -> None:
+    ranks = Ranks(8, work=(0.002, 0.012, 0.06)).run(2)
+    ranks.work = (0.002, 0.012, 0.16)
+    ranks.run(12)
+    assert "times as long as before" in account(ranks.job, ranks.now)[0]
 
 
 def test_a_job_in_trouble_has_no_such_account() -> None:

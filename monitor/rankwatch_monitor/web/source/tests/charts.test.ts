@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary, Why } from "../src/api/types";
-import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, explanation, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
+import type { Why } from "../src/api/types";
+import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { clock } from "../src/logic/text";
-import { incident } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
 
@@ -55,18 +54,6 @@ test("time without points is a gap in the trends", () => {
   assert.deepEqual(found.scores.robust!.max, [1, 2, 3, 4, null, 5, 6]);
   const whole = { ...trends, at: [0, 15, 30, 45, 60, 75] };
   assert.equal(withTrendGaps(whole), whole);
-});
-
-test("nothing changed is stated only where nothing did", () => {
-  const why = { kind: "steady" as const, sentence: "Nothing changed in the last hour: steps have taken a median of 0.5 s since 12:00.", since: null, contributors: [] };
-  const job = { state: "running", ended_at: null } as JobSummary;
-  assert.equal(explanation(why, job, [incident({ closed_at: 1000 })], 9000), why.sentence);
-  assert.equal(
-    explanation(why, { ...job, state: "hung" }, [incident({ closed_at: null })], 9000),
-    "The step time did not change in the last hour: steps have taken a median of 0.5 s since 12:00; 1 incident in the last hour; the job is hung.",
-  );
-  const change = { ...why, kind: "change" as const, sentence: "Steps take twice as long." };
-  assert.equal(explanation(change, { ...job, state: "hung" }, [], 9000), change.sentence);
 });
 
 test("values that were not finite are stretches, which a finite one ends", () => {

@@ -463,7 +463,7 @@ export interface HistorySample {
 
 /** Explanation of a change of the step time. */
 export interface Why {
-  kind: "change" | "drift" | "steady" | "unknown";
+  kind: "change" | "drift" | "unsure" | "steady" | "unknown";
   sentence: string;
   since: number | null;
   /** Seconds of a step before and since. */
@@ -474,6 +474,8 @@ export interface Why {
   circumstances?: { kind: string }[];
   /** Where the same seconds, or some of them, are seen too: sentences. Absent with older monitors. */
   seen?: string[];
+  /** The ranks that are or were slow in that time. Absent with older monitors. */
+  slow?: { sentence: string }[];
 }
 
 /** Points over time, as columns. */

@@ -1,8 +1,8 @@
 // History samples as columns of a chart: nulls for gaps, stacked areas.
 
-import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
+import type { HistorySample, JobSummary, Trends, Why } from "../api/types";
 import { PARTS } from "./parts";
-import { clock, ofStep, plural, ratioOfSteps, wholePercent } from "./text";
+import { clock, ofStep, ratioOfSteps, wholePercent } from "./text";
 import { median } from "./timeline";
 
 type Contributor = Why["contributors"][number];
@@ -335,9 +335,6 @@ export function stepsBySpeed(time: readonly number[], speed: readonly (number | 
 export const consistsOf = ({ contributors, sentence }: Why): Contributor[] =>
   contributors.filter((each) => each.share > 0 && !sentence.includes(each.sentence)).slice(0, 3);
 
-const NOTHING = "Nothing changed";
-const HOUR = 3600;
-
 /** From this factor on a change is given as a factor, below it in percent, as in the monitor's sentence. */
 const TWICE = 1.5;
 
@@ -347,18 +344,6 @@ export function changedWords({ kind, since, before, after }: Why, now: number): 
   const ratio = ratioOfSteps(after, before);
   const longer = after < TWICE * before ? `${wholePercent(ratio - 1)} longer than` : `${ratio.toFixed(1)} times as long as`;
   return `Steps take ${longer} before ${clock(since, now)} (${ofStep(before)}, since then ${ofStep(after)}).`;
-}
-
-/** The explanation's sentence. "Nothing changed" is about completed steps, so it stands only where nothing else happened. */
-export function explanation(why: Why, job: JobSummary, incidents: readonly Incident[], now: number): string {
-  if (!why.sentence.startsWith(NOTHING)) return why.sentence;
-  const recent = incidents.filter((incident) => (incident.closed_at ?? now) > now - HOUR).length;
-  const facts = [
-    recent > 0 ? `${plural(recent, "incident")} in the last hour` : "",
-    job.ended_at === null && job.state !== "running" ? `the job is ${job.state}` : "",
-  ].filter(Boolean);
-  if (facts.length === 0) return why.sentence;
-  return `The step time did not change${why.sentence.slice(NOTHING.length).replace(/\.$/, "")}; ${facts.join("; ")}.`;
 }
 
 export interface StepRow {

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, changeOf, causeOf, consistsOf, explanation, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
+import { type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { COUNTED, isYoung } from "../logic/goodput";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
@@ -64,7 +64,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, !isYoung(job, to))), [points, job.goodput, isYoung(job, to)]);
   const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
   const charted = samples.value !== null && steps.time.length > 0;
-  const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} sentence={explanation(why.value, job, incidents, now.value)} />;
+  const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} />;
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   return (
     <>
@@ -225,11 +225,11 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
 /** The command line's sentences are ASCII. */
 const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
-export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
+export function Explanation({ why }: { why: Why }) {
   const shares = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>
-      <p>{arrows(sentence)}</p>
+      <p>{arrows(why.sentence)}</p>
       {shares.length > 0 && (
         <ul aria-label="What the change consists of">
           {shares.map((each) => (
@@ -239,6 +239,7 @@ export function Explanation({ why, sentence }: { why: Why; sentence: string }) {
           ))}
         </ul>
       )}
+      {why.slow?.length ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
       {why.seen?.length ? <p class="also">{arrows(why.seen.join(" "))}</p> : null}
     </div>
   );

@@ -5,7 +5,7 @@ import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
 import type { Incident, JobSummary, Trends, Vitals, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { changedWords, changeOf, explanation, heard, mainValues, speedCurve, withTrendGaps } from "../logic/charts";
+import { changedWords, changeOf, heard, mainValues, speedCurve, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/lastword";
 import { eventsOf, over } from "../logic/phases";
 import { bounds } from "../logic/range";
@@ -77,7 +77,7 @@ export function Glance({ job, incidents, explained, vitals }: Course & { explain
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
       {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} height={TALL} />}
       {changed && <p class="note">{changed}</p>}
-      {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} sentence={explanation(why, job, incidents, now.value)} />}
+      {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} />}
       {trends !== null && (
         <Logged
           names={logged} points={trends} incidents={incidents} range={range} together={job.id} live={goesOn(job)} height={HEIGHT}
