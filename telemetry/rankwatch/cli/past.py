@@ -104,9 +104,9 @@ def ended_meanwhile(arguments: argparse.Namespace) -> bool:
     if not hasattr(arguments, "database") or arguments.database is not None or arguments.monitor:
         return False
     until = time.monotonic() + ENDING_SECONDS
-    while access.running() and time.monotonic() < until:
+    while (record := record_to_ask(arguments, os.environ)) is None and access.running() and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
-    return record_to_ask(arguments, os.environ) is not None
+    return record is not None
 
 
 @contextlib.contextmanager

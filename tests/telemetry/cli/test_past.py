@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import socket
+import subprocess
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -107,6 +108,29 @@ def test_what_is_no_database_is_refused_in_words(folder: Path, capsys: pytest.Ca
     said = capsys.readouterr().err
     assert "cannot be read" in said
     assert said.count("\n") == 1
+
+
+def test_a_monitor_that_ends_with_its_job_while_it_is_asked_leaves_the_answer_to_the_record(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(folder)
+    launcher = subprocess.Popen(["sleep", "600"])
+    meanwhile = past.ended_meanwhile
+
+    def ends(arguments: argparse.Namespace) -> bool:
+        launcher.terminate()
+        launcher.wait()
+        return meanwhile(arguments)
+
+    monkeypatch.setattr(past, "ended_meanwhile", ends)
+    try:
+        access.publish(MonitorAccess("http://127.0.0.1:1", JOB, launcher.pid, "t", "i", socket.gethostname()))
+        assert past.record_to_ask(asked(JOB), os.environ) is None
+        assert why([JOB, "--json"]) == 0
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert json.loads(capsys.readouterr().out)["state"] == "lost"
 
 
 # What they answer -----------------------------------------------------------------------------------------------------
