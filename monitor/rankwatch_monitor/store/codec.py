@@ -128,12 +128,14 @@ def is_world(size: Any) -> bool:
 def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
     """The job of a row, loaded by a monitor that starts at ``now``, from which silence is measured.
 
+    What the writer did not know is as in a new job.
+
     ``nodes`` are the bodies of its rows of the table ``launchers``; None: the row holds them, as in a recording.
 
     Raises:
         ValueError: it has more ranks than any job.
     """
-    body = row["body"]
+    body = {**job_row(Job(row["id"], row["created_at"]))["body"], **row["body"]}
     if not is_world(body["world_size"]):
         raise ValueError("it has more ranks than any job")
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))

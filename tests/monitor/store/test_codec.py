@@ -55,6 +55,7 @@ from rankwatch_monitor.core.cause import (
     Unnamed,
     Watched,
 )  # fmt: skip
+from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -299,3 +300,18 @@ def test_what_a_newer_monitor_stored_of_a_job_and_its_incidents_is_left_aside() 
     body["timeline"] = of_a_newer_monitor(body["timeline"])
     body["culprits"] = [{**each, "added later": 7} for each in body["culprits"]]
     assert incident_row(incident_of({**stored, "body": body})) == stored
+
+
+def test_what_the_writer_did_not_know_is_as_in_a_new_job() -> None:
+    """Recordings and records outlive the version that wrote them."""
+    job, new = Scene(4, hosts=2).run(20).job, Job("job", 0.0)
+    row = json.loads(json.dumps(job_row(job)))
+    for field in row["body"]:
+        older = {**row, "body": {name: value for name, value in row["body"].items() if name != field}}
+        assert job_of(older, 30.0).id == job.id
+    for field in set(row["body"]["ledger"]) - {"began"}:
+        ledger = {name: value for name, value in row["body"]["ledger"].items() if name != field}
+        found = job_of({**row, "body": {**row["body"], "ledger": ledger}}, 30.0)
+        assert found.ledger.to_json()[field] == Ledger(found.ledger.began).to_json()[field]
+    del row["body"]["given_back"]
+    assert job_of(row, 30.0).given_back == new.given_back

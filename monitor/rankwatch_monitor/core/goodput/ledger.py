@@ -253,12 +253,13 @@ class Ledger:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Ledger:
-        """The ledger that :meth:`to_json` wrote.
+        """The ledger that :meth:`to_json` wrote; what the writer did not know is as in a new one.
 
         Raises:
             KeyError, ValueError: another version wrote it.
         """
         ledger = cls(data["began"])
+        data = {**ledger.to_json(), **data}
         ledger.accounted_at, ledger.settled_until = data["looked_at"], data["settled_until"]
         ledger.settled.update(_by_bucket(data["settled"]))
         ledger.minutes = {m: _by_bucket(spent) for m, spent in data["minutes"]}
