@@ -44,13 +44,15 @@ def scores_as_json(client: MonitorClient, job: str) -> str:
 
 
 def as_json(client: MonitorClient, job: str) -> str:
-    """The report as JSON: the job, its goodput, its incidents with their stacks."""
+    """The report as JSON: the job, its goodput, its incidents with their stacks, its stragglers and scores."""
     path = path_of(job)
     summary = client.read(path)
     facts = {"job": summary, "goodput": client.read(f"{path}/goodput")}
     listed = client.listed(f"{path}/incidents", "incidents")
     incidents = [client.read(f"{path}/incidents/{quote(each['id'], safe='')}") for each in listed]
-    return json.dumps({**facts, "incidents": incidents}, indent=2) + "\n"
+    slow = client.listed(f"{path}/stragglers", "stragglers")
+    found = {"incidents": incidents, "stragglers": slow, "scores": client.read(f"{path}/scores")}
+    return json.dumps({**facts, **found}, indent=2) + "\n"
 
 
 def _fitted(report_text: str) -> str:

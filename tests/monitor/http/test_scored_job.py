@@ -71,7 +71,7 @@ def test_scores_stragglers_and_verdict_are_the_same_everywhere(monitor: RunningM
 def test_the_command_prints_the_report_and_the_scores_as_json(monitor: RunningMonitor, api: Api, slow: str) -> None:
     def command(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "rankwatch", "report", slow, "--scores", "--monitor", monitor.url, *more],
+            [sys.executable, "-m", "rankwatch", "report", slow, "--monitor", monitor.url, *more],
             env=environment(),
             capture_output=True,
             text=True,
@@ -79,11 +79,14 @@ def test_the_command_prints_the_report_and_the_scores_as_json(monitor: RunningMo
             check=False,
         )
 
-    done = command()
+    done = command("--scores")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("GPU relative performance:\n Worst performing 5/8 ranks:")
     assert "STRAGGLERS 1 now" in done.stdout
-    assert json.loads(command("--json").stdout)["ranks"][SLOW]["gpu_robust"] == 0.5
+    assert json.loads(command("--scores", "--json").stdout)["ranks"][SLOW]["gpu_robust"] == 0.5
+    whole = json.loads(command("--json").stdout)
+    assert [each["rank"] for each in whole["stragglers"]] == [SLOW]
+    assert whole["scores"]["ranks"][SLOW]["gpu_robust"] == 0.5
 
 
 def test_a_threshold_changed_while_the_job_runs_holds_from_the_next_window_on(api: Api, slow: str) -> None:

@@ -73,20 +73,26 @@ def stragglers(job: Job, now: float) -> list[str]:
     if performance.scores is None and not performance.stragglers:
         return [] if job.policy.straggler_detection else ["STRAGGLERS are not detected: straggler_detection is off"]
     every = rankings.stragglers(job)
-    still = [s for s in every if s.open]
-    ended = every[len(still) :]
-    lines = [f"STRAGGLERS {len(still) or 'none'}" + (" now, the costliest first" if still else " now")]
-    lines[0] += f"; {len(ended)} earlier" if ended else ""
+    lines = [_counted(job, every)]
     if not job.policy.straggler_detection:
         lines.append("  straggler_detection is off: these are the last that were detected")
-    for each in still[:SHOWN_STRAGGLERS]:
+    for each in every[:SHOWN_STRAGGLERS]:
         lines += _straggler(each, now)
-    if len(still) > SHOWN_STRAGGLERS:
-        lines.append(f"  and {count(len(still) - SHOWN_STRAGGLERS, 'more rank')}: /api/v1/jobs/{job.id}/stragglers")
-    lines += _verdict(job, now)
+    if len(every) > SHOWN_STRAGGLERS:
+        lines.append(f"  and {len(every) - SHOWN_STRAGGLERS} more: /api/v1/jobs/{job.id}/stragglers")
+    lines += _verdict(job, now) if job.ended is None else []
     if performance.cost_gpu_hours > 0:
         lines.append(f"  cost so far: {_hours(performance.cost_gpu_hours)}")
     return lines
+
+
+def _counted(job: Job, every: Sequence[Straggler]) -> str:
+    """The heading; of a job that has ended there is no now."""
+    if job.ended is not None:
+        return f"STRAGGLERS {len(every) or 'none'} in this run"
+    still = sum(each.open for each in every)
+    earlier = f"; {len(every) - still} earlier" if len(every) > still else ""
+    return f"STRAGGLERS {f'{still} now, the costliest first' if still else 'none now'}{earlier}"
 
 
 # The form of nvidia-resiliency-ext ------------------------------------------------------------------------------------
@@ -216,7 +222,9 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     facts = [
         str(straggler.cause),
         f"by the {straggler.reference} reference",
-        f"for {duration(max(0.0, now - straggler.since))}",
+        f"for {duration(max(0.0, now - straggler.since))}"
+        if straggler.ended is None
+        else f"from {when(straggler.since)} for {duration(max(0.0, straggler.ended - straggler.since))}",
     ]
     facts += [] if straggler.score is None else [f"score {straggler.score:.2f}"]
     if straggler.lateness is not None:

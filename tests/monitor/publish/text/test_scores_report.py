@@ -9,8 +9,8 @@ import pytest
 
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.cli.formatting import WIDTH
-from rankwatch.contract.enums import StragglerVerdict
-from rankwatch_monitor.core.job import Job
+from rankwatch.contract.enums import JobState, StragglerVerdict
+from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.findings import Finding
 from rankwatch_monitor.publish.text.report import text
 from rankwatch_monitor.publish.text.scores_report import scores_log, scores_text
@@ -176,7 +176,7 @@ def test_stragglers_are_ordered_by_cost_and_do_not_make_it_endless() -> None:
     shown = scores_text(job, NOW)
     assert "STRAGGLERS 40 now, the costliest first; 1 earlier" in shown
     assert shown.index("  rank 39 on") < shown.index("  rank 38 on")
-    assert "and 20 more ranks: /api/v1/jobs/job/stragglers" in shown
+    assert "and 21 more: /api/v1/jobs/job/stragglers" in shown
 
 
 def test_before_there_are_scores_it_states_what_they_need() -> None:
@@ -227,3 +227,13 @@ def test_a_rank_alone() -> None:
     assert job.performance.scores is not None
     job.performance.scores = dataclasses.replace(job.performance.scores, step_R=np.zeros(1))
     assert " Worst performing 1/1 ranks:\n" in scores_text(job, NOW)
+
+
+def test_after_the_run_each_straggler_is_there_with_its_rank_time_and_cause() -> None:
+    job = scored(8)
+    job.performance.stragglers += [straggler(5, ended=NOW - 60.0)]
+    job.ended = Ending(JobState.FINISHED, "", NOW - 60.0)
+    shown = scores_text(job, NOW)
+    assert "STRAGGLERS 1 in this run\n  rank 5 on host-1: compute, by the robust reference, from " in shown
+    assert " now" not in shown[shown.index("STRAGGLERS") :]
+    assert "verdict:" not in shown
