@@ -99,7 +99,7 @@ class Settings:
     wandb_dir: str | None = _setting(
         None, "FOLDER", "directory of W&B's files; default: WANDB_DIR, else the working directory"
     )
-    wandb_series: str = _setting(wandb_rows.CURATED, "WHICH", "numbers of a run: curated (about ten) or all")
+    wandb_series: str = _setting(wandb_rows.CURATED, "WHICH", "numbers of a run: curated (about fifteen) or all")
     webhook: tuple[str, ...] = _setting(
         (),
         "[FORMAT=]URL",

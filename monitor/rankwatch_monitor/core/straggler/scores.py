@@ -16,9 +16,10 @@ robust        the same, once with medians and once with   the median over the ra
 ============  ==========================================  =============================================================
 
 Relative and individual are the formulas of nvidia-resiliency-ext (``straggler.reporting``); the policy calls them the
-*fastest* reference. One lucky rank makes all others slow by them, which the robust score avoids. A kernel that a rank
-or the reference lacks is skipped; without a common kernel the score is NaN. Sections are scored one by one, without
-weights.
+*fastest* reference. One lucky rank makes all others slow by them, which the robust score avoids. As there, what one
+rank lacks has no fastest rank, and is left out of the relative scores of all; a rank without kernels leaves none. The
+robust score skips a kernel that the rank or its group lacks. Without a common kernel a score is NaN. Sections are
+scored one by one, without weights.
 
 A score of 1 is as fast as the reference, 0.5 half as fast. NaN: nothing to compare; NaN is never flagged.
 
@@ -136,6 +137,8 @@ class KernelScoreRequest(NamedTuple):
     relative: bool
     individual: bool
     """Whether these scores are wanted; otherwise they are NaN."""
+    everyone: bool = True
+    """All ranks are profiled; otherwise those without kernels are left out of the comparison."""
 
 
 class KernelFigures(NamedTuple):
@@ -172,7 +175,8 @@ def kernel_scores(request: KernelScoreRequest) -> KernelScores:
     """Compute the kernel scores of all ranks, a block of ranks at a time."""
     ranks = len(request.median_RK)
     relative_R, individual_R, robust_R = (np.full(ranks, np.nan) for _ in range(3))
-    fastest_K = _fastest(request.median_RK)
+    profiled_R = ... if request.everyone else ~np.isnan(request.median_RK).all(axis=1)
+    fastest_K = _fastest(request.median_RK[profiled_R])
     median_GK = peers.group_medians(request.median_RK, request.group_R)
     tail_GK = peers.group_medians(request.tail_RK, request.group_R)
     one_group = ranks > 0 and request.group_R.min() == request.group_R.max()
@@ -190,10 +194,10 @@ def kernel_scores(request: KernelScoreRequest) -> KernelScores:
             _weighted_mean(median_GK[group_R], usual),
             _weighted_mean(tail_GK[group_R], slower),
         )
-    return KernelScores(request.number, request.at, relative_R, individual_R, robust_R, _figures(request, fastest_K))
+    return KernelScores(request.number, request.at, relative_R, individual_R, robust_R, _figures(request))
 
 
-def _figures(request: KernelScoreRequest, fastest_K: Floats) -> KernelFigures:
+def _figures(request: KernelScoreRequest) -> KernelFigures:
     median_RK = request.median_RK
     ranks, kernels = median_RK.shape
     if not ranks:
@@ -207,7 +211,7 @@ def _figures(request: KernelScoreRequest, fastest_K: Floats) -> KernelFigures:
         ranks_K=known_RK.sum(axis=0),
         median_K=peers.group_medians(median_RK, everyone_R)[0],
         tail_K=peers.group_medians(request.tail_RK, everyone_R)[0],
-        fastest_K=fastest_K,
+        fastest_K=np.fmin.reduce(median_RK, axis=0),
         slowest_K=median_RK[slowest_rank_K, np.arange(kernels)],
         slowest_rank_K=slowest_rank_K,
         spent_K=np.nansum(request.spent_RK, axis=0, dtype=np.float64),
@@ -245,10 +249,10 @@ def _weighted_mean(reference: Floats, own: _Rates) -> Floats:
 
 
 def _fastest(median_RK: Floats) -> Floats:
-    """The least median of each kernel or section over the ranks; shape (K,)."""
+    """The least median of each kernel or section over the ranks, NaN where one lacks it; shape (K,)."""
     if not len(median_RK):
         return np.full(median_RK.shape[1], np.nan)
-    least_K: Floats = np.fmin.reduce(median_RK, axis=0)
+    least_K: Floats = np.minimum.reduce(median_RK, axis=0)
     return least_K
 
 

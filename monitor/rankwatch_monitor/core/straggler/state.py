@@ -838,6 +838,7 @@ class Performance:
             group_R=window.group_R,
             relative=policy.calc_relative,
             individual=policy.calc_individual,
+            everyone=policy.profiled_ranks == "all",
         )
         self.best.improve_kernels(table.names, table["median"], self.device_R)
         return request

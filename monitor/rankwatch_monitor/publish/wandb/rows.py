@@ -41,6 +41,7 @@ SERIES: Final = (CURATED, ALL)
 CURATED_NAMES: Final = (
     *("iteration", "steps_per_second", "step_seconds", "goodput", "restarts", "open_incidents", "open_stragglers"),
     *("lateness_max", "gpu_robust_min"),
+    *(f"gpu_{score}_{part}" for score in ("relative", "individual") for part in ("min", "median", "max")),
 )
 """Numbers of :data:`CURATED`, without the prefix."""
 _SPREAD: Final = "`_min`, `_median` and `_max` over ranks"

@@ -36,6 +36,10 @@ class Chart(NamedTuple):
     """Of numbers, without the prefix. W&B draws those that a run has; without GPUs, ``cpu`` stands for ``gpu``."""
 
 
+def _spread(score: str) -> tuple[str, ...]:
+    return tuple(f"{device}_{score}_{part}" for device in ("gpu", "cpu") for part in ("min", "median", "max"))
+
+
 CHARTS: Final[Mapping[str, tuple[Chart, ...]]] = {
     "Progress": (
         Chart("Steps per second", ("steps_per_second",)),
@@ -50,6 +54,8 @@ CHARTS: Final[Mapping[str, tuple[Chart, ...]]] = {
     "Stragglers": (
         Chart("Lateness of the latest rank, s", ("lateness_max",)),
         Chart("Lowest robust score, 1 is usual", ("gpu_robust_min", "cpu_robust_min")),
+        Chart("Relative score over ranks, 1 is as the fastest", _spread("relative")),
+        Chart("Individual score over ranks, 1 is its own best", _spread("individual")),
     ),
 }
 """The sections of the view: the curated numbers, without those that only ``--wandb-series all`` logs."""

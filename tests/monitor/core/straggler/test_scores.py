@@ -56,12 +56,20 @@ def test_relative_by_hand() -> None:
     assert scored(median_RK, spent_RK).relative_R == pytest.approx([1.0, (20 * 0.5 + 10 * 1.0) / 30])
 
 
-def test_missing_kernels_are_skipped_and_no_common_kernel_is_nan() -> None:
+def test_a_kernel_that_one_rank_lacks_is_left_out_for_all_and_a_rank_without_kernels_leaves_none() -> None:
+    """As nvidia-resiliency-ext does: its least time is unknown where a rank reports none."""
     median_RK = np.array([[1.0, NAN, NAN], [2.0, 3.0, NAN], [NAN, NAN, NAN]])
     spent_RK = np.where(np.isnan(median_RK), NAN, 10.0)
-    found_R = scored(median_RK, spent_RK).relative_R
-    assert found_R[:2] == pytest.approx([1.0, 0.75])
-    assert np.isnan(found_R[2])
+    assert scored(median_RK[:2], spent_RK[:2]).relative_R == pytest.approx([1.0, 0.5])
+    assert np.isnan(scored(median_RK, spent_RK).relative_R).all()
+
+
+def test_ranks_that_are_not_profiled_leave_the_others_their_scores() -> None:
+    median_RK = np.array([[1.0], [2.0], [NAN]])
+    ones_RK, groups_R = np.ones_like(median_RK), np.zeros(3, dtype=np.int64)
+    table = (median_RK, median_RK, ones_RK, median_RK)
+    found_R = kernel_scores(KernelScoreRequest(1, 0.0, ("k",), *table, groups_R, True, True, False)).relative_R
+    assert found_R == pytest.approx([1.0, 0.5, NAN], nan_ok=True)
 
 
 def test_individual_compares_with_the_own_best_including_the_present_median() -> None:
@@ -102,14 +110,14 @@ def test_scores_of_many_ranks_follow_the_formulas(groups: int) -> None:
     random = np.random.default_rng(1)
     ranks = 1500  # more than one block, fewer than a sample of a group
     median_RK = random.uniform(1, 2, (ranks, 5)).astype(np.float32)
-    median_RK[random.uniform(size=median_RK.shape) < 0.1] = NAN
+    median_RK[:, 1:][random.uniform(size=(ranks, 4)) < 0.1] = NAN
     tail_RK, spent_RK = (median_RK * 1.5).astype(np.float32), (median_RK * 100).astype(np.float32)
     best_RK = (median_RK * random.uniform(0.5, 1.5, median_RK.shape)).astype(np.float32)
     group_R = np.arange(ranks) % groups
     group_median_RK = np.empty_like(median_RK)
     for group in range(groups):
         group_median_RK[group_R == group] = np.nanmedian(median_RK[group_R == group], axis=0)
-    fastest_RK = np.broadcast_to(np.nanmin(median_RK, axis=0), median_RK.shape)
+    fastest_RK = np.broadcast_to(np.min(median_RK, axis=0), median_RK.shape)
 
     found = scored(median_RK, spent_RK, tail_RK=tail_RK, best_RK=best_RK, group_R=group_R)
     relative = by_the_formula(fastest_RK, median_RK, spent_RK)
@@ -132,7 +140,7 @@ def test_scores_that_are_not_wanted_are_nan() -> None:
 
 def test_sections_are_scored_one_by_one() -> None:
     median_RS = np.array([[1.0, 4.0], [2.0, NAN]])
-    assert scores.relative_sections(median_RS) == pytest.approx(np.array([[1.0, 1.0], [0.5, NAN]]), nan_ok=True)
+    assert scores.relative_sections(median_RS) == pytest.approx(np.array([[1.0, NAN], [0.5, NAN]]), nan_ok=True)
     best_RS = np.array([[0.5, NAN], [4.0, 1.0]])
     individual_RS = scores.individual_sections(best_RS, median_RS)
     assert individual_RS == pytest.approx(np.array([[0.5, 1.0], [1.0, NAN]]), nan_ok=True)

@@ -52,7 +52,9 @@ def test_an_alert_links_to_its_incident() -> None:
 def test_few_numbers_are_logged_unless_all_are_wanted() -> None:
     taken = snapshot(scored(slow=2), NOW)
     few = rows.row(taken, rows.CURATED)
-    assert len(few) < 11 < len(rows.row(taken, rows.ALL))
+    assert len(few) < 17 < len(rows.row(taken, rows.ALL))
+    spreads = {f"rankwatch/gpu_{s}_{p}" for s in ("relative", "individual") for p in ("min", "median", "max")}
+    assert spreads <= few.keys()
     assert few["rankwatch/gpu_robust_min"] == 0.5
     assert few["rankwatch/lateness_max"] == 0.2
 
