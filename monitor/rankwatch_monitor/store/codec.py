@@ -135,9 +135,9 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     Raises:
         ValueError: it has more ranks than any job.
     """
-    body = {**job_row(Job(row["id"], row["created_at"]))["body"], **row["body"]}
-    if not is_world(body["world_size"]):
+    if not is_world(row["body"]["world_size"]):  # without it, it is no job
         raise ValueError("it has more ranks than any job")
+    body = {**job_row(Job(row["id"], row["created_at"]))["body"], **row["body"]}
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
     job.last_heard = job.heard_before = row["last_heard"]
     job.world_size, job.attempt = body["world_size"], body["attempt"]

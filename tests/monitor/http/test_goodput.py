@@ -135,7 +135,7 @@ def test_the_same_facts_as_json(monitor: RunningMonitor, api: Api, hung: str) ->
     done = command(hung, "--json", "--monitor", monitor.url)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert set(facts) == {"job", "goodput", "incidents"}
+    assert set(facts) == {"job", "goodput", "incidents", "stragglers", "scores"}
     assert facts["job"]["id"] == hung
     assert [each["id"] for each in facts["incidents"]] == [each["id"] for each in api.incidents(hung)]
     assert "stack_groups" in facts["incidents"][0]

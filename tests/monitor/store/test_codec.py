@@ -306,7 +306,7 @@ def test_what_the_writer_did_not_know_is_as_in_a_new_job() -> None:
     """Recordings and records outlive the version that wrote them."""
     job, new = Scene(4, hosts=2).run(20).job, Job("job", 0.0)
     row = json.loads(json.dumps(job_row(job)))
-    for field in row["body"]:
+    for field in set(row["body"]) - {"world_size"}:
         older = {**row, "body": {name: value for name, value in row["body"].items() if name != field}}
         assert job_of(older, 30.0).id == job.id
     for field in set(row["body"]["ledger"]) - {"began"}:
