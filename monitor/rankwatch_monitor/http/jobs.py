@@ -15,6 +15,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
 from rankwatch_monitor.core.views.account import account, unsaved_log
+from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.stack_errors import stack_errors
 from rankwatch_monitor.core.views.vitals import vitals
@@ -148,11 +149,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
         past = None if incident.open else incident_view.of_host(job, incident, now, activity)
-        advised = job_view.summary(job, now, activity)["advice"] if incident is job.open_incident else None
+        advised = playbook.of_job(job, now, activity) if incident is job.open_incident else None
         return {
             **incident_view.shown(job, incident, now, activity),
             **({} if past is None else {"of_host": past.to_json()}),
-            "advice": advised,
+            "advice": None if advised is None else advised.to_json(),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

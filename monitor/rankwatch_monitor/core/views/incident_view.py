@@ -55,9 +55,9 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
     """What is known of the host of an incident; arguments as of :func:`shown`. None: no host is named."""
     first = next((culprit for culprit in incident.culprits if culprit.host), None)
     quiet = quiet_host(job, now, activity) if first is None and incident is job.open_incident else None
-    if first is None and quiet is None:
+    host = first.host if first is not None else "" if quiet is None else quiet.hosts[0]
+    if not host:
         return None
-    host = first.host if first is not None else quiet.hosts[0] if quiet is not None else ""
     history = history_of(job, host, now, activity)
     suspect = _suspect(incident, first, history) if first is not None and not incident.open else ""
     return OfHost(host, history.beside(incident), suspect)

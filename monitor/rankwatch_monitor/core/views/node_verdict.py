@@ -17,15 +17,13 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import ended, host_commands
-from rankwatch_monitor.core.views.advice.playbook import advice
+from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.record import Advice
-from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory, in_jobs
 from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
-from rankwatch_monitor.core.views.verdict import job_state
 
 OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
@@ -221,8 +219,7 @@ def of_jobs(
     return [
         {"job": job.id, "name": job.name, "advice": found.to_json(), "remaining": _remaining(job, host, found)}
         for job in jobs
-        if _concerns(job, host, open_in, now)
-        and (found := advice(situation(job, job_state(job, now)[0], now, activity))) is not None
+        if _concerns(job, host, open_in, now) and (found := playbook.of_job(job, now, activity)) is not None
     ]
 
 

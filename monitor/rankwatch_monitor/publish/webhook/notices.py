@@ -20,8 +20,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, incident_view, job_view, verdict
-from rankwatch_monitor.core.views.advice.playbook import advice
-from rankwatch_monitor.core.views.advice.situation import situation
+from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
@@ -105,7 +104,7 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
             shown = _shown(job, incident, now, activity) | ({} if up is None else {"headline": up.headline})
-            advised = advice(situation(job, verdict.job_state(job, now)[0], now, activity))
+            advised = playbook.of_job(job, now, activity)
             shown["advice"] = None if advised is None else advised.to_json()
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:

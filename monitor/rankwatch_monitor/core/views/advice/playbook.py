@@ -43,9 +43,12 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, VerdictKind
 from rankwatch_monitor.core.incident.lifecycle import STOPS
 from rankwatch_monitor.core.incident_record import Phase, Withheld
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views.advice import failed, lost, of_incident, slow
 from rankwatch_monitor.core.views.advice.record import Advice
-from rankwatch_monitor.core.views.advice.situation import Situation
+from rankwatch_monitor.core.views.advice.situation import Situation, situation
+from rankwatch_monitor.core.views.host_activity import HostActivity
+from rankwatch_monitor.core.views.verdict import job_state
 
 
 class Rule(NamedTuple):
@@ -63,6 +66,11 @@ def advice(situation: Situation) -> Advice | None:
             found = rule.advise(situation)
             return None if found is None else replace(found, rule=rule.name)
     return None
+
+
+def of_job(job: Job, now: float, activity: HostActivity | None = None) -> Advice | None:
+    """What to do about a job at ``now`` (unix seconds); ``activity``: of all jobs, None: not known."""
+    return advice(situation(job, job_state(job, now)[0], now, activity))
 
 
 def _nothing(_: Situation) -> None:

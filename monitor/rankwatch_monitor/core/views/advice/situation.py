@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rankwatch.contract.enums import RESTARTS, CulpritClass, JobState
 from rankwatch_monitor.core.goodput.intervals import Bucket
@@ -14,11 +15,11 @@ from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
-PATIENCE = 120.0
+PATIENCE: Final = 120.0
 """Seconds after a restart in which a rank reports, unless the first attempt took longer to start."""
-START_UPS = 3
+START_UPS: Final = 3
 """As many times the start-up of the first attempt."""
-BROKEN_NODE = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
+BROKEN_NODE: Final = (CulpritClass.DEVICE_OR_NETWORK, CulpritClass.HOST_SILENT)
 """What is the fault of the node, not of the rank's program."""
 
 

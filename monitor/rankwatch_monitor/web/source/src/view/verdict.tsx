@@ -3,6 +3,7 @@
 import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
+import { repeats } from "../logic/checkpoint";
 import { stuckAt, shortFile } from "../logic/frames";
 import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, quietWords, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import { costOf, costText, over, phases, took } from "../logic/phases";
@@ -52,6 +53,7 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
     }>
       {more !== "" && quiet === null && <p class="sequel">{more}</p>}
       {!open && <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} />}
+      {open && incident.phase === "recovering" && isFormer(job, incident) && repeats(job) !== "" && <p class="sequel">{repeats(job)}</p>}
       {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
         {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline || incident.reason : quietWords(quiet, null)} launchers={launchers} />}
