@@ -1,4 +1,4 @@
-"""Writes docs/reference.md and docs/rest-api.md from the definitions in the code, so that nothing stands twice.
+"""Writes docs/reference.md, docs/rest-api.md and the page's types.ts from the code, so that nothing stands twice.
 
 ``python scripts/reference.py`` writes them; with ``--check`` it only says whether they are up to date (exit code 1).
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import page_types
 
 from rankwatch import settings as rank_settings
 from rankwatch.contract import enums, semconv
@@ -23,7 +25,7 @@ from rankwatch_monitor.publish.prometheus import names as prometheus
 from rankwatch_monitor.publish.wandb import rows as wandb_rows
 from rankwatch_monitor.service.monitor import Monitor
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 
 HEAD = """# Reference
 
@@ -182,9 +184,8 @@ $ curl -X POST http://127.0.0.1:9560/api/v1/jobs/llama-8b/actions -H "Authorizat
 """
 
 
-def rest_page() -> str:
+def rest_page(description: Mapping[str, Any]) -> str:
     """The page of the REST API: a table for each tag."""
-    description = create_app(Monitor()).openapi()
     tagged: dict[str, list[tuple[str, str, str]]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
@@ -218,11 +219,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
     check, stale = parser.parse_args().check, False
-    for name, made in (("reference.md", page()), ("rest-api.md", rest_page())):
+    description = create_app(Monitor()).openapi()
+    made = {
+        "docs/reference.md": page(),
+        "docs/rest-api.md": rest_page(description),
+        "monitor/rankwatch_monitor/web/source/src/api/types.ts": page_types.types(description),
+    }
+    for name, text in made.items():
         if not check:
-            (DOCS / name).write_text(made)
-        elif (DOCS / name).read_text() != made:
-            sys.stderr.write(f"docs/{name} is out of date: run python scripts/reference.py\n")
+            (ROOT / name).write_text(text)
+        elif (ROOT / name).read_text() != text:
+            sys.stderr.write(f"{name} is out of date: run python scripts/reference.py\n")
             stale = True
     return int(stale)
 

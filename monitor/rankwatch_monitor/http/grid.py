@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from fastapi import APIRouter
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import job_view, responses
+from rankwatch_monitor.core.views.node_view import DIMENSIONS
 from rankwatch_monitor.service.monitor import Monitor
 
 UNKNOWN: Final = 255
@@ -37,13 +38,13 @@ def grid_routes(monitor: Monitor) -> APIRouter:
     routes = APIRouter(tags=["jobs"])
 
     @routes.get("/jobs/{job_id}/grid/{look}", summary="One byte per rank to colour the grid by")
-    async def grid(job_id: str, look: Coloring) -> dict[str, Any]:
+    async def grid(job_id: str, look: Coloring) -> responses.GridBytes:
         job = monitor.job(job_id)
         bytes_R = _COLORINGS[look](job, monitor.clock.now())
         return {"look": str(look), "unknown": UNKNOWN, "bytes": base64.b64encode(bytes_R.tobytes()).decode()}
 
     @routes.get("/jobs/{job_id}/layout", summary="Parallel coordinates of each rank, and the available colourings")
-    async def layout(job_id: str) -> dict[str, Any]:
+    async def layout(job_id: str) -> responses.Layout:
         job, now = monitor.job(job_id), monitor.clock.now()
         known = [str(look) for look, bytes_of in _COLORINGS.items() if np.any(bytes_of(job, now) != UNKNOWN)]
         return {"unknown": NO_COORDINATE, "coordinates": coordinates(job), "looks": known}
@@ -51,11 +52,11 @@ def grid_routes(monitor: Monitor) -> APIRouter:
     return routes
 
 
-def coordinates(job: Job) -> dict[str, str]:
+def coordinates(job: Job) -> dict[responses.Dimension, str]:
     """Little-endian 16-bit words as base64, by dimension; only dimensions that ranks have reported."""
     ranks = len(job.columns)
-    shown = {}
-    for name, column_R in zip(("data", "tensor", "pipeline", "expert"), job.performance.layout, strict=True):
+    shown: dict[responses.Dimension, str] = {}
+    for name, column_R in zip(DIMENSIONS, job.performance.layout, strict=True):
         reported_R = np.full(ranks, -1, dtype=np.int64)
         reported_R[: len(column_R)] = column_R[:ranks]
         if np.any(reported_R >= 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
-from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings
-from rankwatch_monitor.core.views.account import account, unsaved_log
+from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings, responses
+from rankwatch_monitor.core.views.account import clauses, unsaved_log
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.core.views.stack_errors import stack_errors
@@ -34,13 +34,14 @@ RANKS_AT_ONCE: Final = 4096
 RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
-def listed(monitor: Monitor, now: float, grant: Grant) -> list[dict[str, Any]]:
+def listed(monitor: Monitor, now: float, grant: Grant) -> list[responses.JobSummary | responses.JobElsewhere]:
     """The jobs that a token may read, newest first. Those of other monitors on the database carry ``monitor``, their
     owner; so do those that may have another owner by now, with None.
     """
-    jobs = [job_view.summary(job, now, monitor.host_activity) for job in monitor.jobs.values()]
+    held = [job_view.summary(job, now, monitor.host_activity) for job in monitor.jobs.values()]
+    jobs: list[responses.JobSummary | responses.JobElsewhere] = [*held]
     if (ownership := monitor.ownership) is not None:
-        jobs = [job | {"monitor": None} if ownership.may_have_lost(job["id"]) else job for job in jobs]
+        jobs = [{**job, "monitor": None} if ownership.may_have_lost(job["id"]) else job for job in held]
         jobs += ownership.other_jobs(monitor.jobs.__contains__)
     return sorted((job for job in jobs if grant.covers(job["id"])), key=lambda job: -job["started_at"])
 
@@ -66,11 +67,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
     one_slice = asyncio.Lock()
 
     @routes.get("/jobs", summary="All jobs, the newest first")
-    async def jobs(request: Request) -> dict[str, Any]:
+    async def jobs(request: Request) -> responses.Jobs:
         return {"jobs": listed(monitor, monitor.clock.now(), grant_of(request))}
 
     @routes.get("/hosts", summary="The hosts that incidents have named, of all jobs; the most frequent first")
-    async def hosts(request: Request) -> dict[str, Any]:
+    async def hosts(request: Request) -> responses.Hosts:
         grant = grant_of(request)
         jobs = (job for job in monitor.jobs.values() if grant.covers(job.id))
         return {"hosts": named_hosts(jobs, monitor.clock.now())}
@@ -78,7 +79,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get(
         "/sparklines",
         summary="The speed of every job over the last four hours, a byte for five minutes",
-        response_model=None,
+        response_model=responses.Sparklines,
     )
     async def sparklines(request: Request) -> Response:
         grant, now = grant_of(request), monitor.clock.now()
@@ -90,23 +91,23 @@ def job_routes(monitor: Monitor) -> APIRouter:
         request: Request,
         since: Annotated[float | None, Query(ge=0, description="unix seconds")] = None,
         last: Annotated[float, Query(ge=0, description="seconds before now, unless 'since' is given")] = DIGEST_SECONDS,
-    ) -> dict[str, Any]:
+    ) -> responses.Digest:
         grant, now = grant_of(request), monitor.clock.now()
         jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
         begin = max(0.0, now - last) if since is None else min(since, now)
         return digest.digest(jobs, begin, now, monitor.started_at, stored=monitor.repository is not None)
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
-    async def one_job(job_id: str) -> dict[str, Any]:
+    async def one_job(job_id: str) -> responses.JobDetail:
         job, now = monitor.job(job_id), monitor.clock.now()
         return {
             **job_view.summary(job, now, monitor.host_activity),
             "policy": job.policy.to_json(),
-            "timeouts": limits.table(job.policy, job.durations),
+            "timeouts": cast("list[responses.Timeout]", limits.table(job.policy, job.durations)),
             "nodes": job_view.launchers(job, now),
             "vitals": vitals(job),
-            "account": account(job, now),
-            "unsaved_log": None if (log := unsaved_log(job, now)) is None else log._asdict(),
+            "account": clauses(job, now),
+            "unsaved_log": None if (log := unsaved_log(job, now)) is None else log.to_json(),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
                 for name, observed in sorted(job.durations.sections.items())
@@ -115,7 +116,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "stale_reports": job.stale.count,
         }
 
-    @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=dict[str, Any])
+    @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=responses.Ranks)
     async def ranks(job_id: str) -> Response:
         job, now = monitor.job(job_id), monitor.clock.now()
         if len(job.columns) > RANKS_AT_ONCE:  # 28 MB of 131,072 ranks
@@ -123,7 +124,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         return JSONResponse({"ranks": job_view.ranks(job, now)})
 
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
-    async def goodput(job_id: str) -> dict[str, Any]:
+    async def goodput(job_id: str) -> responses.Goodput:
         return job_view.goodput(monitor.job(job_id), monitor.clock.now())
 
     @routes.get("/jobs/{job_id}/kernels", summary="The costliest kernels now, and the trend of each")
@@ -135,7 +136,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         return report.text(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
     @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
-    async def incidents(job_id: str) -> dict[str, Any]:
+    async def incidents(job_id: str) -> responses.Incidents:
         job, now = monitor.job(job_id), monitor.clock.now()
         activity = monitor.host_activity
         return {
@@ -143,29 +144,29 @@ def job_routes(monitor: Monitor) -> APIRouter:
         }
 
     @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
-    async def one_incident(job_id: str, incident_id: str) -> dict[str, Any]:
+    async def one_incident(job_id: str, incident_id: str) -> responses.IncidentDetail:
         incident = monitor.incident(job_id, incident_id)
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
-        past = None if incident.open else incident_view.of_host(job, incident, now, activity)
         advised = playbook.of_job(job, now, activity) if incident is job.open_incident else None
         return {
             **incident_view.shown(job, incident, now, activity),
-            **({} if past is None else {"of_host": past.to_json()}),
+            "of_host": incident_view.of_host(job, incident, now, activity),
             "advice": None if advised is None else advised.to_json(),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),
             "collectives": [
-                {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
+                cast("responses.GroupProgress", {**f._asdict(), "ranks": list(f.ranks)})
+                for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
         }
 
     return routes
 
 
-def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> dict[str, Any]:
+def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> responses.Sparklines:
     """The shape of each job that had a speed in that time: the largest mean, and shares of it as bytes."""
     shapes = ((job_id, each.shape(now)) for job_id, each in found)
     return {
@@ -184,7 +185,7 @@ def score_routes(monitor: Monitor) -> APIRouter:
     @routes.get(
         "/jobs/{job_id}/scores",
         summary="The scores of each rank by every reference; 'worst' limits them to the lowest",
-        response_model=dict[str, Any],
+        response_model=responses.Scores,
     )
     def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
         # A plain function, so FastAPI runs it on a thread: 100,000 ranks take most of a second.
@@ -199,7 +200,7 @@ def score_routes(monitor: Monitor) -> APIRouter:
         return scores_report.scores_text(monitor.job(job_id), monitor.clock.now(), shown)
 
     @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, the costliest first, then those that ended")
-    async def stragglers(job_id: str) -> dict[str, Any]:
-        return {"stragglers": [each.to_json() for each in rankings.stragglers(monitor.job(job_id))]}
+    async def stragglers(job_id: str) -> responses.Stragglers:
+        return {"stragglers": rankings.shown_stragglers(rankings.stragglers(monitor.job(job_id)))}
 
     return routes

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
-from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
-from rankwatch_monitor.core.views import group_view, node_view
+from rankwatch_monitor.core.views import group_view, node_view, responses
 from rankwatch_monitor.http.auth import grant_of
 from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.service.monitor import Monitor
-
-
-class Dimension(StrEnum):
-    """Of the parallel layout."""
-
-    DATA = "data"
-    TENSOR = "tensor"
-    PIPELINE = "pipeline"
-    EXPERT = "expert"
 
 
 def node_routes(monitor: Monitor) -> APIRouter:
     """``GET /nodes``, ``GET /nodes/{host}`` and ``GET /jobs/{id}/groups/{dimension}/{number}``."""
     routes = APIRouter(tags=["jobs"])
 
-    @routes.get("/nodes", summary="All nodes of all jobs: worst state of the ranks, incidents", response_model=None)
+    @routes.get(
+        "/nodes",
+        summary="All nodes of all jobs: worst state of the ranks, incidents",
+        response_model=responses.NodeMap,
+    )
     async def nodes(request: Request) -> Response:
         grant = grant_of(request)
         jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
@@ -36,7 +29,7 @@ def node_routes(monitor: Monitor) -> APIRouter:
         return await asyncio.to_thread(lambda: answer(request, node_view.rows(seen)))  # 25 ms of 16,384 ranks
 
     @routes.get("/nodes/{host}", summary="One node: its ranks, devices and launchers, and incidents that named it")
-    async def node(request: Request, host: str) -> dict[str, Any]:
+    async def node(request: Request, host: str) -> responses.NodeDetail:
         grant = grant_of(request)
         jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]
         found = node_view.one_node(jobs, host, monitor.clock.now(), monitor.host_activity)
@@ -45,7 +38,7 @@ def node_routes(monitor: Monitor) -> APIRouter:
         return found
 
     @routes.get("/jobs/{job_id}/groups/{dimension}/{number}", summary="One group of a job's parallel layout")
-    async def group(job_id: str, dimension: Dimension, number: int) -> dict[str, Any]:
+    async def group(job_id: str, dimension: responses.Dimension, number: int) -> responses.GroupDetail:
         job, now = monitor.job(job_id), monitor.clock.now()
         found = group_view.group(job, dimension, number, now, monitor.host_activity)
         if found is None:

@@ -17,6 +17,7 @@ from rankwatch.contract.policy import ACTION_MEANINGS, SHARES, Policy
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
+from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
@@ -40,8 +41,8 @@ def policy_routes(monitor: Monitor) -> APIRouter:
         return monitor.job(job_id).policy.to_json()
 
     @routes.get("/policy/schema", summary="Every setting of a policy, and what each action does")
-    async def schema() -> dict[str, Any]:
-        return {"settings": policy_schema(), "actions": ACTION_MEANINGS}
+    async def schema() -> responses.PolicySchema:
+        return {"settings": policy_schema(), "actions": dict(ACTION_MEANINGS)}
 
     return routes
 
@@ -64,7 +65,7 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
         return changed.to_json()
 
     @routes.post("/jobs/{job_id}/actions", status_code=202, summary="Order a capture, a restart or a stop")
-    async def order(request: Request, job_id: str, ordered: OrderedAction) -> dict[str, Any]:
+    async def order(request: Request, job_id: str, ordered: OrderedAction) -> responses.Ordered:
         job = monitor.job(job_id)
         if job.ended is not None:
             raise HTTPException(409, f"job {job_id!r} has already {job.ended.state}: there is nothing to act on")
@@ -93,7 +94,7 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
 
 
 @cache
-def policy_schema() -> list[dict[str, Any]]:
+def policy_schema() -> list[responses.Setting]:
     """Every setting of :class:`Policy`, in the order of their declaration, as an editor needs it.
 
     ``kind`` is ``switch``, ``choice`` (one of ``choices``), ``whole``, ``number``, ``share`` (which may be
@@ -101,7 +102,7 @@ def policy_schema() -> list[dict[str, Any]]:
     ``optional`` means that null switches it off.
     """
     hints, defaults = get_type_hints(Policy), Policy().to_json()
-    rows = []
+    rows: list[responses.Setting] = []
     for each in fields(Policy):
         kind, choices, optional = _kind(hints[each.name])
         rows.append(
@@ -118,7 +119,7 @@ def policy_schema() -> list[dict[str, Any]]:
     return rows
 
 
-def _kind(hint: Any) -> tuple[str, list[str], bool]:
+def _kind(hint: Any) -> tuple[responses.SettingKind, list[str], bool]:
     """Kind, choices and optionality of a setting."""
     optional = get_origin(hint) is types.UnionType and type(None) in get_args(hint)
     if optional:
@@ -127,5 +128,5 @@ def _kind(hint: Any) -> tuple[str, list[str], bool]:
         return "seconds_by_name", [], optional
     if issubclass(hint, StrEnum):
         return "choice", [str(each) for each in hint], optional
-    kinds: dict[type, str] = {bool: "switch", int: "whole", float: "number", str: "text"}
+    kinds: dict[type, responses.SettingKind] = {bool: "switch", int: "whole", float: "number", str: "text"}
     return kinds[hint], [], optional

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
+from rankwatch_monitor.http.description import describe_fields
 from rankwatch_monitor.ingest.limits import Counters
 
 PROBLEM: Final[dict[str, Any]] = {
@@ -110,6 +111,7 @@ def _describe_problems(app: FastAPI) -> None:
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
         for name in _REPLACED:
             schemas.pop(name, None)
+        describe_fields(schemas)
         schemas["Problem"] = PROBLEM
         return schema
 

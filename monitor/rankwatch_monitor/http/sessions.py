@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.http.auth import UNGUARDED, Grant, TokenSource, grant_of
 from rankwatch_monitor.ingest.limits import Counters
 
@@ -129,7 +130,7 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
         response.headers["Cache-Control"] = "no-store"
 
     @routes.post("/session", summary="Exchange a token or a code for a cookie")
-    async def log_in(login: Login, request: Request, response: Response) -> dict[str, Any]:
+    async def log_in(login: Login, request: Request, response: Response) -> responses.Allowed:
         if not tokens.any:
             return _described(UNGUARDED)
         grant = sessions.take_code(login.code) if login.code else tokens.grant_for(login.token)
@@ -169,7 +170,7 @@ def code_routes(sessions: Sessions) -> APIRouter:
     routes = APIRouter(tags=["session"])
 
     @routes.get("/session/grant", summary="What the token or the session of the request allows")
-    async def granted(request: Request, response: Response) -> dict[str, Any]:
+    async def granted(request: Request, response: Response) -> responses.Allowed:
         response.headers["Cache-Control"] = "no-store"
         return _described(grant_of(request))
 
@@ -181,5 +182,5 @@ def code_routes(sessions: Sessions) -> APIRouter:
     return routes
 
 
-def _described(grant: Grant) -> dict[str, Any]:
-    return {"scope": grant.widest, "name": grant.name}
+def _described(grant: Grant) -> responses.Allowed:
+    return {"scope": grant.widest.value, "name": grant.name}

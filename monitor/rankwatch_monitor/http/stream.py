@@ -11,15 +11,15 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import incident_view, job_view, rankings
+from rankwatch_monitor.core.views import incident_view, job_view, rankings, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import RevokedError, still_granted
@@ -30,12 +30,12 @@ INTERVAL: Final = 0.5
 """Seconds between two snapshots of a job."""
 CLOCK_INTERVAL: Final = 2.0
 """Seconds between two ``clock`` events: a page that receives none knows that what it shows is old."""
-LEGEND: Final = [str(state) for state in job_view.RANK_STATES]
+LEGEND: Final = list(job_view.RANK_STATES)
 
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """Proxies must neither cache nor buffer the stream."""
 
-Event = tuple[str, str, dict[str, Any]]
+Event = tuple[str, str, Mapping[str, object]]
 """Key (an event is sent when the data of its key changed), event type, data."""
 
 
@@ -52,7 +52,12 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     """``GET /events`` for all jobs and ``GET /jobs/{id}/events`` for one."""
     routes = APIRouter(tags=["stream"])
 
-    @routes.get("/events", response_class=EventStream, summary="All jobs: an event stream with an event per change")
+    @routes.get(
+        "/events",
+        response_class=EventStream,
+        summary="All jobs: an event stream with an event per change",
+        responses={200: {"model": responses.FleetEvents}},
+    )
     async def fleet(request: Request) -> EventStream:
         def snapshot() -> list[Event]:
             return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now(), still_granted(request))})]
@@ -67,6 +72,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
         "/jobs/{job_id}/events",
         response_class=EventStream,
         summary="One job: an event stream with an event per change",
+        responses={200: {"model": responses.JobEvents}},
         dependencies=[Depends(known)],
     )
     async def one(request: Request, job_id: str) -> EventStream:
@@ -110,7 +116,7 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
                 yield _encoded(event, text)
         if time.monotonic() - clock_sent > CLOCK_INTERVAL - interval:  # not later than that
             clock_sent = time.monotonic()
-            clock = {"now": monitor.clock.now(), "judged": monitor.last_tick}
+            clock: responses.Clock = {"now": monitor.clock.now(), "judged": monitor.last_tick}
             yield _encoded("clock", json.dumps(clock))
         await asyncio.sleep(interval)
 
@@ -124,7 +130,7 @@ def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
     """What the page shows of a job, as events."""
     codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     iterations = job.columns.iteration_R[job.columns.iteration_R >= 0]
-    grid = {
+    grid: responses.GridEvent = {
         "attempt": job.attempt,
         "world_size": job.world_size,
         "states": base64.b64encode(codes_R.tobytes()).decode(),
@@ -134,7 +140,7 @@ def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
             "max": int(iterations.max()) if len(iterations) else None,
         },
     }
-    events = [("job", "job", job_view.summary(job, now, activity)), ("grid", "grid", grid)]
+    events: list[Event] = [("job", "job", job_view.summary(job, now, activity)), ("grid", "grid", grid)]
     events += [
         (incident.id, "incident", incident_view.shown(job, incident, now, activity)) for incident in job.incidents[-20:]
     ]

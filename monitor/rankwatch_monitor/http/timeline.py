@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import JSONResponse
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from rankwatch.contract.policy import Ranks, parse_ranks
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime
+from rankwatch_monitor.core.views import downtime, responses
 from rankwatch_monitor.core.views.no_sections import no_sections
 from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
 from rankwatch_monitor.service import span_store, timeline_finding, trace_export, trend
@@ -36,7 +36,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         ranks: Annotated[str | None, Query(max_length=2000, description="such as 0,8-11; default: the first 8")] = None,
         steps: Annotated[str | None, Query(max_length=2000, description="iterations, such as 1200,1210-1230")] = None,
         last: Annotated[int, Query(ge=1, le=SHOWN_STEPS, description="last steps, if 'steps' is not given")] = 3,
-    ) -> dict[str, Any]:
+    ) -> responses.SectionTimeline:
         job, kept = monitor.job(job_id), monitor.spans.of(job_id)
         chosen = kept.ranks[:8] if ranks is None else _within(_chosen("ranks", ranks), max(job.world_size, 1))
         sampled = kept.iterations(chosen)
@@ -67,7 +67,8 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
                 for rank, steps in lanes.items()
             ],
         }
-        return answer | await run_in_threadpool(timeline_finding.sentences, lanes, blamed, known, lateness, size)
+        answer |= await run_in_threadpool(timeline_finding.sentences, lanes, blamed, known, lateness, size)
+        return cast("responses.SectionTimeline", answer)
 
     @routes.get(
         "/jobs/{job_id}/timeline/trace",
@@ -97,7 +98,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         until: Moment = None,
         attempt: OfAttempt = None,
         points: Points = trend.SHOWN,
-    ) -> dict[str, Any]:
+    ) -> responses.Trends:
         job = monitor.job(job_id)
         check_order(since, until)
         kept, outages = job.trends.copy(), downtime.outages(job, monitor.clock.now())
@@ -105,7 +106,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         begin = last - SIX_HOURS if since is None else since
         newest = trend.newest(job, until)
         shown = partial(trend.to_json, outages=outages, began=job.ledger.began, newest=newest)
-        return await run_in_threadpool(shown, kept, begin, last, attempt, points)
+        return cast("responses.Trends", await run_in_threadpool(shown, kept, begin, last, attempt, points))
 
     return routes
 

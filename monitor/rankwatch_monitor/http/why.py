@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.enums import JobState
@@ -18,7 +19,7 @@ from rankwatch_monitor.core.regression.outages import Outage, with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
 from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, verdict
+from rankwatch_monitor.core.views import downtime, responses, verdict
 from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -41,7 +42,7 @@ def why_routes(monitor: Monitor) -> APIRouter:
     routes = APIRouter(tags=["performance"])
 
     @routes.get("/jobs/{job_id}/why", summary="Why the step time changed")
-    async def why(job_id: str, at: Moment = None) -> dict[str, Any]:
+    async def why(job_id: str, at: Moment = None) -> responses.Why:
         job = monitor.job(job_id)
         history = job.performance.history.copy()
         now = monitor.clock.now()
@@ -57,9 +58,13 @@ def why_routes(monitor: Monitor) -> APIRouter:
             trends, outages, began = job.trends.copy(), downtime.outages(job, now), job.ledger.began
             found = await run_in_threadpool(_of_attempts, trends, now, outages, began)
             explanation = found or explanation
-        return explanation.to_json()
+        return cast("responses.Why", explanation.to_json())
 
-    @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
+    @routes.get(
+        "/jobs/{job_id}/history",
+        summary="The history of a job's steps; the last hour by default",
+        response_model=responses.History,
+    )
     async def history(
         job_id: str,
         since: Moment = None,
@@ -70,13 +75,14 @@ def why_routes(monitor: Monitor) -> APIRouter:
         devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
         slowest: Annotated[bool, Query(description="the slowest rank's own work too, if brief")] = False,
         section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
-    ) -> dict[str, Any]:
+    ) -> JSONResponse:
         kept = monitor.job(job_id).performance.history.copy()
         check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
         shown = partial(_brief, devices=devices, slowest=slowest, section=section) if brief else _whole
-        return {"samples": await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)}
+        samples = await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)
+        return JSONResponse({"samples": samples})
 
     return routes
 

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.store.leases import Holder, LeaseResult, Leases
 from rankwatch_monitor.store.repository import JobSummary, Repository
@@ -137,7 +139,7 @@ class Ownership:
         self._adopted.pop(job_id, None)
         return lambda: self.leases.release(job_id)
 
-    def other_jobs(self, watched: Callable[[str], bool]) -> list[dict[str, Any]]:
+    def other_jobs(self, watched: Callable[[str], bool]) -> list[responses.JobElsewhere]:
         """The jobs that this monitor does not watch, as ``GET /jobs`` shows them."""
         return [_summary_json(each) for each in self.newest if not watched(each.id)]
 
@@ -200,12 +202,12 @@ class Ownership:
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
 
 
-def _summary_json(job: JobSummary) -> dict[str, Any]:
+def _summary_json(job: JobSummary) -> responses.JobElsewhere:
     """A job of another monitor as ``GET /jobs`` shows it; fields known to its own monitor only are null."""
     return {
         "id": job.id,
         "name": job.name,
-        "state": job.state,
+        "state": JobState(job.state or JobState.STARTING),
         "reason": "",
         "world_size": job.world_size,
         "ranks_reporting": None,

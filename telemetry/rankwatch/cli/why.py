@@ -79,8 +79,7 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
 
 def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
     """What to do about a slow job, below its step times; empty: it is not slow."""
-    advice = job.get("advice") or {"rule": ""}
-    return ["", *advice_lines(job, terminal)] if advice["rule"].startswith("slow") else []
+    return ["", *advice_lines(job, terminal)] if (job.get("advice") or {}).get("slow") else []
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:

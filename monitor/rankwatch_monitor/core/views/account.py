@@ -14,13 +14,24 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.comparison import Evidence
 from rankwatch_monitor.core.straggler.describe import seconds
-from rankwatch_monitor.core.views import downtime, goodput_note, job_verdict, rank_logs, rankings
+from rankwatch_monitor.core.views import downtime, goodput_note, job_verdict, rank_logs, rankings, responses
 from rankwatch_monitor.core.views.verdict import goodput, job_state, step
 from rankwatch_monitor.core.words.step_times import clock_time, than
 
 
 def account(job: Job, now: float) -> Sequence[str]:
     """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
+    return [clause["text"] for clause in clauses(job, now)]
+
+
+def clauses(job: Job, now: float) -> list[responses.Clause]:
+    """They as the API has them."""
+    warnings = list(_unsaved(job)) if job_state(job, now)[0] is JobState.FINISHED else []
+    shown = [(text, False) for text in _stated(job, now)] + [(text, True) for text in warnings]
+    return [{"text": text, "warns": warns} for text, warns in shown]  # fmt: skip
+
+
+def _stated(job: Job, now: float) -> Sequence[str]:
     state, _ = job_state(job, now)
     if state is JobState.FINISHED:
         return list(_finished(job, now))
@@ -102,7 +113,6 @@ def _finished(job: Job, now: float) -> Iterator[str]:
     yield f"{steps}{duration(lived)} on {count(job.world_size, 'rank')} ({gpu_time(lived * job.world_size)})"
     if (useful := goodput(job)) is not None:
         yield f"{percent(useful)} of the time went into steps that were kept"
-    yield from _unsaved(job)
     faults = [each for each in job.incidents if each.confirmed and not each.elective]
     restarts = count(job.restarts, "restart") if job.restarts else "no restart"
     if not faults:

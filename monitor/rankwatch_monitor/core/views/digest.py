@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import RESTARTS, Cause, JobState, VerdictKind
@@ -15,7 +15,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
-from rankwatch_monitor.core.views import downtime, verdict
+from rankwatch_monitor.core.views import downtime, responses, verdict
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, in_jobs, latest, tally
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
@@ -54,7 +54,7 @@ class Link(NamedTuple):
     at: float | None = None
 
 
-def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, stored: bool) -> dict[str, Any]:
+def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, stored: bool) -> responses.Digest:
     """The digest of ``since`` to ``now``, in unix seconds.
 
     Args:
@@ -106,7 +106,7 @@ def _summary(jobs: Sequence[Job], counted: Sequence[Incident], since: float, now
     return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"
 
 
-def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[dict[str, Any]]:
+def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[responses.DigestLine]:
     """One line a kind, the most frequent first."""
     kinds: dict[VerdictKind, list[Incident]] = {}
     for each in faults:
@@ -121,7 +121,7 @@ def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[dict[s
     return lines
 
 
-def _others(opened: Sequence[Incident], names: dict[str, str]) -> list[dict[str, Any]]:
+def _others(opened: Sequence[Incident], names: dict[str, str]) -> list[responses.DigestLine]:
     """Suspicions, orders, and what ranks reported of themselves."""
     suspicions = [each for each in opened if not each.confirmed]
     orders = [each for each in opened if each.confirmed and each.elective and not each.self_reported]
@@ -141,7 +141,7 @@ def _others(opened: Sequence[Incident], names: dict[str, str]) -> list[dict[str,
     return lines
 
 
-def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:
+def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[responses.DigestLine]:
     found = [(job, each) for job in jobs if (each := _restarted(job, since))]
     if not found:
         return []
@@ -152,7 +152,7 @@ def _restarts(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[
     return [_line("restarts", text, [Link(f"{names[job.id]}: {len(each):,}", job.id) for job, each in found])]
 
 
-def _lost_time(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
+def _lost_time(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[responses.DigestLine]:
     found = _cost(jobs, since, now)
     if not found:
         return []
@@ -160,7 +160,7 @@ def _lost_time(jobs: Sequence[Job], names: dict[str, str], since: float, now: fl
     return [_line("time", text, _of_ranks(found, names))]
 
 
-def _at_stake(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
+def _at_stake(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[responses.DigestLine]:
     """What is no cost of incidents, and may become one: the time of open suspicions, and of jobs that are lost."""
     lines = []
     if suspected := _suspected(jobs, since, now):
@@ -173,7 +173,7 @@ def _at_stake(jobs: Sequence[Job], names: dict[str, str], since: float, now: flo
     return lines
 
 
-def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[dict[str, Any]]:
+def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float) -> list[responses.DigestLine]:
     lines = []
     ends = [(job, *_end(job, now)) for job in jobs]
     for wanted in (JobState.FAILED, JobState.LOST, JobState.STOPPED, JobState.FINISHED):
@@ -188,7 +188,7 @@ def _ended(jobs: Sequence[Job], names: dict[str, str], since: float, now: float)
     return lines
 
 
-def _nodes(jobs: Sequence[Job], since: float, now: float) -> list[dict[str, Any]]:
+def _nodes(jobs: Sequence[Job], since: float, now: float) -> list[responses.DigestLine]:
     named = {host: latest(about, since) for host, about in about_by_host(jobs, now).items()}
     again = sorted(((host, found) for host, found in named.items() if len(found) > 1), key=lambda item: -len(item[1]))
     if not again:
@@ -207,7 +207,7 @@ def _node(host: str, about: Sequence[About], slow: Sequence[tuple[Job, Straggler
     return f"{host}: {tally(incident for incident, _ in about)}; {gpu.finding}"
 
 
-def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[dict[str, Any]]:
+def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> list[responses.DigestLine]:
     found = _slow_since(jobs, since)
     if not found:
         return []
@@ -228,9 +228,9 @@ def _straggler(name: str, each: Straggler) -> str:
 
 def _notes(
     jobs: Sequence[Job], names: dict[str, str], since: float, started_at: float, *, stored: bool
-) -> list[dict[str, Any]]:
+) -> list[responses.DigestNote]:
     """What is not in it, each with the moment from which the record reaches."""
-    notes = []
+    notes: list[responses.DigestNote] = []
     if started_at > since:
         text = (
             "The monitor was started later; what happened while none ran is not known."
@@ -329,11 +329,11 @@ def _links(incidents: Sequence[Incident], names: dict[str, str]) -> list[Link]:
     return [Link(f"{names[each.job_id]}: {headline(each)}", each.job_id, each.id, at=each.opened_at) for each in newest]
 
 
-def _line(kind: str, text: str, links: Sequence[Link]) -> dict[str, Any]:
+def _line(kind: str, text: str, links: Sequence[Link]) -> responses.DigestLine:
     return {
         "kind": kind,
         "text": text,
-        "links": [link._asdict() for link in links[:LINKS]],
+        "links": [cast("responses.DigestLink", link._asdict()) for link in links[:LINKS]],
         "more": max(0, len(links) - LINKS),
     }
 

@@ -9,7 +9,7 @@ Shapes: R ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.ranks import EXITED
-from rankwatch_monitor.core.views import downtime
+from rankwatch_monitor.core.views import downtime, responses
 from rankwatch_monitor.core.views.crash_advice import SameStep, same_step
 
 
@@ -51,10 +51,10 @@ class Repeated(NamedTuple):
         text = f"{_ordinal(self.times)} crash of rank {self.rank}{on} with the same error in {whole(self.seconds)}"
         return text if self.same_step is None else f"{text}, {self.same_step.text}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.Repeated:
         """For the API."""
         same_step = None if self.same_step is None else self.same_step.text
-        return {**self._asdict(), "same_step": same_step, "text": self.text}
+        return cast("responses.Repeated", {**self._asdict(), "same_step": same_step, "text": self.text})
 
 
 def repeated(job: Job) -> Repeated | None:

@@ -88,12 +88,18 @@ def restarting(job: Job) -> bool:
     return incident.action in RESTARTS
 
 
-def notes(job: Job, state: JobState, now: float) -> Sequence[str]:
-    """``13.4 % lost waiting for rank 21``, then :func:`risk`, or of a finished job :func:`without_save`."""
+def waiting(job: Job) -> str:
+    """``13.4 % lost waiting for rank 21``; empty: the ranks did not wait."""
     spent = goodput_accounting.spent(job)
     waited = spent[Bucket.WAITING]
+    return f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}" if waited else ""
+
+
+def notes(job: Job, state: JobState, now: float) -> Sequence[str]:
+    """:func:`waiting`, then :func:`risk`, or of a finished job :func:`without_save`."""
+    waited = waiting(job)
     last = without_save(job) if state is JobState.FINISHED else risk(job, state, now)
     return [
-        *([f"{percent(waited / sum(spent.values()))} lost waiting for {waited_for(job)}"] if waited else []),
+        *([waited] if waited else []),
         *([last] if last else []),
     ]

@@ -148,7 +148,7 @@ def _same_rank(faults: Sequence[Fault]) -> str:
 
 def _stack(gpu: Gpu) -> tuple[tuple[str, ...], str]:
     """The command that shows where a rank on the GPU hangs, and which one that is."""
-    stuck = next((each for each in gpu.ranks if each["state"] in _STUCK and each["pid"]), None)
-    if stuck is None:
-        return (), ""
-    return (host_commands.stack(stuck["pid"]),), f"rank {stuck['rank']} of {stuck['job']}"
+    for each in gpu.ranks:
+        if each["state"] in _STUCK and each["pid"]:
+            return (host_commands.stack(each["pid"]),), f"rank {each['rank']} of {each['job']}"
+    return (), ""

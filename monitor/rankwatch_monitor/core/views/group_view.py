@@ -6,7 +6,7 @@ A group of one rank is left out wherever groups are listed: it is that rank.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,14 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler.lateness import OWN
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import job_view, responses
 from rankwatch_monitor.core.views.headline import headline, without_subject
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.node_view import (
-    LABELS,
-    add_stragglers,
     all_of,
-    coordinates_of,
     group_sizes,
+    in_groups,
+    labels,
     lateness_of,
     layout_column,
     of_states,
@@ -64,16 +63,16 @@ class Standing(NamedTuple):
     detail: str = ""
     """What was measured of the first of them, if it is slow, as a sentence; empty: the text has it."""
 
-    def to_json(self, column_R: Ints) -> dict[str, Any]:
+    def to_json(self, column_R: Ints) -> responses.Standing:
         """For the API, with the group of the first of these ranks; ``column_R``: the group of each rank."""
         first = self.blamed[0] if self.blamed else None
         at = int(column_R[first]) if first is not None and first < len(column_R) and column_R[first] >= 0 else None
-        return {"role": str(self.role), "text": self.text, "detail": self.detail, "rank": first, "number": at}
+        return {"role": self.role.value, "text": self.text, "detail": self.detail, "rank": first, "number": at}
 
 
 def group(
-    job: Job, dimension: str, number: int, now: float, activity: HostActivity | None = None
-) -> dict[str, Any] | None:
+    job: Job, dimension: responses.Dimension, number: int, now: float, activity: HostActivity | None = None
+) -> responses.GroupDetail | None:
     """The ranks at one coordinate of a dimension; None: there are none.
 
     Args:
@@ -91,10 +90,7 @@ def group(
     codes = codes_R[ranks]
     late, known = lateness_of(job, ranks), job.performance.scores is not None
     shown, sizes = worst_first(job, ranks.tolist(), now)[:SHOWN], group_sizes(job)
-    rows = job_view.ranks(job, now, shown)
-    for row in rows:
-        row["groups"] = coordinates_of(job, row["rank"], sizes)
-    add_stragglers(job, rows)
+    rows = in_groups(job, job_view.ranks(job, now, shown), sizes)
     summary = job_view.summary(job, now, activity)
     standing = _standing(job, ranks, late, quiet_host(job, now, activity), known_late=known)
     iteration = job.columns.iteration_R[ranks]
@@ -114,12 +110,12 @@ def group(
         "attempt": job.attempt,
         "total_ranks": len(ranks),
         "hosts": len({job.columns.hosts[rank] for rank in ranks.tolist()} - {""}),
-        "states": {str(job_view.RANK_STATES[code]): int(count) for code, count in enumerate(counts) if count},
+        "states": {job_view.RANK_STATES[code]: int(count) for code, count in enumerate(counts) if count},
         "iterations": {
             "min": int(iteration[iteration >= 0].min()) if (iteration >= 0).any() else None,
             "max": int(iteration.max()) if (iteration >= 0).any() else None,
         },
-        "label": {key: summary[key] for key in LABELS},
+        "label": labels(summary),
         "advice": summary["advice"],
         "standing": standing.to_json(column_R),
         "summary": f"{words}.",
@@ -186,7 +182,7 @@ def _waiting(job: Job, standing: Standing, states: list[str]) -> str:
     return f"{subject} {verbs} {whole_percent(slow.stated_share or 0.0)} of each step for rank {slow.rank}"
 
 
-def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[dict[str, Any]]:
+def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: list[int]) -> list[responses.Beside]:
     """All groups of the dimension: the state of the worst rank of each, how many are slow, step and time of a step."""
     slow_R = np.zeros(len(column_R), dtype=bool)
     slow_R[[each.rank for each in job.performance.open_stragglers if each.rank < len(slow_R)]] = True
@@ -195,7 +191,7 @@ def _beside(job: Job, column_R: Ints, codes_R: npt.NDArray[np.uint8], numbers: l
     worst = np.zeros(size, dtype=np.uint8)
     np.maximum.at(worst, column_R[known_R], job_view.SEVERITY[codes_R[known_R]])
     slow = np.bincount(column_R[known_R & slow_R], minlength=size)
-    state_of = {int(severity): str(job_view.RANK_STATES[code]) for code, severity in enumerate(job_view.SEVERITY)}
+    state_of = {int(severity): job_view.RANK_STATES[code] for code, severity in enumerate(job_view.SEVERITY)}
     iteration_R = job.columns.iteration_R
     reached = _greatest(size, column_R, known_R & (iteration_R >= 0), iteration_R.astype(np.float64))
     work_R, step_R = _own_work(job, len(column_R))
@@ -230,12 +226,13 @@ def _greatest(size: int, column_R: Ints, chosen_R: Bools, value_R: Floats) -> Fl
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def _collectives(job: Job, ranks: Ints) -> dict[str, Any]:
+def _collectives(job: Job, ranks: Ints) -> responses.GroupCollectives:
     """How far the ranks of the group are in their process groups, by the evidence of the newest incident that has any.
 
     The ranks of a row are those of this group.
     """
     inside = set(ranks.tolist())
+    rows: list[responses.GroupProgress]
     for incident in reversed(job.incidents):
         if incident.attempt != job.attempt:
             break

@@ -42,8 +42,13 @@ def title(incident: Incident) -> str:
     return _line(incident, LONGEST_TITLE).text
 
 
-def detail(incident: Incident) -> str:
-    """What the reason states beyond the title: how it was detected, what follows; empty: nothing."""
+def detail(incident: Incident, *, beside_fields: bool = False) -> str:
+    """What the reason states beyond the title: how it was detected, what follows; empty: nothing.
+
+    Args:
+        incident: the incident.
+        beside_fields: time, limit and elapsed seconds stand beside it, and are not stated again.
+    """
     line, found = _line(incident, LONGEST_TITLE), incident.found
     if not line.whole:
         return incident.reason
@@ -58,7 +63,7 @@ def detail(incident: Incident) -> str:
     parts = (
         f"When detected, {subject} was aborted." if aborted else "",
         ""
-        if incident.shown is not None and not incident.confirmed
+        if (incident.shown is not None and not incident.confirmed) or (beside_fields and incident.elapsed is not None)
         else when_detected(replace(found, elapsed=incident.elapsed or found.elapsed), subject),
         "" if differing is None else f"{capital(_subject_of(differing) + differing.reason)}.",
         f"{capital(after)}." if (after := followed(found.followed)) else "",

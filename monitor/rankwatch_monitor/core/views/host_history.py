@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import VerdictKind
@@ -27,10 +27,11 @@ OFTEN: Final = 2
 """Incidents about a host from which on it may be the cause, also where their errors differ."""
 NOT_OF_A_HOST: Final = (VerdictKind.ORDERED, VerdictKind.RESTARTED_IN_PROCESS)
 
+NamedAs = Literal["culprit", "suspect", "quiet"]
 CULPRIT: Final = "culprit"
 SUSPECT: Final = "suspect"
 QUIET: Final = "quiet"
-About = tuple[Incident, str]
+About = tuple[Incident, NamedAs]
 """An incident, and as what it is about a host: :data:`CULPRIT`, :data:`SUSPECT` or :data:`QUIET`."""
 _SILENT: Final = ("silent", "silent")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import cast
 
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, headline
+from rankwatch_monitor.core.views import downtime, headline, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
@@ -15,22 +15,7 @@ from rankwatch_monitor.core.views.node_gpus import fault_words
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 
 
-class OfHost(NamedTuple):
-    """What incidents of all jobs show of the host of an incident's first culprit, or of one that is quiet."""
-
-    host: str
-    text: str
-    """``host-1 was named in 3 incidents of 2 jobs in 24 h, this one included.``; empty: not repeatedly."""
-    suspect: str = ""
-    """Of an incident that is over: ``host-0 is suspect: check GPU 5 of host-0 for errors.``, or the faults of another
-    GPU of the host; empty: it is not."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        return self._asdict()
-
-
-def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> responses.Incident:
     """The incident with what is derived from it; of one that is over without its host, see :func:`of_host`.
 
     Args:
@@ -39,19 +24,20 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
         now: unix seconds.
         activity: of all jobs; None: not known, and only this job's incidents count.
     """
-    host = of_host(job, incident, now, activity) if incident.open else None
-    return {
+    found = {
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
         "label": label(incident),
         "headline": headline.headline(incident),
         "title": headline.title(incident),
         "detail": headline.detail(incident),
-        "of_host": None if host is None else host.to_json(),
+        "sequel": headline.detail(incident, beside_fields=True),
+        "of_host": of_host(job, incident, now, activity) if incident.open else None,
     }
+    return cast("responses.Incident", found)
 
 
-def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> OfHost | None:
+def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> responses.OfHost | None:
     """What is known of the host of an incident; arguments as of :func:`shown`. None: no host is named."""
     first = next((culprit for culprit in incident.culprits if culprit.host), None)
     quiet = quiet_host(job, now, activity) if first is None and incident is job.open_incident else None
@@ -60,7 +46,7 @@ def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | N
         return None
     history = history_of(job, host, now, activity)
     suspect = _suspect(incident, first, history) if first is not None and not incident.open else ""
-    return OfHost(host, history.beside(incident), suspect)
+    return {"host": host, "text": history.beside(incident), "suspect": suspect}
 
 
 def _suspect(incident: Incident, first: Culprit, history: HostHistory) -> str:

@@ -6,7 +6,7 @@ All of it is derived when it is read; nothing is stored. Shapes: R ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, verdict
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, responses, verdict
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -108,7 +108,7 @@ def _attempt_is_over(job: Job, incident: Incident) -> bool:
     )
 
 
-def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
+def summary(job: Job, now: float, activity: HostActivity | None = None) -> responses.JobSummary:
     """The job as ``GET /jobs`` shows it.
 
     Args:
@@ -124,7 +124,7 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
     return {
         "id": job.id,
         "name": job.name,
-        "state": str(state),
+        "state": state,
         "reason": reason,
         "headline": _headline(job, state, reason, quiet),
         "no_restart": ended.no_restart(job),
@@ -139,7 +139,9 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": status.goodput,
-        "goodput_notes": [] if status.goodput is None else goodput_note.notes(job, state, now),
+        "goodput_notes": [] if status.goodput is None else list(goodput_note.notes(job, state, now)),
+        "waited": "" if status.goodput is None else goodput_note.waiting(job),
+        "unsaved": goodput_note.without_save(job) if state is JobState.FINISHED else "",
         "steps_lost": goodput_note.steps_lost(job, state),
         "steps_at_risk": goodput_note.steps_at_risk(job, state, now),
         "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
@@ -154,12 +156,12 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> dict[
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),
-        "verdict": str(finding(job, now).verdict),
+        "verdict": finding(job, now).verdict,
         "open_stragglers": len(job.performance.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,
         "max_restarts": job.restart_budget,
-        "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
+        "nodes_by_role": nodes.counts(job),
     }
 
 
@@ -201,7 +203,7 @@ def _usual_step(job: Job) -> float | None:
     return float(f"{job.ledger.step_seconds:.3g}") or None
 
 
-def _checkpoint(job: Job) -> dict[str, Any] | None:
+def _checkpoint(job: Job) -> responses.Checkpoint | None:
     """The last checkpoint that is known: after which step, None for scripts that count none, and when it was saved."""
     if (known := job.ledger.checkpoint) is None:
         return None
@@ -221,12 +223,12 @@ def _as_of(job: Job, codes_R: npt.NDArray[np.uint8], now: float) -> Floats:
     return np.where(running_R, np.fmin(now, job.columns.last_update_R), now)
 
 
-def launchers(job: Job, now: float) -> list[dict[str, Any]]:
+def launchers(job: Job, now: float) -> list[responses.Launcher]:
     """All launchers as ``GET /jobs/{id}`` shows them."""
     return [launcher(name, node, now) for name, node in job.nodes.items()]
 
 
-def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
+def launcher(name: str, node: Node, now: float) -> responses.Launcher:
     """One launcher."""
     return {
         "node": name,
@@ -238,7 +240,7 @@ def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
         "last_seen_age": max(0.0, now - node.seen),
         "attempt": node.attempt,
         "ranks": sorted(node.ranks),
-        "role": str(node.role),
+        "role": node.role,
         "role_reason": node.role_reason,
         "lost": node.lost.reason if node.lost else None,
         "facts": dict(node.registration.facts),
@@ -247,7 +249,7 @@ def launcher(name: str, node: Node, now: float) -> dict[str, Any]:
     }
 
 
-def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dict[str, Any]]:
+def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[responses.RankReport]:
     """Ranks as ``GET /jobs/{id}/ranks`` shows them: the chosen ones, or all. Those of an ended job as of its end."""
     now = now if job.ended is None else min(now, job.ended.at)
     codes_R = rank_states(job, verdicts_of(job, now), now)
@@ -262,7 +264,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     if job.ended is not None:
         reasons = {c.rank: c.reason for c in ended.crashed(job, job.ended)}
     scores, at_R = rankings.rank_scores(job), _as_of(job, codes_R, now)
-    rows = []
+    rows: list[responses.RankReport] = []
     for rank in range(len(columns)) if chosen is None else chosen:
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
         state = RANK_STATES[codes_R[rank]]
@@ -274,7 +276,7 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
                 "local_rank": _non_negative(columns.local_rank_R[rank]),
                 "host": columns.hosts[rank],
                 "pid": _non_negative(columns.pid_R[rank]),
-                "state": str(state),
+                "state": state,
                 "iteration": _non_negative(columns.iteration_R[rank]),
                 "progress": _non_negative(columns.progress_R[rank]),
                 "heartbeat_age": _age(at, columns.last_heartbeat_R[rank]),
@@ -289,22 +291,24 @@ def ranks(job: Job, now: float, chosen: Iterable[int] | None = None) -> list[dic
     return rows
 
 
-def goodput(job: Job, now: float) -> dict[str, Any]:
+def goodput(job: Job, now: float) -> responses.Goodput:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and what each incident took so far."""
     lasted, lately = goodput_accounting.last_hour(job)
     spent = goodput_accounting.spent(job)
     return {
         "ratio": verdict.goodput(job),
         "waited_for": goodput_note.waited_for(job),
-        "notes": goodput_note.notes(job, verdict.job_state(job, now)[0], now),
+        "notes": list(goodput_note.notes(job, verdict.job_state(job, now)[0], now)),
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
-        "incidents": [
-            {**incident_durations(job, each), "lost_s": downtime.seconds(job, each, now)}
-            for each in reversed(job.incidents)
-        ],
+        "incidents": [_ledger_entry(job, each, now) for each in reversed(job.incidents)],
     }
+
+
+def _ledger_entry(job: Job, incident: Incident, now: float) -> responses.LedgerEntry:
+    found = {**incident_durations(job, incident), "lost_s": downtime.seconds(job, incident, now)}
+    return cast("responses.LedgerEntry", found)
 
 
 def incident_durations(job: Job, incident: Incident) -> dict[str, Any]:
@@ -335,10 +339,10 @@ def incident_durations(job: Job, incident: Incident) -> dict[str, Any]:
     }
 
 
-def stack_groups(incident: Incident) -> list[dict[str, Any]]:
+def stack_groups(incident: Incident) -> list[responses.StackGroup]:
     """The grouped stacks of an incident, those of culprits first."""
     named = {c.rank for c in incident.culprits}
-    rows = [
+    rows: list[responses.StackGroup] = [
         {
             "ranks": list(g.ranks),
             "label": g.label,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime
+from rankwatch_monitor.core.views import downtime, responses
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.host_history import (
     CULPRIT,
@@ -24,7 +24,7 @@ SHOWN: Final = 100
 """Hosts in one answer, those that were named most often."""
 
 
-def named_hosts(jobs: Iterable[Job], now: float) -> list[dict[str, Any]]:
+def named_hosts(jobs: Iterable[Job], now: float) -> list[responses.NamedHost]:
     """Hosts that incidents are about, those first that the most confirmed ones name; one counts once for a host."""
     jobs = list(jobs)
     slow = slow_by_host(jobs)
@@ -42,7 +42,7 @@ def incidents_by_host(jobs: Iterable[Job]) -> dict[str, list[Incident]]:
     return found
 
 
-def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]], now: float) -> dict[str, Any]:
+def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]], now: float) -> responses.NamedHost:
     last, _ = about[0]
     named = [incident for incident, named_as in about if named_as == CULPRIT]
     gpu = standing_out(gpus_of(host, named, slow))

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from rankwatch.contract.enums import Cause, CulpritClass
 from rankwatch_monitor.core.hang import proof
@@ -19,6 +19,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler, slow_in
+from rankwatch_monitor.core.views import responses
 
 UUID_SHOWN: Final = 12
 """Characters of a UUID in a sentence."""
@@ -51,11 +52,11 @@ class Gpu:
     """Incidents that are not confirmed, whose suspect runs on it."""
     slow: list[tuple[str, Straggler]] = field(default_factory=list)
     """Ranks whose computation was slow on it, each with its job: input and host-side work are not the GPU's."""
-    ranks: list[dict[str, Any]] = field(default_factory=list)
+    ranks: list[responses.GpuRank] = field(default_factory=list)
     """Ranks that run on it now: job, name of the job, rank, process and state."""
-    reading: dict[str, Any] | None = None
+    reading: responses.Device | None = None
     """The newest of its ranks' readings."""
-    slow_now: list[dict[str, Any]] = field(default_factory=list)
+    slow_now: list[responses.GpuSlow] = field(default_factory=list)
     """Ranks on it that are slow now: job, name of the job, rank, since when, whether by the GPU, and in words."""
 
     @property
@@ -126,7 +127,7 @@ class Gpu:
             parts.append(f"slow in {len(slow) if parts else _jobs(len(slow), other=other)}")
         return ", ".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.NodeGpu:
         """For the API."""
         return {
             "name": self.name,
@@ -177,7 +178,7 @@ def gpus_of(
     host: str,
     named: Iterable[Incident],
     slow: Iterable[tuple[Job, Straggler]],
-    parts: Sequence[Mapping[str, Any]] = (),
+    parts: Sequence[responses.NodeJob] = (),
     suspected: Iterable[Fault] = (),
 ) -> list[Gpu]:
     """The GPUs of a host that a rank runs on or that a fault names, the one with the most faults first.
@@ -201,11 +202,11 @@ def gpus_of(
     for part in parts:
         for row in () if part["over"] else part["ranks"]:
             if (gpu := at(-1 if row["local_rank"] is None else row["local_rank"], row["uuid"] or "")) is not None:
-                place = {"job": part["job"], "name": part["name"]}
-                gpu.ranks.append(place | {key: row[key] for key in ("rank", "pid", "state")})
+                job_id, name, rank = part["job"], part["name"], row["rank"]
+                gpu.ranks.append({"job": job_id, "name": name, "rank": rank, "pid": row["pid"], "state": row["state"]})
                 gpu.reading = max(filter(None, (row["device"], gpu.reading)), key=_read_at, default=None)
                 if row["straggler"] is not None:
-                    gpu.slow_now.append(place | _slow_now(row["rank"], row["straggler"]))
+                    gpu.slow_now.append(_slow_now(job_id, name, rank, row["straggler"]))
     for incident in named:
         for culprit in incident.culprits:
             if culprit.host != host or culprit.kind in OF_HOST:
@@ -230,14 +231,15 @@ def standing_out(gpus: Sequence[Gpu]) -> Gpu | None:
     return gpus[0]
 
 
-def _slow_now(rank: int, slow: Mapping[str, Any]) -> dict[str, Any]:
-    cause = Cause(slow["cause"])
+def _slow_now(job: str, name: str, rank: int, slow: responses.SlowNow) -> responses.GpuSlow:
+    cause = slow["cause"]
     elsewhere = " (not the GPU)" if cause in (Cause.DATA, Cause.HOST) else ""
     text = f"rank {rank} is slow{slow_in(cause)}{elsewhere}"
-    return {"rank": rank, "since": slow["since"], "by_gpu": cause is Cause.COMPUTE, "text": text}
+    by_gpu = cause is Cause.COMPUTE
+    return {"job": job, "name": name, "rank": rank, "since": slow["since"], "by_gpu": by_gpu, "text": text}
 
 
-def _read_at(reading: Mapping[str, Any]) -> float:
+def _read_at(reading: responses.Device) -> float:
     return reading["at"] or -math.inf
 
 

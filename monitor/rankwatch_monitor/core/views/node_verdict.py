@@ -6,8 +6,8 @@ incidents while it is quiet, are about it and counted beside.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple, cast
 
 from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import JobState, RankState
@@ -16,7 +16,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, host_commands
+from rankwatch_monitor.core.views import ended, host_commands, responses
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.record import Advice
 from rankwatch_monitor.core.views.gpu_faults import pointer
@@ -83,9 +83,10 @@ class HostTodo(NamedTuple):
     process: str = ""
     """The processes of a job that the last of the host's commands is about, ``rank 13 of gpt-7``; empty: none."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.HostTodo:
         """For the API."""
-        return {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere), "drain": list(self.drain)}
+        found = {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere), "drain": list(self.drain)}
+        return cast("responses.HostTodo", found)
 
 
 def naming(about: Iterable[About]) -> list[Incident]:
@@ -104,7 +105,7 @@ def suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit
     ]
 
 
-def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
+def presence(parts: Sequence[responses.NodeJob]) -> Presence:
     """Whether the host is heard; ``parts``: what each job runs there, as in the view of a node."""
     running = [part for part in parts if not part["over"] and part["total_ranks"]]
     lost = [part for part in running if part["state"] == JobState.LOST]
@@ -125,7 +126,7 @@ def presence(parts: Sequence[Mapping[str, Any]]) -> Presence:
 
 def verdict(
     host: str,
-    parts: Sequence[Mapping[str, Any]],
+    parts: Sequence[responses.NodeJob],
     about: Sequence[About],
     gpus: Sequence[Gpu],
     history: HostHistory,
@@ -166,7 +167,7 @@ def verdict(
 
 
 def todo(
-    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
+    jobs: Sequence[Job], host: str, parts: Sequence[responses.NodeJob], about: Sequence[About], gpus: Sequence[Gpu]
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
     heard = presence(parts)
@@ -191,7 +192,7 @@ def todo(
     return None
 
 
-def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
+def state(parts: Sequence[responses.NodeJob], about: Sequence[About], gpus: Sequence[Gpu]) -> responses.HostState:
     """The state of the host in a word or two; the arguments are those of :func:`verdict`."""
     heard = presence(parts)
     if _may_be_down(heard):
@@ -205,7 +206,7 @@ def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequ
 
 def of_jobs(
     jobs: Iterable[Job], host: str, about: Sequence[About], now: float, activity: HostActivity | None = None
-) -> list[dict[str, Any]]:
+) -> list[responses.NodeAdvice]:
     """The advice about each job with an open incident about the host or a slow rank there, or that failed by it.
 
     Args:
@@ -233,10 +234,11 @@ def _concerns(job: Job, host: str, open_in: Collection[str], now: float) -> bool
     return job.id in open_in or any(each.host == host for each in job.performance.open_stragglers)
 
 
-def _remaining(job: Job, host: str, found: Advice) -> dict[str, Any] | None:
+def _remaining(job: Job, host: str, found: Advice) -> responses.Remaining | None:
     """What the job has left without the host; None: no such restart may be ordered now."""
     leaves_out = any(order.hosts == (host,) for order in found.orders)
-    return exclusion.remaining(job, host).to_json() if leaves_out else None
+    left = exclusion.remaining(job, host).to_json() if leaves_out else None
+    return cast("responses.Remaining | None", left)
 
 
 def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:
@@ -246,7 +248,7 @@ def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:
     return tuple(filter(None, commands))[:1]
 
 
-def _silent(part: Mapping[str, Any]) -> bool:
+def _silent(part: responses.NodeJob) -> bool:
     """Whether nothing is received of what a job that is not over runs there."""
     if part["over"]:
         return False
@@ -258,7 +260,7 @@ def _named_often(about: Iterable[About]) -> bool:
     return len({incident.job_id for incident in naming(about)}) >= OFTEN
 
 
-def _slow(part: Mapping[str, Any]) -> bool:
+def _slow(part: responses.NodeJob) -> bool:
     return not part["over"] and any(row["straggler"] is not None for row in part["ranks"])
 
 
@@ -266,11 +268,11 @@ def _may_be_down(heard: Presence) -> bool:
     return not heard.up and bool(heard.silent or heard.lost)
 
 
-def _title(part: Mapping[str, Any]) -> str:
+def _title(part: responses.NodeJob | responses.GpuSlow) -> str:
     return str(part["name"] if part["name"] == part["job"] else f"{part['name']} ({part['job']})")
 
 
-def _slow_on(each: Mapping[str, Any]) -> str:
+def _slow_on(each: responses.GpuSlow) -> str:
     return f"In {_title(each)}, {each['text']} since {clock(each['since'])} UTC."
 
 

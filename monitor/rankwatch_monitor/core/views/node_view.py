@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import Floats, Ints
-from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings, responses
 from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import WINDOW, about_by_host, counted, host_history
+from rankwatch_monitor.core.views.host_history import WINDOW, NamedAs, about_by_host, counted, host_history
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -41,17 +42,7 @@ _URGENT: Final = (
     *(JobState.RUNNING, JobState.STOPPING, JobState.RESTARTING),
 )
 """As in the list of jobs."""
-LABELS: Final = (
-    *("name", "state", "reason", "headline", "quiet_host", "trouble_since", "recovering_since", "verdict"),
-    *("open_incidents", "ended_at"),
-)
-"""Of a job's summary: what its row in the list of jobs is labelled by."""
-LOSS: Final = (
-    *("checkpoint", "iteration", "steps_lost", "steps_at_risk", "iterations_per_second", "step_seconds"),
-    *("goodput", "started_at"),
-)
-"""Of a job's summary: what a restart loses."""
-DIMENSIONS: Final = ("data", "tensor", "pipeline", "expert")
+DIMENSIONS: Final[tuple[responses.Dimension, ...]] = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
 
 
@@ -101,7 +92,7 @@ def glance(jobs: Sequence[Job], now: float) -> Glance:
     return Glance(running, named, dict(Counter(host for host, _ in slow)), slow_jobs)
 
 
-def rows(seen: Glance) -> dict[str, Any]:
+def rows(seen: Glance) -> responses.NodeMap:
     """Every host in one row: name, state code of its worst rank, ranks, incidents that named it, its jobs.
 
     Hosts of jobs that are over are left out, unless an incident named them. Jobs are given by their place in ``jobs``.
@@ -132,13 +123,15 @@ def rows(seen: Glance) -> dict[str, Any]:
         "slow_jobs": seen.slow_jobs,
         "worst_jobs": {host: found for host, found in worst_jobs.items() if LEGEND[worst[host]] in NAMED},
         "hosts": [
-            [host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, [])]
+            (host, worst.get(host, NO_RANKS), ranks[host], seen.named.get(host, 0), places.get(host, []))
             for host in names[:MOST_HOSTS]
         ],
     }
 
 
-def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity | None = None) -> dict[str, Any] | None:
+def one_node(
+    jobs: Iterable[Job], host: str, now: float, activity: HostActivity | None = None
+) -> responses.NodeDetail | None:
     """One host: what each job runs there, and the incidents of all jobs that named it; None: no job knows it.
 
     Args:
@@ -174,7 +167,7 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
     }
 
 
-def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> dict[str, Any] | None:
+def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> responses.NodeJob | None:
     """What a job runs on a host; None: nothing, and it has no launcher there."""
     on_host = [rank for rank, each in enumerate(job.columns.hosts) if each == host]
     launchers = [_launcher(job, name, node, now) for name, node in job.nodes.items() if node.registration.host == host]
@@ -182,31 +175,48 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> d
         return None
     summary, sizes = job_view.summary(job, now, activity), group_sizes(job)
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
-    for row in rows:
-        read_at = job.performance.read_at.get(row["rank"])
-        row["device"] = device(job.performance.readings.get(row["rank"]), read_at)
-        row["uuid"] = job.columns.devices[row["rank"]] or None
-        row["groups"] = coordinates_of(job, row["rank"], sizes)
-    add_stragglers(job, rows)
+    placed: list[responses.PlacedRank] = [
+        {
+            **row,
+            "device": device(job.performance.readings.get(row["rank"]), job.performance.read_at.get(row["rank"])),
+            "uuid": job.columns.devices[row["rank"]] or None,
+        }
+        for row in in_groups(job, rows, sizes)
+    ]
     return {
+        **labels(summary),
+        **_progress(summary),
         "job": job.id,
-        **{key: summary[key] for key in (*LABELS, *LOSS)},
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
-        "ranks": rows,
+        "ranks": placed,
         "launchers": launchers,
         "groups": _groups(job, on_host, sizes),
     }
 
 
-def _launcher(job: Job, name: str, node: Node, now: float) -> dict[str, Any]:
+def labels(summary: responses.JobSummary) -> responses.Labelled:
+    """Of a job's summary: what its row in the list of jobs is labelled by."""
+    return cast("responses.Labelled", _only(summary, responses.Labelled.__annotations__))
+
+
+def _progress(summary: responses.JobSummary) -> responses.Progress:
+    """Of a job's summary: what a restart loses."""
+    return cast("responses.Progress", _only(summary, responses.Progress.__annotations__))
+
+
+def _only(summary: Mapping[str, object], keys: Iterable[str]) -> dict[str, object]:
+    return {key: summary[key] for key in keys}
+
+
+def _launcher(job: Job, name: str, node: Node, now: float) -> responses.PlacedLauncher:
     """A launcher, with the time of its last message, and whether those that are due since are missing."""
     silent = job.ended is None and node.ended is None and liveness.node_quiet(node, now)
     return {**job_view.launcher(name, node, now), "silent": silent}
 
 
-def _urgency(part: Mapping[str, Any], now: float) -> tuple[bool, bool, int, bool]:
+def _urgency(part: responses.NodeJob, now: float) -> tuple[bool, bool, int, bool]:
     """Jobs in trouble first, as in the list of jobs; then those that run, then those that are over.
 
     A job that failed within :data:`.host_history.WINDOW` is in trouble.
@@ -231,15 +241,27 @@ def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
     return [int(rank) for rank in chosen[order]]
 
 
-def add_stragglers(job: Job, rows: Iterable[dict[str, Any]]) -> None:
-    """Add ``straggler`` to rows of ranks: how slow each is now, and why; None: it is not."""
+def in_groups(job: Job, rows: Iterable[responses.RankReport], sizes: Mapping[str, Ints]) -> list[responses.GroupRank]:
+    """Rows of ranks with their groups (see :func:`group_sizes`), and how slow each is now, and why."""
     slow = {each.rank: each for each in job.performance.open_stragglers}
-    for row in rows:
-        each = slow.get(row["rank"])
-        row["straggler"] = each and {
-            "share": each.stated_share, "score": each.score, "since": each.since, "reason": each.reason,
-            "cause": str(each.cause),
-        }  # fmt: skip
+    return [
+        {
+            **row,
+            "groups": coordinates_of(job, row["rank"], sizes),
+            "straggler": None if (each := slow.get(row["rank"])) is None else _slow_now(each),
+        }
+        for row in rows
+    ]
+
+
+def _slow_now(each: Straggler) -> responses.SlowNow:
+    return {
+        "share": each.stated_share,
+        "score": each.score,
+        "since": each.since,
+        "reason": each.reason,
+        "cause": each.cause,
+    }
 
 
 def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
@@ -257,9 +279,9 @@ def group_sizes(job: Job) -> dict[str, Ints]:
     return {name: np.bincount(column_R[column_R >= 0]) for name, column_R in columns}
 
 
-def coordinates_of(job: Job, rank: int, sizes: Mapping[str, Ints]) -> dict[str, int]:
+def coordinates_of(job: Job, rank: int, sizes: Mapping[str, Ints]) -> dict[responses.Dimension, int]:
     """The groups of a rank by dimension, as far as it has reported them; those that it is alone in are left out."""
-    found = {}
+    found: dict[responses.Dimension, int] = {}
     for name, column_R in zip(DIMENSIONS, job.performance.layout, strict=True):
         if rank < len(column_R) and column_R[rank] >= 0 and sizes[name][column_R[rank]] > 1:
             found[name] = int(column_R[rank])
@@ -274,16 +296,17 @@ def layout_column(job: Job, dimension: str) -> Ints:
     return found_R
 
 
-def device(reading: DeviceReading | None, at: float | None = None) -> dict[str, Any] | None:
+def device(reading: DeviceReading | None, at: float | None = None) -> responses.Device | None:
     """A device reading for the API, received ``at`` (unix seconds; None: not known); None: there is none."""
     if reading is None:
         return None
-    return {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
+    found = {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
+    return cast("responses.Device", found)
 
 
-def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[dict[str, Any]]:
+def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[responses.GroupCount]:
     """The parallel groups that these ranks belong to, and how many of them do."""
-    counts: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[responses.Dimension, int]] = Counter()
     for rank in ranks:
         counts.update(coordinates_of(job, rank, sizes).items())
     return [
@@ -292,12 +315,14 @@ def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[d
     ]
 
 
-def _incident(job: Job, incident: Incident, now: float, named_as: str, activity: HostActivity | None) -> dict[str, Any]:
+def _incident(
+    job: Job, incident: Incident, now: float, named_as: NamedAs, activity: HostActivity | None
+) -> responses.NodeIncident:
     quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
     return {
         "job": incident.job_id,
         "incident": incident.id,
-        "kind": str(incident.kind),
+        "kind": incident.kind,
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,
         "since": downtime.began(incident),
@@ -308,7 +333,7 @@ def _incident(job: Job, incident: Incident, now: float, named_as: str, activity:
     }
 
 
-def _summary(ranks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]]) -> str:
+def _summary(ranks: Sequence[responses.PlacedRank], parts: Sequence[responses.NodeJob]) -> str:
     """The state of the ranks of a host in a sentence."""
     if not ranks:
         spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)

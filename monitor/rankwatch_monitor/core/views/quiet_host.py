@@ -9,7 +9,7 @@ No action follows from here: only the detector's verdicts lead to one. Shapes: R
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
-from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views import host_commands, responses
 from rankwatch_monitor.core.views.job_verdict import clock
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class QuietHost(NamedTuple):
             return f"Look at this job's launcher and ranks on {where}, which {verb} up"
         return f"Check whether {where} {verb} up"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.QuietHost:
         """For the API."""
         return {
             "hosts": list(self.hosts),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import CulpritClass
 from rankwatch.contract.messages import LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views import host_commands, responses
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
 UNSENT: Final = "its launcher was started with --no-send-logs"
@@ -32,6 +32,10 @@ class Place(NamedTuple):
     newest: bool = False
     """The run is not known: the command shows the newest in its folder."""
 
+    def to_json(self) -> responses.Place:
+        """For the API."""
+        return cast("responses.Place", self._asdict())
+
 
 class ShownLog(NamedTuple):
     """One log of a failed rank, or that there is none."""
@@ -48,12 +52,13 @@ class ShownLog(NamedTuple):
     """What the lines are, or why there are none, in one sentence."""
     place: Place
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.ShownLog:
         """For the API."""
-        return {**self._asdict(), "lines": list(self.lines), "place": self.place._asdict()}
+        found = {**self._asdict(), "lines": list(self.lines), "place": self.place.to_json()}
+        return cast("responses.ShownLog", found)
 
 
-def shown(job: Job, incident: Incident) -> dict[str, Any]:
+def shown(job: Job, incident: Incident) -> responses.Logs:
     """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
     first = next((node.registration.host for node in job.nodes.values() if node.ranks), "")
     culprit = incident.culprits[0] if incident.culprits else None
@@ -61,7 +66,7 @@ def shown(job: Job, incident: Incident) -> dict[str, Any]:
         now = place_on(job, first if culprit is None else culprit.host)
     else:
         now = place_of_rank(job, culprit.rank, culprit.host)
-    return {"logs": [log.to_json() for log in of_incident(job, incident)], "log_place": now._asdict()}
+    return {"logs": [log.to_json() for log in of_incident(job, incident)], "log_place": now.to_json()}
 
 
 def of_incident(job: Job, incident: Incident) -> list[ShownLog]:

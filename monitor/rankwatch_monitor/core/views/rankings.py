@@ -6,9 +6,9 @@ Ranks without a score (NaN) are left out of rankings, and null in JSON. Shapes: 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.core.views.throttling import throttle_of
@@ -134,35 +135,35 @@ def host_of(job: Job, rank: int) -> str:
 # JSON -----------------------------------------------------------------------------------------------------------------
 
 
-def _finding(job: Job, now: float) -> dict[str, Any]:
+def _finding(job: Job, now: float) -> responses.Finding:
     """The finding; of a healthy job that trains, how far it is from having a straggler."""
     found = finding(job, now)
     trains = job.ended is None and job.open_incident is None and not job.performance.open_stragglers
     if found.verdict is StragglerVerdict.HEALTHY and trains and (waits := longest_wait(job)):
         found = replace(found, reason=f"No straggler: {waits}.")
-    return found.to_json()
+    return cast("responses.Finding", found.to_json())
 
 
-def _throttled(job: Job, slow: Sequence[Straggler]) -> dict[str, Any] | None:
+def _throttled(job: Job, slow: Sequence[Straggler]) -> responses.Throttle | None:
     """What throttles the GPU of the costliest slow rank; None: nothing, or none is slow."""
     found = throttle_of(job, slow[0]) if slow else None
     return None if found is None else found.to_json()
 
 
-def score_table(job: Job, now: float, number: int | None = None) -> dict[str, Any]:
+def score_table(job: Job, now: float, number: int | None = None) -> responses.Scores:
     """The scores as ``GET /jobs/{id}/scores`` shows them, of all ranks or of the ``number`` worst."""
     performance = job.performance
     scores = performance.scores
     found = performance.open_stragglers
-    shown = {
+    shown: responses.Scores = {
         "at": None,
         "gpu_at": None,
-        "reference": str(job.policy.straggler_reference),
+        "reference": job.policy.straggler_reference,
         "processing_seconds": None,
         "overall": {},
         "lowest": {},
         "ranks": [],
-        "stragglers": [each.to_json() for each in found],
+        "stragglers": shown_stragglers(found),
         "finding": _finding(job, now),
         "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
@@ -171,17 +172,21 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     if scores is None:
         return shown
     chosen = range(len(scores.lateness_R)) if number is None else worst(scores, number)
-    return shown | {
+    return {
+        **shown,
         "at": scores.at,
         "gpu_at": scores.gpu_at,
         "processing_seconds": scores.seconds,
-        "overall": {name: min_median_max(score_R) for name, score_R in gpu_scores(scores).items()},
+        "overall": {
+            name: cast("responses.Overall | None", min_median_max(score_R))
+            for name, score_R in gpu_scores(scores).items()
+        },
         "lowest": {name: _lowest(score_R) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),
     }
 
 
-def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
+def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[responses.RankScores]:
     chosen = np.asarray(ranks, dtype=np.intp)
     late_R, share_R = lateness(job)
     columns = gpu_scores(scores) | {"lateness": late_R, "lateness_share": share_R}
@@ -190,7 +195,7 @@ def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]
         (name, {kind: _json_numbers(score_R[chosen]) for kind, score_R in section_scores(scores, s).items()})
         for s, name in enumerate(scores.sections)
     ]
-    return [
+    rows = [
         {
             "rank": int(rank),
             "host": host_of(job, int(rank)),
@@ -203,6 +208,7 @@ def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]
         }
         for at, rank in enumerate(ranks)
     ]
+    return cast("list[responses.RankScores]", rows)
 
 
 def rank_scores(job: Job) -> list[dict[str, float]]:
@@ -225,7 +231,12 @@ def stragglers(job: Job) -> list[Straggler]:
     return performance.open_stragglers + ended
 
 
-def live_view(job: Job, now: float, activity: HostActivity | None = None) -> dict[str, Any] | None:
+def shown_stragglers(found: Iterable[Straggler]) -> list[responses.Straggler]:
+    """They as the API has them."""
+    return cast("list[responses.Straggler]", [each.to_json() for each in found])
+
+
+def live_view(job: Job, now: float, activity: HostActivity | None = None) -> responses.Live | None:
     """Scores and stragglers in the live stream; None while there are none."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
@@ -234,14 +245,16 @@ def live_view(job: Job, now: float, activity: HostActivity | None = None) -> dic
     open_ones = [s for s in every if s.open]
     return {
         **score_table(job, now, LIVE_WORST),
-        "stragglers": [s.to_json() for s in open_ones[:LIVE_OPEN]],
+        "stragglers": shown_stragglers(open_ones[:LIVE_OPEN]),
         "open": len(open_ones),
         "of_host": _of_host(job, open_ones, now, activity),
-        "ended": [s.to_json() for s in every[len(open_ones) :][:LIVE_ENDED]],
+        "ended": shown_stragglers(every[len(open_ones) :][:LIVE_ENDED]),
     }
 
 
-def _of_host(job: Job, found: Sequence[Straggler], now: float, activity: HostActivity | None) -> dict[str, str] | None:
+def _of_host(
+    job: Job, found: Sequence[Straggler], now: float, activity: HostActivity | None
+) -> responses.OfSlowHost | None:
     """What incidents of all jobs show of the costliest straggler's host; None: it was named in none."""
     if not found or not (host := found[0].host):
         return None

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import live_ranks
+from rankwatch_monitor.core.views import responses
 
 
-def stack_errors(job: Job, incident: Incident) -> list[dict[str, Any]]:
+def stack_errors(job: Job, incident: Incident) -> list[responses.StackError]:
     """Rank, error and state of the process of each rank without a stack, those whose capture failed first."""
-    failed = [
+    failed: list[responses.StackError] = [
         {"rank": rank, "error": failure.error, "process_state": failure.process_state}
         for failure in incident.stacks.failures()
         for rank in failure.ranks
     ]
-    unanswered = [{"rank": rank, "error": error, "process_state": ""} for rank, error in _unanswered(job, incident)]
-    return failed + unanswered
+    return failed + [{"rank": rank, "error": error, "process_state": ""} for rank, error in _unanswered(job, incident)]
 
 
 def _unanswered(job: Job, incident: Incident) -> list[tuple[int, str]]:

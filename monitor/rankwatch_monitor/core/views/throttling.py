@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.events import DeviceReading, throttle_words
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import responses
 
 _REMEDY: Final = (("thermal", "cooling"), ("brake", "power supply"), ("slowdown", "cooling and power supply"))
 """What to check by a part of a reason's name."""
@@ -36,9 +37,16 @@ class Throttle(NamedTuple):
         found = (what for reason in self.reasons for part, what in _REMEDY if part in reason)
         return next(found, "power limit")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.Throttle:
         """For the API."""
-        return {**self._asdict(), "reasons": list(self.reasons), "words": self.words}
+        return {
+            "rank": self.rank,
+            "gpu": self.gpu,
+            "reasons": list(self.reasons),
+            "words": self.words,
+            "since": self.since,
+            "readings": self.readings,
+        }
 
 
 def throttle_of(job: Job, straggler: Straggler) -> Throttle | None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import responses
 
 
-def vitals(job: Job) -> dict[str, Any]:
+def vitals(job: Job) -> responses.Vitals:
     """The figures as ``GET /jobs/{id}`` shows them; None: not known.
 
     The step is that of the newest window of this attempt, medians over the ranks. Of an ended job no device is read.
     """
     sample = job.performance.history.latest
-    step = None
+    step: responses.StepParts | None = None
     if sample is not None and sample.attempt == job.attempt:
         step = {"seconds": sample.step, "parts": dict(sample.parts), "waiting": sample.waiting}
     readings = [] if job.ended is not None else list(job.performance.readings.values())
@@ -26,7 +26,7 @@ def vitals(job: Job) -> dict[str, Any]:
     }
 
 
-def _range(values: Iterable[float | None]) -> list[float] | None:
+def _range(values: Iterable[float | None]) -> tuple[float, float] | None:
     """The smallest and the largest of what is known; None: nothing is."""
     known = [value for value in values if value is not None]
-    return [min(known), max(known)] if known else None
+    return (min(known), max(known)) if known else None

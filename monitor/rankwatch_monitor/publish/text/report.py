@@ -6,7 +6,7 @@ A list of parts, each a function from the job to its lines; empty parts are left
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from rankwatch.cli.formatting import (
     action_line,
@@ -28,7 +28,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs, verdict
+from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs, responses, verdict
 from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
@@ -186,7 +186,7 @@ def _logs(job: Job, incident: Incident) -> list[str]:
     return [line for log in rank_logs.of_incident(job, incident) for line in log_lines(log.to_json(), "    ")]
 
 
-def _group(group: dict[str, Any]) -> list[str]:
+def _group(group: responses.StackGroup) -> list[str]:
     notes = [word for word, true in (("culprit", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
     lines = [f"      {_members(group['ranks'])}: {', '.join(notes)}".rstrip()]
     lines += [

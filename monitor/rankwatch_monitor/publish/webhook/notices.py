@@ -150,9 +150,11 @@ def _cost(job: Job, incident: Incident) -> float | None:
 
 
 def _shown(job: Job, incident: Incident, now: float, activity: HostActivity | None) -> dict[str, Any]:
-    shown = incident_view.shown(job, incident, now, activity) | job_view.incident_durations(job, incident)
+    shown = incident_view.shown(job, incident, now, activity)
     culprits = shown["culprits"]
-    return shown | {
+    return {
+        **shown,
+        **job_view.incident_durations(job, incident),
         "culprits": culprits[:SHOWN],
         "culprits_count": len(culprits),
         "affected": ranks(incident.affected),

@@ -57,6 +57,8 @@ class Rule(NamedTuple):
     name: str
     applies: Callable[[Situation], bool]
     advise: Callable[[Situation], Advice | None]
+    slow: bool = False
+    """It is about slow ranks, or a slow job."""
 
 
 def advice(situation: Situation) -> Advice | None:
@@ -64,7 +66,7 @@ def advice(situation: Situation) -> Advice | None:
     for rule in RULES:
         if rule.applies(situation):
             found = rule.advise(situation)
-            return None if found is None else replace(found, rule=rule.name)
+            return None if found is None else replace(found, rule=rule.name, slow=rule.slow)
     return None
 
 
@@ -128,7 +130,7 @@ RULES: Final = (
     Rule("busy", _open(lambda s: s.current.proof == Proof.BUSY and not s.current.confirmed), of_incident.busy),
     Rule("suspected", _open(lambda s: not s.current.confirmed), of_incident.suspected),
     Rule("acts", _open(lambda s: s.current.kind is not VerdictKind.STRAGGLER), of_incident.acts),
-    Rule("slow_ranks", _slow(slow.too_many), slow.ranks),
-    Rule("slow_rank", _slow(lambda s: bool(s.job.performance.open_stragglers)), slow.rank),
-    Rule("slow_job", _slow(slow.elsewhere), slow.job),
+    Rule("slow_ranks", _slow(slow.too_many), slow.ranks, slow=True),
+    Rule("slow_rank", _slow(lambda s: bool(s.job.performance.open_stragglers)), slow.rank, slow=True),
+    Rule("slow_job", _slow(slow.elsewhere), slow.job, slow=True),
 )

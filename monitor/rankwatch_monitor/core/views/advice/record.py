@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rankwatch.cli.formatting import capital, duration, uncapital
 from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.core.views.job_verdict import clock
 
 
@@ -29,7 +30,7 @@ class Step(NamedTuple):
         """The whole sentence."""
         return capital(f"{self.brief}{self.more}.")
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> responses.Step:
         """For the API."""
         return {"text": self.text, "command": self.command, "host": self.host, "note": self.note}
 
@@ -45,9 +46,9 @@ class Order(NamedTuple):
     hosts: tuple[str, ...] = ()
     """The same nodes, as far as they are known."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.Order:
         """For the API."""
-        return {"action": str(self.action), "words": self.words, "ranks": list(self.ranks), "hosts": list(self.hosts)}
+        return {"action": self.action, "words": self.words, "ranks": list(self.ranks), "hosts": list(self.hosts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Advice:
 
     rule: str = ""
     """The row of the playbook."""
+    slow: bool = False
+    """It is about slow ranks, or a slow job."""
     steps: tuple[Step, ...] = ()
     """For a person, in their order; while something is awaited, what can be looked at meanwhile."""
     awaited: str = ""
@@ -99,10 +102,11 @@ class Advice:
             return f"Nothing to do{until}: {text}"
         return f"Wait{until}: {text}; meanwhile {uncapital(self.steps[0].brief)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> responses.Advice:
         """For the API."""
         return {
             "rule": self.rule,
+            "slow": self.slow,
             "text": self.text,
             "waits": self.waits,
             "steps": [step.to_json() for step in self.steps],

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Kernel } from "../src/api/types";
+import type { KernelView } from "../src/api/types";
 import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";

@@ -1,317 +1,796 @@
-// Types of the API responses, as far as this page reads them. Times are unix seconds, ages and durations are seconds.
+// Made by `python scripts/reference.py` of the OpenAPI description; a test fails when it is outdated.
 
-/** The one word for a job, which every place shows. */
-export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
-export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished" | "suspected" | "ended";
+/** Actions on an incident, by policy or on request of a person. */
+export type Action = "log" | "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
-/** Summary of a job. */
-export interface JobSummary {
+/** The one advice about a job, which list, page, terminal and messages show. */ export interface Advice {
+  /** The row of the playbook. */ rule: string;
+  /** It is about slow ranks, or a slow job. */ slow: boolean;
+  /** In one line: the first step, or what is awaited until when. */ text: string;
+  /** No person is needed now. */ waits: boolean;
+  /** In their order; while it waits, what can be looked at meanwhile. */ steps: Step[];
+  /** When what is awaited is due. */ until: number | null;
+  /** What is to be done if it has not come by then. */ otherwise: Step | null;
+  /** The likeliest first. */ orders: Order[];
+  /** The steps advise the first order. */ proposed: boolean;
+  /** When the first order is to be given: `if it stays slow`; empty: now. */ condition: string;
+  /** What a restart loses stands beside it. */ weighs_restart: boolean;
+  notes: string[];
+  /** What follows from each output of the first command. */ alternatives: string[];
+  /** The node that it is about; empty: none, or several. */ host: string;
+  /** Page and section of the manual. */ runbook: string;
+}
+
+/** What a token or a session allows; `none`: the monitor has no tokens. */
+export interface Allowed { scope: "ingest" | "read" | "control"; name: string; }
+
+/** A group of the same dimension. */ export interface Beside {
+  number: number;
+  /** Of its worst rank. */ state: RankState;
+  slow: number;
+  /** The furthest. */ iteration: number | null;
+  /** The longest own work of a rank within a step. */ work: number | null;
+  step: number | null;
+}
+
+/** What makes a straggler slow: the part that explains most of its excess. */
+export type Cause = "data" | "host" | "compute" | "communication" | "unexplained";
+
+/** The last one that is known. */ export interface Checkpoint {
+  /** After which step; null: the script counts none. */ step: number | null;
+  at: number;
+  /** An attempt loaded it: `step` is not only the least that it can be. */ exact: boolean;
+}
+
+/** What else changed then. */ export interface Circumstance { kind: string; sentence: string; before: unknown; after: unknown; }
+
+/** A clause; `warns`: of steps that may not be saved. */ export interface Clause { text: string; warns: boolean; }
+
+/** The event `clock`: the time of the monitor, and when it last evaluated its jobs. */
+export interface Clock { now: number; judged: number | null; }
+
+/** The windows that were compared. */ export interface Compared { windows: number; low: number; high: number; visible: number | null; }
+
+/** What takes another time than before. */
+export interface Contributor { kind: string; name: string; before: number; after: number; share: number; sentence: string; part: string; }
+
+export interface Culprit { rank: number; host: string; class: CulpritClass; reason: string; }
+
+/** Why a rank is to blame. */
+export type CulpritClass = "dead" | "stopped" | "gil_held" | "host_silent" | "never_started" | "behind" | "device_or_network" | "straggler" | "wrong_result";
+
+/** What a device reported last. Bytes, degrees Celsius, watts, hertz. */ export interface Device {
+  /** 0 to 1. */ utilization: number | null;
+  memory_used: number | null;
+  memory_total: number | null;
+  temperature: number | null;
+  power: number | null;
+  power_limit: number | null;
+  clock: number | null;
+  clock_limit: number | null;
+  throttled: string[];
+  errors: Record<string, number>;
+  /** When it was received. */ at: number | null;
+}
+
+/** What happened over all jobs since a moment. */
+export interface Digest { since: number; until: number; summary: string; lines: DigestLine[]; notes: DigestNote[]; }
+
+/** One sentence. */ export interface DigestLine {
+  kind: string;
+  text: string;
+  links: DigestLink[];
+  /** Links that are left out. */ more: number;
+}
+
+/** Leads to an incident, a job or a node; what does not apply is empty. */
+export interface DigestLink { text: string; job: string; incident: string; host: string; at: number | null; }
+
+/** What is left out, and the moment from which the record reaches. */ export interface DigestNote { text: string; at: number; }
+
+export type Dimension = "data" | "tensor" | "pipeline" | "expert";
+
+/** What was observed of a section. */ export interface Durations { finished: number; longest: number; first: number | null; }
+
+/** How an incident ended. */
+export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "job_ended" | "launched_again" | "limit_changed" | "detection_off" | "captured" | "handled" | "not_carried_out" | "unseen";
+
+/** The smallest and the largest. */ export interface Extent { min: number | null; max: number | null; }
+
+/** Why the job loses time. */ export interface Finding {
+  verdict: StragglerVerdict;
+  cause: Cause;
+  reason: string;
+  since: number | null;
+  ranks: number[];
+  share: number;
+  host: string;
+}
+
+/** The events of the stream of all jobs, by name. */ export interface FleetEvents { jobs?: Jobs; clock?: Clock; }
+
+/** How a job's time was spent. */ export interface Goodput {
+  ratio: number | null;
+  /** `rank 21`: for which ranks the others waited; empty: for none. */ waited_for: string;
+  notes: string[];
+  seconds: number;
+  window: Window;
+  buckets: Record<string, number>;
+  /** The newest first. */ incidents: LedgerEntry[];
+}
+
+/** A rank that runs on a GPU. */ export interface GpuRank { job: string; name: string; rank: number; pid: number | null; state: RankState; }
+
+/** A rank on a GPU that is slow now, by whatever cause. */
+export interface GpuSlow { job: string; name: string; rank: number; since: number; by_gpu: boolean; text: string; }
+
+/** One byte a rank as base64. */ export interface GridBytes { look: string; unknown: number; bytes: string; }
+
+/** The event `grid`: a byte a rank as base64, an index into `legend`. */
+export interface GridEvent { attempt: number; world_size: number; states: string; legend: RankState[]; iterations: Extent; }
+
+/** How far the ranks of the group are in their process groups, by the newest incident with such evidence. */
+export interface GroupCollectives { incident: string | null; at: number | null; rows: GroupProgress[]; }
+
+/** A group of the parallel layout, and how many of the ranks here belong to it. */
+export interface GroupCount { dimension: Dimension; number: number; ranks: number; }
+
+/** One group of the parallel layout. */ export interface GroupDetail {
+  job: string;
+  name: string;
+  dimension: Dimension;
+  number: number;
+  /** Of the groups of more than one rank. */ numbers: number[];
+  attempt: number;
+  total_ranks: number;
+  hosts: number;
+  states: Partial<Record<RankState, number>>;
+  iterations: Extent;
+  label: Labelled;
+  advice: Advice | null;
+  standing: Standing;
+  /** How many ranks are in each state. */ summary: string;
+  sentences: string[];
+  /** Those groups, truncated. */ beside: Beside[];
+  incident: GroupIncident | null;
+  /** The worst first, truncated. */ ranks: GroupRank[];
+  collectives: GroupCollectives;
+}
+
+/** The open incident. */ export interface GroupIncident { id: string; headline: string; }
+
+/** Ranks with equal progress in one process group, by the sequence numbers of its collectives. */ export interface GroupProgress {
+  group: string;
+  /** Of the newest collective that the ranks have entered. */ operation: string;
+  enqueued: number;
+  /** -1: none. */ completed: number;
+  ranks: number[];
+}
+
+/** A rank on the page of a group; `groups` are its coordinates in the parallel layout. */ export interface GroupRank extends RankReport {
+  groups: Partial<Record<Dimension, number>>;
+  /** Null: it is not slow. */ straggler: SlowNow | null;
+}
+
+/** Without `brief` a sample has all that is kept of it. */ export interface History { samples: HistorySample[]; }
+
+/** One evaluated window of a job, or several merged into one, with `brief`. */ export interface HistorySample {
+  at: number;
+  attempt: number;
+  /** -1: not known. */ iteration: number;
+  seconds: number;
+  step: number;
+  step_max: number;
+  /** Seconds by part, medians over ranks; empty: no step was profiled. */ parts: Record<string, number>;
+  /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. */ waiting: number | null;
+  device?: SampleDevice | null;
+  section?: SampleSection | null;
+  slowest?: SampleSlowest | null;
+}
+
+export type HostState = "suspect" | "may be down" | "partly silent" | "up" | "idle";
+
+/** What to do about a node, with commands to run there and on any machine of the cluster. */
+export interface HostTodo { text: string; here: string[]; anywhere: string[]; drain: string[]; process: string; }
+
+/** The most frequent first. */ export interface Hosts { hosts: NamedHost[]; }
+
+/** An incident. */ export interface Incident {
+  id: string;
+  job_id: string;
+  kind: VerdictKind;
+  attempt: number;
+  opened_at: number;
+  closed_at: number | null;
+  culprits: Culprit[];
+  affected: number[];
+  /** In a few words: `rank 3 hung in load_batch`. */ label: string;
+  /** At most 90 characters. */ headline: string;
+  /** The headline with room for 160 characters. */ title: string;
+  /** What `reason` states and `title` does not; empty: nothing. */ detail: string;
+  /** The same without what the fields state: for how long, and past which limit, a rank had stood when detected. */ sequel: string;
+  /** Of an incident that is over only in its detail. */ of_host: OfHost | null;
+  reason: string;
+  section: string | null;
+  limit: number | null;
+  /** Where a limit comes from that may be configured or learned. */ limit_source: LimitSource | null;
+  elapsed: number | null;
+  action: Action;
+  action_reason: string;
+  /** Why nothing is done, or nothing that the policy wants. */ withheld: Withheld | null;
+  exclude: string[];
+  phase: Phase;
+  /** False: a suspicion, raised by a limit that was learned or loaded instead of configured. */ confirmed: boolean;
+  /** Evidence is on its way: reason and culprits may change. */ provisional: boolean;
+  /** Of a suspicion: what several looks at its ranks showed; null: nothing yet. */ proof: Proof | null;
+  proof_reason: string;
+  waits: RankWait[];
+  /** When a suspicion is acted on if it still holds; null: no time ends it, or it is confirmed. */ acts_at: number | null;
+  /** Seconds that a restart would lose. */ restart_cost: number | null;
+  /** Earlier attempts that stood at the same place. */ attempts_here: number;
+  outcome: string;
+  ended: Ended | null;
+  timeline: Timeline;
+  /** Seconds of the lost steps. */ lost_steps_s: number | null;
+  steps_lost: number | null;
+  /** The last step that any rank completed in its attempt. */ furthest_iteration: number | null;
+}
+
+/** One incident with its grouped stacks. */ export interface IncidentDetail extends Incident {
+  logs: ShownLog[];
+  /** What shows the logs of the ranks that run now. */ log_place: Place;
+  advice: Advice | null;
+  stack_groups: StackGroup[];
+  stack_errors: StackError[];
+  collectives: GroupProgress[];
+}
+
+/** The incidents of a job, the newest first. */ export interface Incidents { incidents: Incident[]; }
+
+/** One job. */ export interface JobDetail extends JobSummary {
+  policy: Record<string, unknown>;
+  timeouts: Timeout[];
+  nodes: Launcher[];
+  vitals: Vitals;
+  /** How it trains, or has trained; empty of one in trouble. */ account: Clause[];
+  /** Where a save of the last steps of a finished job may stand. */ unsaved_log: Place | null;
+  sections: Record<string, Durations>;
+  dropped: Record<string, number>;
+  stale_reports: number;
+}
+
+/** A job of another monitor on the same database; `monitor` is null while none holds it. */ export interface JobElsewhere {
   id: string;
   name: string;
   state: JobState;
-  world_size: number;
-  ranks_reporting: number;
-  attempt: number;
-  started_at: number | null;
-  ended_at: number | null;
-  goodput: number | null;
-  /** What stands beside goodput, in words. Absent with older monitors. */
-  goodput_notes?: string[];
-  /** Of a job that stands: steps that were thrown away and not done again, and those after its last checkpoint. Null: not known. */
-  steps_lost?: number | null;
-  steps_at_risk?: number | null;
-  /** Steps that all restarts threw away, also those done again since. Absent with older monitors. */
-  steps_thrown_away?: number;
-  iteration: number | null;
-  /** While an attempt after an incident has completed no step: the furthest step before. Absent with older monitors. */
-  iteration_before?: number | null;
-  /** Zero while no step completes; null: unknown. */
-  iterations_per_second: number | null;
-  /** While no step completes: how long one usually took; null: unknown, or steps complete. Absent with older monitors. */
-  step_seconds?: number | null;
-  /** When the last message of any rank or launcher arrived. Absent with older monitors. */
-  last_heard?: number | null;
-  instrumented: boolean;
-  observe_only: boolean;
-  open_incidents: number;
-  open_stragglers?: number;
-  incidents: number;
-  /** Cause of lost time: "healthy", "worker", "stage", "workload", "link", "unexplained", "no_step". Absent with older monitors. */
-  verdict?: string;
-  /** The state in at most 90 characters. Absent with older monitors. */
-  headline?: string;
-  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. Absent with older monitors. */
-  trouble_since?: number | null;
-  /** Since when it is being restarted, in unix seconds; null: it is not. */
-  recovering_since?: number | null;
-  /** What a person should do, or what happens by itself; null: nothing. */
-  advice: Advice | null;
-  /** Of a failed job: why no restart followed; empty: not stated. Absent with older monitors. */
-  no_restart?: string;
-  /** The last one that is known: after which step, null: the script counts none; exact: an attempt loaded it. Absent with older monitors. */
-  checkpoint?: { step: number | null; at: number; exact?: boolean } | null;
-  /** Of a failed job: the crash with which it ended, if the same one came before; null: it did not. Absent with older monitors. */
-  repeated?: { rank: number; host: string; times: number; seconds: number; cost: number; lost_steps_s?: number; steps_lost?: number; step: number | null; text: string } | null;
-  /** Hosts that may be down: nothing is received of them, while others wait. Absent with older monitors. */
-  quiet_host?: QuietHost | null;
   reason: string;
-  restarts: number;
-  max_restarts: number;
-}
-
-/** `since`: the last message of any of their ranks or launchers; `limit`: seconds until an incident names them, null: never. */
-export interface QuietHost {
-  hosts: string[];
-  ranks: number[];
-  since: number;
-  limit: number | null;
-  /** Other jobs that are heard from each of these hosts, so that they are up; 0: one of them may be down. */
-  other_jobs: number;
-  /** Which hosts are not heard since when, with their ranks and launchers; times in UTC. */
-  headline: string;
-}
-
-/** The one advice about a job, which list, page, terminal and messages show. */
-export interface Advice {
-  /** The row of the playbook. */
-  rule: string;
-  /** In one line: the first step, or what is awaited until when. */
-  text: string;
-  /** No person is needed now. */
-  waits: boolean;
-  /** In their order; while it waits, what can be looked at meanwhile. */
-  steps: Step[];
-  /** When what is awaited is due, in unix seconds; null: not known. */
-  until: number | null;
-  /** What is to be done if it has not come by then. */
-  otherwise: Step | null;
-  /** Orders that may be given now, the likeliest first; `proposed`: the steps advise the first one. */
-  orders: Order[];
-  proposed: boolean;
-  /** When the first one is to be given: "if it stays slow"; empty: now. */
-  condition: string;
-  /** What a restart loses stands beside it. */
-  weighs_restart: boolean;
-  notes: string[];
-  /** What follows from each output of the first command. */
-  alternatives: string[];
-  /** The node that it is about; empty: none, or several. */
-  host: string;
-  /** Page and section of the manual. */
-  runbook: string;
-}
-
-/** An order with the words of its button; `hosts` are those it leaves out. */
-export interface Order {
-  action: string;
-  words: string;
-  ranks: number[];
-  hosts: string[];
-}
-
-/** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */
-export interface JobElsewhere extends Pick<JobSummary, "id" | "name" | "state" | "world_size" | "attempt" | "started_at"> {
+  world_size: number;
+  ranks_reporting: null;
+  attempt: number;
+  started_at: number;
+  goodput: null;
   monitor: string | null;
 }
 
-/** What `GET /jobs/{id}` adds to the summary, as far as this page shows it. */
-export interface JobDetail extends JobSummary {
-  timeouts: Timeout[];
-  /** Absent with older monitors. */
-  nodes?: Launcher[];
-  /** Absent with older monitors. */
-  vitals?: Vitals;
-  /** How it trains, or has trained, in clauses; empty of one in trouble. Absent with older monitors. */
-  account?: string[];
-  /** Where a save of the last steps of a finished job may stand. Absent with older monitors. */
-  unsaved_log?: Place | null;
+/** The events of one job's stream, by name. */
+export interface JobEvents { job?: JobSummary; grid?: GridEvent; incident?: Incident; performance?: Performance; clock?: Clock; }
+
+/** A job. */ export interface JobName { id: string; name: string; }
+
+/** State of a job: the one word for it in API, page, terminal, metrics and messages. */
+export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
+
+/** A job in the list. */ export interface JobSummary extends Labelled {
+  checkpoint: Checkpoint | null;
+  /** The last step that the newest attempt completed. */ iteration: number | null;
+  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
+  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
+  /** Zero while no step completes. */ iterations_per_second: number | null;
+  /** While no step completes: how long one usually took. */ step_seconds: number | null;
+  goodput: number | null;
+  started_at: number;
+  id: string;
+  world_size: number;
+  ranks_reporting: number;
+  attempt: number;
+  /** What stands beside goodput, in words. */ goodput_notes: string[];
+  /** Of these: how much of it is lost waiting for slow ranks; empty: nothing. */ waited: string;
+  /** Of a finished job: the steps of which no save is known, in words; empty: none. */ unsaved: string;
+  /** By all restarts, also those done again since. */ steps_thrown_away: number;
+  /** While an attempt after an incident has completed no step: the furthest step before. */ iteration_before: number | null;
+  /** Of a lost job: when the last message of any rank or launcher arrived. */ last_heard: number | null;
+  instrumented: boolean;
+  observe_only: boolean;
+  open_stragglers: number;
+  incidents: number;
+  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
+  /** Of a failed job: why no restart followed; empty: not stated. */ no_restart: string;
+  repeated: Repeated | null;
+  restarts: number;
+  max_restarts: number;
+  nodes_by_role: Partial<Record<NodeRole, number>>;
+  /** Of a job that another monitor on the same database may hold by now: always null. */ monitor?: string | null;
 }
 
-/** How a job trains now; null: not known. Seconds, degrees Celsius, hertz; ranges from the smallest to the largest. */
-export interface Vitals {
-  step: { seconds: number; parts: Record<string, number>; waiting: number | null } | null;
-  /** The last values that the script logged, by name. */
-  logged: Record<string, number>;
-  gpu_temperature: [number, number] | null;
-  gpu_clock: [number, number] | null;
+/** The newest first. */ export interface Jobs { jobs: (JobSummary | JobElsewhere)[]; }
+
+/** One kernel over all ranks; seconds of one call. */ export interface KernelView {
+  name: string;
+  share: number;
+  ranks: number;
+  median: number;
+  tail: number | null;
+  fastest: number;
+  slowest_rank: number;
+  slowest_host: string;
+  slowest: number;
+  relative: number | null;
+  change: number | null;
+  slower_since: number | null;
+  trend: (number | null)[];
+  slowest_trend: (number | null)[];
+  slowest_ranks: (number | null)[];
+  uneven_since: number | null;
+  straggler: number | null;
 }
 
-/** One launcher and its role in the job. */
-export interface Launcher {
+/** The costliest kernels of a job. */ export interface KernelsView {
+  at: number | null;
+  since: number | null;
+  spacing: number;
+  reason: string;
+  sources: SourceView[];
+  points: number[];
+  kernels: KernelView[];
+  omitted: number;
+  compute: number | null;
+  step: number | null;
+  straggler: number | null;
+}
+
+/** What a job is labelled by, in the list and on the pages of its nodes. */ export interface Labelled {
+  name: string;
+  state: JobState;
+  reason: string;
+  /** The state in at most 90 characters. */ headline: string;
+  quiet_host: QuietHost | null;
+  /** Cause of lost time. */ verdict: StragglerVerdict;
+  open_incidents: number;
+  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. */ trouble_since: number | null;
+  /** Since when it is being restarted; null: it is not. */ recovering_since: number | null;
+  ended_at: number | null;
+}
+
+/** The last incident about a host; `since`: when its trouble began. */
+export interface LastNamed { job: string; incident: string; opened_at: number; since: number; headline: string; }
+
+/** Of 24 h and those that are open. */ export interface Lately {
+  incidents: number;
+  suspicions: number;
+  jobs: number;
+  /** `3 incidents and 1 open suspicion in 4 jobs`. */ text: string;
+  /** By kind: `3 incidents (2 hangs, 1 silent) and 1 open suspicion`. */ counted: string;
+}
+
+/** One launcher and its role in the job. */ export interface Launcher {
   node: string;
   host: string;
-  ranks: number[];
-  role: "active" | "spare" | "parked";
-  role_reason: string;
-  /** Why the node was given up as lost; null: it is not lost. */
-  lost: string | null;
-  /** How the launcher ended; null: it still runs. */
-  ended: string | null;
+  launcher_pid: number;
+  local_world_size: number;
+  /** Nodes without which no attempt starts. */ min_nodes: number | null;
+  last_seen: number;
   last_seen_age: number;
-  /** Time of its last message; absent with older monitors. */
-  last_seen?: number;
-  /** Nodes without which no attempt starts; absent or null: unknown. */
-  min_nodes?: number | null;
+  attempt: number;
+  ranks: number[];
+  role: NodeRole;
+  role_reason: string;
+  /** Why the node was given up as lost; null: it is not lost. */ lost: string | null;
+  facts: Record<string, string>;
+  /** How the launcher ended; null: it still runs. */ ended: string | null;
+  ended_reason: string;
 }
 
-export interface Timeout {
-  /** "section", or what else has a limit: "heartbeat", "silence". */
-  what: string;
-  section: string | null;
-  configured: number | null;
-  learned: number | null;
-  loaded: number | null;
-  in_force: number | null;
-  /** "configured", "learned", "loaded", "first_time"; null: no limit. */
-  source: string | null;
+/** Little-endian 16-bit words as base64, by dimension. */ export interface Layout {
+  unknown: number;
+  /** Only dimensions that ranks have reported. */ coordinates: Partial<Record<Dimension, string>>;
+  /** What the grid can be coloured by. */ looks: string[];
 }
 
-export interface Goodput {
-  ratio: number | null;
-  /** Of the last hour; `seconds`: how much of it is accounted for. */
-  window: { seconds: number; ratio: number | null };
-  /** Seconds by bucket. */
-  buckets: Record<string, number>;
-  /** "rank 21": for which ranks the others waited. Absent with older monitors. */
-  waited_for?: string;
-  /** The newest first. */
-  incidents: LedgerEntry[];
-}
-
-/** Duration of each phase of an incident; null: the phase was not reached. */
-export interface LedgerEntry {
+/** Duration of each phase of an incident; null: the phase was not reached. */ export interface LedgerEntry {
   id: string;
-  kind: string;
+  kind: VerdictKind;
   opened_at: number;
   detect_s: number | null;
   decide_s: number | null;
   capture_s: number | null;
   restart_s: number | null;
   first_step_s: number | null;
-  lost_steps_s?: number | null;
-  /** Null while it is not over. */
-  total_s: number | null;
-  /** What it has cost as of the answer. */
-  lost_s: number;
+  lost_steps_s: number | null;
+  /** Null while it is not over. */ total_s: number | null;
+  /** What it has cost as of the answer. */ lost_s: number;
   steps_lost: number | null;
   outcome: string;
 }
 
-export interface RankReport {
+/** Where a limit in force comes from. */ export type LimitSource = "configured" | "default" | "loaded" | "learned" | "first_time";
+
+/** A host that incidents have named. */ export interface NamedHost {
+  host: string;
+  incidents: number;
+  counted: string;
+  jobs: string[];
+  lately: Lately;
+  /** `GPU 5, rank 5: 5 crashes in 2 jobs`, if one has more faults than the others. */ gpu: string | null;
+  last: LastNamed;
+}
+
+/** The advice about a job; `remaining`: without the node, null: it cannot be left out now. */
+export interface NodeAdvice { job: string; name: string; advice: Advice; remaining: Remaining | null; }
+
+/** One node with what all jobs run there. */ export interface NodeDetail {
+  host: string;
+  /** What points to the node, or to one GPU of it. */ verdict: string;
+  state: HostState;
+  /** In how many jobs it is heard; empty: none runs there. */ presence: string;
+  /** Null: nothing points to it. */ todo: HostTodo | null;
+  commands: string[];
+  /** Of each job with an open incident about it or a slow rank on it, or that failed by it. */ of_jobs: NodeAdvice[];
+  summary: string;
+  jobs: NodeJob[];
+  incidents: NodeIncident[];
+  /** Confirmed incidents of which it is a culprit. */ named_by: number;
+  /** `4 (1 suspected, 1 silent)`. */ counted: string;
+  /** The one with the most faults first. */ gpus: NodeGpu[];
+}
+
+/** A GPU of a node. */ export interface NodeGpu {
+  name: string;
+  local_rank: number | null;
+  uuid: string | null;
+  /** Confirmed incidents. */ faults: number;
+  /** Jobs in which it was slow. */ slow: number;
+  /** `5 crashes in 2 jobs, slow in 1`; empty: none. */ history: string;
+  ranks: GpuRank[];
+  slow_now: GpuSlow[];
+  reading: Device | null;
+}
+
+/** An incident about a node. */ export interface NodeIncident extends LastNamed {
+  kind: VerdictKind;
+  closed_at: number | null;
+  /** From when to when it cost time; null: it still does. */ until: number | null;
+  outcome: string;
+  /** Whether the node is its culprit, its suspect, or quiet while it is open. */ named_as: "culprit" | "suspect" | "quiet";
+}
+
+/** What a job runs on a node. */ export interface NodeJob extends Labelled {
+  checkpoint: Checkpoint | null;
+  /** The last step that the newest attempt completed. */ iteration: number | null;
+  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
+  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
+  /** Zero while no step completes. */ iterations_per_second: number | null;
+  /** While no step completes: how long one usually took. */ step_seconds: number | null;
+  goodput: number | null;
+  started_at: number;
+  job: string;
+  over: boolean;
+  attempt: number;
+  total_ranks: number;
+  ranks: PlacedRank[];
+  launchers: PlacedLauncher[];
+  groups: GroupCount[];
+}
+
+/** All nodes of all jobs. */ export interface NodeMap {
+  /** Meaning of the state codes; the last one stands for no ranks. */ legend: string[];
+  jobs: JobName[];
+  total: number;
+  /** Ranks that are slow now by host; only hosts with any. */ slow: Record<string, number>;
+  /** The ids of the jobs of these ranks. */ slow_jobs: Record<string, string[]>;
+  /** The ids of the jobs of the worst ranks, of hosts in trouble. */ worst_jobs: Record<string, string[]>;
+  /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
+  hosts: [string, number, number, number, number[]][];
+}
+
+/** Role of a launcher in its job. */ export type NodeRole = "active" | "spare" | "parked";
+
+/** What incidents of all jobs show of the host of an incident's first culprit, or of one that is quiet. */ export interface OfHost {
+  host: string;
+  /** `host-1 was named in 3 incidents of 2 jobs in 24 h, this one included.`; empty: not repeatedly. */ text: string;
+  /** Of an incident that is over: what to look at on the host; empty: nothing. */ suspect: string;
+}
+
+/** The incidents about the costliest straggler's host in a day, as a sentence. */
+export interface OfSlowHost { host: string; text: string; }
+
+/** An order that may be given now, with the words of its button. */ export interface Order {
+  action: Action;
+  words: string;
+  /** Their nodes are left out. */ ranks: number[];
+  hosts: string[];
+}
+
+/** The incident that stands for an order. */ export interface Ordered { incident_id: string; }
+
+/** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
+
+/** Seconds of one part of the step before and after, and its share in the change. */
+export interface PartChange { part: string; before: number; after: number; share: number; }
+
+/** The event `performance` of a job's stream. */ export interface Performance extends Scores {
+  open: number;
+  /** Null: there were none. */ of_host: OfSlowHost | null;
+  ended: Straggler[];
+  /** One byte a rank as base64, in units of 1/200; 255: not known. */ grid: Record<string, string>;
+}
+
+/** Phase of an incident; the transitions are in :mod:`.incident.state_machine`. */
+export type Phase = "detected" | "capturing" | "confirming" | "acting" | "recovering" | "closed";
+
+/** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */ export interface Place {
+  command: string;
+  host: string;
+  /** What to know before it is read. */ note: string;
+  /** The run is not known: the command shows the newest in its folder. */ newest: boolean;
+}
+
+/** A launcher on the page of a node. */ export interface PlacedLauncher extends Launcher {
+  /** Messages that are due since its last one are missing. */ silent: boolean;
+}
+
+/** A rank on the page of a node. */ export interface PlacedRank extends GroupRank { device: Device | null; uuid: string | null; }
+
+/** Every setting of a policy, and what each action does. */
+export interface PolicySchema { settings: Setting[]; actions: Partial<Record<Action, string>>; }
+
+/** What several looks at a suspected rank showed of it; the position is its code in columns over ranks. */
+export type Proof = "undecided" | "busy" | "still" | "waiting" | "stopped" | "uninterruptible" | "spinning" | "stalled" | "may_end" | "debugged" | "suspended" | "transport";
+
+/** Hosts that may be down: nothing is received of them, while others wait. */ export interface QuietHost {
+  hosts: string[];
+  ranks: number[];
+  /** The last message of any of their ranks or launchers. */ since: number;
+  /** Seconds until an incident names them; null: never. */ limit: number | null;
+  /** Other jobs that are heard from each of these hosts, so that they are up; 0: one of them may be down. */ other_jobs: number;
+  headline: string;
+}
+
+/** The shown steps of a rank. */ export interface RankLane { rank: number; host: string; steps: RankStep[]; }
+
+/** One rank. */ export interface RankReport {
   rank: number;
+  local_rank: number | null;
   host: string;
   pid: number | null;
   state: RankState;
   iteration: number | null;
+  progress: number | null;
   heartbeat_age: number | null;
   report_age: number | null;
   open_sections: Record<string, number>;
-  /** In which a rank hangs or waits; null: that is not known, or it does neither. Absent with older monitors. */
-  function?: string | null;
+  /** In which it hangs or waits; null: that is not known, or it does neither. */ function: string | null;
   idle: number | null;
+  scores: Record<string, number>;
   reason: string;
-  /** Performance scores; absent with older monitors. */
-  scores?: { gpu_relative?: number; gpu_individual?: number; gpu_robust?: number; lateness_share?: number };
 }
 
-export interface Overall {
-  min: number;
-  median: number;
-  max: number;
-}
-
-/** The event `performance` of a job's stream: scores and stragglers. */
-export interface Performance {
-  /** When the scores were made; null: there are none yet. */
-  at: number | null;
-  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */
-  gpu_at: number | null;
-  /** Reference that stragglers are detected against: "robust" or "fastest". */
-  reference: string;
-  processing_seconds: number | null;
-  /** Over all ranks, by score; null: no rank has it. */
-  overall: Record<string, Overall | null>;
-  /** The rank with the lowest score, by score; null: no rank has it. Absent with older monitors. */
-  lowest?: Record<string, number | null>;
-  /** The worst ranks only. */
-  ranks: RankScores[];
-  /** Open stragglers, costliest first, truncated; `open` is their total number. */
-  stragglers: Straggler[];
-  open: number;
-  ended: Straggler[];
-  finding: Finding;
-  /** What throttles the GPU of the costliest straggler; null: nothing. */
-  throttled: Throttle | null;
-  /** The incidents about the costliest straggler's host in a day, as a sentence; null: there were none. Absent with older monitors. */
-  of_host?: { host: string; text: string } | null;
-  cost_gpu_hours: number;
-  /** What the costliest straggler costs by the hour, and of what; empty: not known. Absent with older monitors. */
-  cost_rate?: string;
-  /** One byte a rank as base64, in units of 1/200; 255: not known. */
-  grid: Record<string, string>;
-}
-
-export interface RankScores {
+/** The scores of a rank. */ export interface RankScores {
   rank: number;
   host: string;
   gpu_relative: number | null;
   gpu_individual: number | null;
   gpu_robust: number | null;
-  /** Seconds per step that the other ranks wait for this rank; negative: it waits for them. */
-  lateness: number | null;
+  /** Seconds per step that the other ranks wait for this rank; negative: it waits for them. */ lateness: number | null;
   lateness_share: number | null;
+  sections: Record<string, Record<string, number | null>>;
 }
 
-/** `gpu`: "GPU 5"; `words`: the reasons; `readings`: "88 °C, 1.20 of 1.98 GHz", may be empty. */
-export interface Throttle {
+/** State of a rank, as far as it is known. The position is the byte that the live grid sends. */
+export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished" | "suspected" | "ended";
+
+/** One step of a rank. */ export interface RankStep {
+  iteration: number;
+  /** By the clock of its host. */ began: number;
+  seconds: number;
+  /** Number of the section, depth, seconds since the step's beginning, seconds it took. */ spans: [number, number, number, number][];
+  /** In collectives, while nothing was computed: seconds since the step's beginning, seconds; null: not measured. */
+  waits: [number, number][] | null;
+}
+
+/** What a rank waits for that does not wait for its peers. */ export interface RankWait {
   rank: number;
-  gpu: string;
-  words: string;
-  since: number;
-  readings: string;
+  kind: WaitKind;
+  target: string;
+  /** Until it ends, where that is known. */ seconds: number | null;
+  through: string;
 }
 
-export interface Straggler {
+/** All ranks of a job, in their order. */ export interface Ranks { ranks: RankReport[]; }
+
+/** What a job has left without some nodes. */ export interface Remaining {
+  nodes: number;
+  of: number;
+  spares: number;
+  /** Nodes without which no attempt starts; 0: unknown. */ min_nodes: number;
+  sentence: string;
+}
+
+/** The crash with which a job failed, if the same one came before. */ export interface Repeated {
+  rank: number;
+  host: string;
+  times: number;
+  seconds: number;
+  cost: number;
+  lost_steps_s: number;
+  steps_lost: number;
+  step: number | null;
+  same_step: string | null;
+  text: string;
+}
+
+/** Clocks in hertz and temperatures over the ranks. */ export interface SampleDevice {
+  clock: number | null;
+  clock_min: number | null;
+  temperature: number | null;
+  throttled: Record<string, number>;
+  clock_rank: number | null;
+  temperature_rank: number | null;
+  temperature_median: number | null;
+}
+
+/** A section's seconds, and the rank with the most. */
+export interface SampleSection { median: number; max: number; worst: number; calls: number; }
+
+/** Of the rank with the most own work: its seconds, those beyond the median rank's, and its seconds by part. */
+export interface SampleSlowest { rank: number; work: number; late: number; parts: Record<string, number>; }
+
+/** What a rank is compared with. */ export type ScoreReference = "robust" | "fastest";
+
+/** Scores and open stragglers. */ export interface Scores {
+  /** When the scores were made; null: there are none yet. */ at: number | null;
+  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */ gpu_at: number | null;
+  /** That stragglers are detected against. */ reference: ScoreReference;
+  processing_seconds: number | null;
+  /** Over all ranks, by score; null: no rank has it. */ overall: Record<string, Overall | null>;
+  /** The rank with the lowest score, by score; null: no rank has it. */ lowest: Record<string, number | null>;
+  ranks: RankScores[];
+  /** Open ones, the costliest first. */ stragglers: Straggler[];
+  finding: Finding;
+  /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
+  cost_gpu_hours: number;
+  /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
+}
+
+/** Sections of chosen ranks in their last sampled steps. */ export interface SectionTimeline {
+  attempt: number;
+  /** What the steps show, in a sentence; empty: no steps are shown. */ finding: string;
+  /** What its figures are of, and the job's own figure beside them. */ basis: string;
+  /** Iterations of which any of the ranks has spans. */ sampled: number[];
+  /** Those of them whose time in collectives is known. */ profiled: number[];
+  /** Why it may be unknown. */ no_waits: string;
+  /** Why there are no sections, then what to check; empty: there are. */ no_sections: string[];
+  sections: string[];
+  ranks_known: number;
+  ranks: RankLane[];
+}
+
+/** Definition of one policy setting. */ export interface Setting {
+  name: string;
+  kind: SettingKind;
+  choices: string[];
+  /** Null switches it off. */ optional: boolean;
+  default: boolean | number | string | Record<string, number | null> | null;
+  unit: string;
+  meaning: string;
+}
+
+export type SettingKind = "switch" | "choice" | "whole" | "number" | "share" | "text" | "seconds_by_name";
+
+/** The end of a log of a rank that failed. */ export interface ShownLog {
+  rank: number;
+  host: string;
+  /** Empty: nothing was received. */ stream: string;
+  path: string;
+  lines: string[];
+  title: string;
+  /** What the lines are, or why there are none. */ text: string;
+  place: Place;
+}
+
+/** How slow a rank is now. */
+export interface SlowNow { share: number | null; score: number | null; since: number; reason: string; cause: Cause; }
+
+/** A rank that is or was slow in that time. */ export interface SlowSpan {
+  rank: number;
+  host: string;
+  since: number;
+  ended: number | null;
+  step_before: number | null;
+  cause: string;
+  sentence: string;
+}
+
+/** Ranks whose kernel timings come from one source. */ export interface SourceView { source: string; reason: string; ranks: number; }
+
+/** Peak and points of each job that had a speed in that time. */
+export interface Sparklines { until: number; seconds: number; unknown: number; largest: number; jobs: Record<string, [number, string]>; }
+
+/** A rank without a stack. */ export interface StackError { rank: number; error: string; process_state: string; }
+
+/** One frame of a stack. */ export interface StackFrame { function: string; file: string; line: number; }
+
+/** Ranks with the same stack. */ export interface StackGroup {
+  ranks: number[];
+  label: string;
+  frames: StackFrame[];
+  is_culprit: boolean;
+  waits: boolean;
+  process_state: string;
+  /** `traceback`: of the exception that ended the process, which is in `note`. */ method: string;
+  note: string;
+}
+
+/** Whether a group is the cause of what is wrong with the job. */ export interface Standing {
+  role: "cause" | "waits" | "calm" | "unknown";
+  text: string;
+  /** What was measured of a slow rank. */ detail: string;
+  /** The first rank that the others wait for. */ rank: number | null;
+  /** The group it is in. */ number: number | null;
+}
+
+/** What to do; `command` is run on `host`, without one anywhere in the cluster. */ export interface Step {
+  text: string;
+  command: string;
+  host: string;
+  /** How the output of the command is to be read; empty: it is plain. */ note: string;
+}
+
+/** A step and its parts, medians over the ranks. */
+export interface StepParts { seconds: number; parts: Record<string, number>; waiting: number | null; }
+
+/** A rank that is or was slow by its own fault. */ export interface Straggler {
   id: string;
   rank: number;
   host: string;
-  cause: string;
-  reference: string;
+  device: string;
+  cause: Cause;
+  reference: ScoreReference;
   reason: string;
   since: number;
+  seen: number;
+  attempt: number;
+  always: boolean;
   ended: number | null;
   score: number | null;
   lateness: number | null;
-  /** Lateness as a fraction of the step. */
-  share: number | null;
-  /** The section that holds most of it, and seconds of a step that it and its peers spend on the cause. Absent with older monitors. */
-  section?: string | null;
-  own?: number | null;
-  peers?: number | null;
+  /** Lateness as a fraction of the step. */ share: number | null;
+  waiting: number | null;
+  /** The section that holds most of it. */ section: string | null;
+  own: number | null;
+  /** Seconds of a step that it and its peers spend on the cause. */ peers: number | null;
+  step_before: number | null;
+  step_since: number | null;
+  often: number | null;
   cost_gpu_hours: number;
-  action: string;
+  action: Action;
   action_reason: string;
 }
 
-/** Why the job loses time. */
-export interface Finding {
-  verdict: string;
-  cause: string;
-  reason: string;
-  since: number | null;
-  ranks: number[];
-  share: number;
+/** What slows a job down. */
+export type StragglerVerdict = "healthy" | "worker" | "stage" | "workload" | "link" | "unexplained" | "no_step";
+
+/** Open ones, the costliest first, then those that ended. */ export interface Stragglers { stragglers: Straggler[]; }
+
+/** A throttled GPU. */ export interface Throttle {
+  rank: number;
+  /** `GPU 5`. */ gpu: string;
+  reasons: string[];
+  words: string;
+  since: number;
+  /** `88 °C, 1.20 of 1.98 GHz`; may be empty. */ readings: string;
 }
 
-export interface GridEvent {
-  attempt: number;
-  world_size: number;
-  states: string;
-  legend: RankState[];
-  iterations: { min: number | null; max: number | null };
-}
-
-export interface Timeline {
+/** When each transition happened; null: not yet, or never. */ export interface Timeline {
   since: number | null;
   detected: number | null;
   decided: number | null;
@@ -320,464 +799,63 @@ export interface Timeline {
   first_step: number | null;
 }
 
-export interface Culprit {
-  rank: number;
-  host: string;
-  class: string;
-  reason: string;
-}
-
-export interface Incident {
-  id: string;
-  job_id: string;
-  kind: string;
-  attempt: number;
-  opened_at: number;
-  closed_at: number | null;
-  culprits: Culprit[];
-  affected: number[];
-  /** In a few words: "rank 3 hung in load_batch". Absent with older monitors. */
-  label?: string;
-  /** At most 90 characters. Absent with older monitors. */
-  headline?: string;
-  /** The headline with room for 160 characters. Absent with older monitors. */
-  title?: string;
-  /** What `reason` states and `title` does not; empty: nothing. Absent with older monitors. */
-  detail?: string;
-  /** How often the first culprit's host was named; `suspect`: of an incident that is over, what to look at there. Each may be empty. Of an incident that is over only in its detail. */
-  of_host?: { host: string; text: string; suspect: string } | null;
-  reason: string;
+/** One limit with its source; seconds. */ export interface Timeout {
+  /** `section`, or what else has a limit: `heartbeat`, `silence`. */ what: string;
   section: string | null;
-  limit: number | null;
-  /** Where a limit comes from that may be configured or learned. Absent with older monitors. */
-  limit_source?: string | null;
-  elapsed: number | null;
-  action: string;
-  action_reason: string;
-  /** Why nothing is done: "no_launcher", "observe_only", "policy", "no_restart", "refused". */
-  withheld: string | null;
-  phase: string;
-  /** False: a suspicion, raised by a limit that was learned or loaded instead of configured. */
-  confirmed: boolean;
-  /** Of a suspicion: what several looks at its ranks showed; null: nothing yet. */
-  proof: string | null;
-  /** What ranks wait for that do not wait for their peers. `seconds`: until it ends, where that is known. This and the next three are absent with older monitors. */
-  waits?: { rank: number; kind: string; target: string; seconds: number | null; through: string }[];
-  /** When a suspicion is acted on if it still holds; null: no time ends it, or it is confirmed. */
-  acts_at?: number | null;
-  /** Seconds that a restart would lose; null: not known. */
-  restart_cost?: number | null;
-  /** Earlier attempts that stood at the same place. */
-  attempts_here?: number;
-  outcome: string;
-  /** How it ended: "went_on", "recovered", "job_ended" ... */
-  ended: string | null;
-  timeline: Timeline;
-  /** Seconds of the lost steps. Absent with older monitors. */
-  lost_steps_s?: number | null;
-  steps_lost: number | null;
-  /** The last step that any rank completed in its attempt. Absent with older monitors. */
-  furthest_iteration?: number | null;
+  configured: number | null;
+  learned: number | null;
+  loaded: number | null;
+  in_force: number | null;
+  /** Null: no limit. */ source: LimitSource | null;
 }
 
-export interface Frame {
-  function: string;
-  file: string;
-  line: number;
+/** A score over the ranks; `rank`: the one of the minimum. */
+export interface Trend { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank: (number | null)[]; }
+
+/** Points over time, as columns. */ export interface Trends {
+  at: number[];
+  attempt: (number | null)[];
+  /** Those with points in this time, the oldest first. */ attempts: number[];
+  /** The last completed step. */ iteration: (number | null)[];
+  goodput: (number | null)[];
+  goodput_window: (number | null)[];
+  /** Steps per second. */ speed: (number | null)[];
+  scores: Record<string, Trend>;
+  /** What the training script logged, by name. */ logged: Record<string, (number | null)[]>;
+  /** How many values of a name were NaN or infinite; only names with any. */ non_finite: Record<string, (number | null)[]>;
 }
 
-export interface StackGroup {
-  ranks: number[];
-  label: string;
-  frames: Frame[];
-  is_culprit: boolean;
-  process_state: string;
-  /** "traceback": of the exception that ended the process, which is in `note`. */
-  method?: string;
-  note?: string;
+/** What was found wrong with a rank. */
+export type VerdictKind = "never_started" | "heartbeat_overrun" | "section_overrun" | "out_of_section_overrun" | "silent" | "process_exited" | "node_lost" | "stalled" | "straggler" | "wrong_result" | "restarted_in_process" | "ordered";
+
+/** How a job trains now. Degrees Celsius, hertz; ranges from the smallest to the largest. */ export interface Vitals {
+  step: StepParts | null;
+  /** The last values that the script logged, by name; null: not finite. */ logged: Record<string, number | null>;
+  gpu_temperature: [number, number] | null;
+  gpu_clock: [number, number] | null;
 }
 
-/** Ranks with equal progress in one process group, by the sequence numbers of its collectives. */
-export interface Collective {
-  group: string;
-  /** Of the newest collective that the ranks have entered. */
-  operation: string;
-  enqueued: number;
-  /** -1: none. */
-  completed: number;
-  ranks: number[];
-}
+/** What a thread waits for, as the kernel and its stack show it, and with that whether the wait ends by itself. */
+export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "pipe" | "terminal" | "storage" | "device" | "peers" | "stopped" | "running" | "unknown";
 
-export interface IncidentDetail extends Incident {
-  stack_groups: StackGroup[];
-  stack_errors: { rank: number; error: string; process_state?: string }[];
-  /** This one and what follows are absent with older monitors. */
-  collectives?: Collective[];
-  logs?: RankLog[];
-  /** What shows the logs of the ranks that run now. */
-  log_place?: Place;
-}
-
-/** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */
-export interface Place {
-  command: string;
-  host: string;
-  /** What to know before it is read. This and `newest` are absent with older monitors. */
-  note?: string;
-  /** The run is not known: the command shows the newest in its folder. */
-  newest?: boolean;
-}
-
-/** The end of a log of a rank that failed. */
-export interface RankLog {
-  rank: number;
-  host: string;
-  /** Empty: nothing was received. */
-  stream: string;
-  lines: string[];
-  title: string;
-  /** What the lines are, or why there are none. */
-  text: string;
-  place: Place;
-}
-
-/** One evaluated window of a job, or several merged into one. */
-export interface HistorySample {
-  at: number;
-  attempt?: number;
-  /** -1: not known. */
-  iteration?: number;
-  seconds: number;
-  step: number;
-  step_max: number;
-  /** Seconds by part, medians over ranks; empty: no step was profiled. */
-  parts: Record<string, number>;
-  /** Seconds of the communication in which the median rank waits for the slowest; null: not measured. Absent with older monitors. */
-  waiting?: number | null;
-  /** Where they are asked for: clocks in hertz, over the ranks; a section's seconds, and the rank with the most. */
-  device?: { clock: number | null; clock_min: number | null; temperature?: number | null; clock_rank?: number | null; temperature_rank?: number | null; temperature_median?: number | null } | null;
-  section?: { median: number; max: number; worst: number } | null;
-  /** Of the rank with the most own work: its seconds, those beyond the median rank's, and its seconds by part. */
-  slowest?: { rank: number; work: number; late: number; parts: Record<string, number> } | null;
-}
-
-/** Explanation of a change of the step time. */
-export interface Why {
+/** Explanation of a change of the step time. */ export interface Why {
   kind: "change" | "drift" | "unsure" | "steady" | "unknown";
   sentence: string;
   since: number | null;
-  /** Seconds of a step before and since. */
-  before?: number | null;
-  after?: number | null;
-  contributors: { sentence: string; share: number; kind?: string; name?: string }[];
-  /** What else changed then. */
-  circumstances?: { kind: string }[];
-  /** Where the same seconds, or some of them, are seen too: sentences. Absent with older monitors. */
-  seen?: string[];
-  /** The ranks that are or were slow in that time. Absent with older monitors. */
-  slow?: { sentence: string }[];
+  before: number | null;
+  /** Seconds of a step before and since. */ after: number | null;
+  factor: number | null;
+  cause: string;
+  parts: PartChange[];
+  contributors: Contributor[];
+  circumstances: Circumstance[];
+  /** Where the same seconds, or some of them, are seen too: sentences. */ seen: string[];
+  slow: SlowSpan[];
+  /** Null: too few. */ compared: Compared | null;
 }
 
-/** Points over time, as columns. */
-export interface Trends {
-  at: number[];
-  /** This one and `speed`, `logged` are absent with older monitors. */
-  attempt?: (number | null)[];
-  /** Those with points in this time, the oldest first. This one, `iteration` and `non_finite` are absent with older monitors. */
-  attempts?: number[];
-  /** The last completed step. */
-  iteration?: (number | null)[];
-  /** How many values of a name were NaN or infinite; only names with any. */
-  non_finite?: Record<string, (number | null)[]>;
-  /** Steps per second. */
-  speed?: (number | null)[];
-  /** What the training script logged, by name. */
-  logged?: Record<string, (number | null)[]>;
-  goodput: (number | null)[];
-  goodput_window: (number | null)[];
-  /** `rank`: the one of the minimum; absent with older monitors. */
-  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank?: (number | null)[] }>;
-}
+/** Goodput of the last hour; `seconds`: how much of it is accounted for. */
+export interface Window { seconds: number; ratio: number | null; }
 
-/** Sections of chosen ranks in their last sampled steps. */
-export interface SectionTimeline {
-  attempt: number;
-  /** What the steps show, in a sentence; empty: no steps are shown. */
-  finding: string;
-  /** What its figures are of, and the job's own figure beside them. */
-  basis: string;
-  /** Iterations of which any of the ranks has spans. */
-  sampled: number[];
-  /** Those of them whose time in collectives is known. */
-  profiled: number[];
-  /** Why it may be unknown. */
-  no_waits: string;
-  /** Why there are no sections, then what to check; empty: there are. */
-  no_sections: string[];
-  sections: string[];
-  ranks_known: number;
-  ranks: RankLane[];
-}
-
-export interface RankLane {
-  rank: number;
-  host: string;
-  steps: RankStep[];
-}
-
-export interface RankStep {
-  iteration: number;
-  /** Unix seconds by the clock of its host. */
-  began: number;
-  seconds: number;
-  /** Number of the section, depth, seconds since the step's beginning, seconds it took. */
-  spans: [section: number, depth: number, start: number, duration: number][];
-  /** In collectives, while nothing was computed; null: not measured. */
-  waits: [start: number, duration: number][] | null;
-}
-
-/** The costliest kernels of a job with their trends. */
-export interface Kernels {
-  /** Time of the last report. */
-  at: number | null;
-  /** Where the trends begin; they are not stored. */
-  since: number | null;
-  /** Seconds that a point of the trends covers. */
-  spacing: number;
-  /** Why there are no kernels; empty: there are. */
-  reason: string;
-  sources: { source: string; reason: string; ranks: number }[];
-  points: number[];
-  /** By total time, the costliest first. */
-  kernels: Kernel[];
-  omitted: number;
-  /** Seconds of a step that the median rank computes, and of the whole step; null: not profiled. Absent with older monitors. */
-  compute?: number | null;
-  step?: number | null;
-  /** The rank that the others wait for longest; null: no rank is slow. Absent with older monitors. */
-  straggler?: number | null;
-}
-
-/** One kernel over all ranks; seconds of one call. */
-export interface Kernel {
-  name: string;
-  share: number;
-  ranks: number;
-  median: number;
-  tail: number | null;
-  /** Median of the fastest rank. Absent with older monitors. */
-  fastest?: number | null;
-  slowest_rank: number;
-  slowest_host: string;
-  slowest: number;
-  /** The fastest rank's median divided by that of the slowest; null: one rank. */
-  relative: number | null;
-  /** The median now divided by the usual one; null: too few points. */
-  change: number | null;
-  slower_since: number | null;
-  trend: (number | null)[];
-  /** Of the rank that was the slowest at each time, which rank that was, and since when the present one has been. Absent with older monitors. */
-  slowest_trend?: (number | null)[];
-  slowest_ranks?: (number | null)[];
-  uneven_since?: number | null;
-  /** Median of the table's straggler. */
-  straggler?: number | null;
-}
-
-/** Definition of one policy setting. */
-export interface Setting {
-  name: string;
-  kind: "switch" | "choice" | "whole" | "number" | "share" | "text" | "seconds_by_name";
-  choices: string[];
-  /** Null switches it off. */
-  optional: boolean;
-  default: SettingValue;
-  unit: string;
-  meaning: string;
-}
-
-export interface PolicySchema {
-  settings: Setting[];
-  /** What each action does; absent with older monitors. */
-  actions?: Record<string, string>;
-}
-
-export type SettingValue = boolean | number | string | null | Record<string, number | null>;
-
-/** A host that incidents have named. */
-export interface NamedHost {
-  host: string;
-  incidents: number;
-  /** Of 24 h and those that are open: `text` "3 incidents and 1 open suspicion in 4 jobs", `counted` by kind: "3 incidents (2 hangs, 1 silent) and 1 open suspicion". Absent with older monitors. */
-  lately?: { incidents: number; suspicions: number; jobs: number; text: string; counted: string };
-  /** "GPU 5, rank 5: 5 crashes in 2 jobs", of hangs "rank 13 in load_batch: 2 hangs in 2 jobs", if one has more faults than the others. Absent with older monitors. */
-  gpu?: string | null;
-  /** `since`: when its trouble began; absent with older monitors. */
-  last: { job: string; incident: string; opened_at: number; since?: number; headline: string };
-}
-
-/** What a device reported last. */
-export interface Device {
-  /** 0 to 1. */
-  utilization: number | null;
-  /** Bytes. */
-  memory_used: number | null;
-  memory_total: number | null;
-  /** Degrees Celsius. */
-  temperature: number | null;
-  /** Watts. */
-  power: number | null;
-  throttled: string[];
-  errors: Record<string, number>;
-  /** When it was received; null: not known. Absent with older monitors. */
-  at?: number | null;
-}
-
-/** A rank on the page of a node or a group; `groups` are its coordinates in the parallel layout. */
-export interface PlacedRank extends RankReport {
-  device?: Device | null;
-  groups: Partial<Record<Dimension, number>>;
-  /** How slow it is now; null: it is not. Absent with older monitors. */
-  straggler?: Pick<Straggler, "share" | "score" | "since" | "reason"> | null;
-}
-
-export type Dimension = "data" | "tensor" | "pipeline" | "expert";
-
-/** What a job is labelled by, in the list and on the pages of its nodes. */
-export type Labelled = Pick<JobSummary, "state" | "reason" | "headline" | "quiet_host" | "verdict" | "open_incidents" | "trouble_since" | "recovering_since" | "ended_at">;
-
-/** What to do; `command` is run on `host`, without one anywhere in the cluster. */
-export interface Step extends Place {
-  text: string;
-}
-
-export interface PlacedLauncher extends Launcher {
-  launcher_pid: number;
-  ended_reason: string;
-  /** Messages that are due since its last one are missing. Absent with older monitors. */
-  silent?: boolean;
-}
-
-/** One node with what all jobs run there. */
-export interface NodeDetail {
-  host: string;
-  summary: string;
-  jobs: (Labelled & {
-    job: string;
-    name: string;
-    over: boolean;
-    attempt: number;
-    total_ranks: number;
-    ranks: PlacedRank[];
-    launchers: PlacedLauncher[];
-    groups: { dimension: Dimension; number: number; ranks: number }[];
-    // What a restart loses; absent with older monitors.
-  } & Partial<Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk" | "iterations_per_second" | "step_seconds" | "goodput" | "started_at">>)[];
-  incidents: {
-    job: string;
-    incident: string;
-    kind: string;
-    opened_at: number;
-    closed_at: number | null;
-    /** From when to when it cost time; null: it still does. */
-    since: number;
-    until: number | null;
-    headline: string;
-    outcome: string;
-    /** Whether the node is its culprit, its suspect, or quiet while it is open. Absent with older monitors. */
-    named_as?: "culprit" | "suspect" | "quiet";
-  }[];
-  /** Confirmed incidents of which it is a culprit. */
-  named_by: number;
-  /** "4 (1 suspected, 1 silent)". Absent with older monitors. */
-  counted?: string;
-  /** What points to the node, or to one GPU of it. This and what follows are absent with older monitors. */
-  verdict?: string;
-  /** In how many jobs it is heard; empty: none runs there. */
-  presence?: string;
-  /** What to do about it, with commands to run on the node and on any machine of the cluster; null: nothing points to it. */
-  todo?: { text: string; here: string[]; anywhere: string[]; drain?: string[]; process?: string } | null;
-  /** "suspect", "may be down", "partly silent", "up", "idle". Absent with older monitors. */
-  state?: string;
-  /** The one with the most faults first. */
-  gpus?: {
-    name: string;
-    uuid: string | null;
-    /** Confirmed incidents, and jobs in which it was slow. */
-    faults: number;
-    slow: number;
-    /** "5 crashes in 2 jobs, slow in 1"; empty: none. */
-    history: string;
-    ranks: { job: string; name: string; rank: number; pid: number | null; state: RankState }[];
-    /** Ranks on it that are slow now, by whatever cause. Absent with older monitors. */
-    slow_now?: { job: string; name: string; rank: number; since: number; by_gpu: boolean; text: string }[];
-    reading: Device | null;
-  }[];
-  /** The advice about each job with an open incident about it or a slow rank on it, or that failed by it; `remaining`: without the node, null: it cannot be left out now. */
-  of_jobs: { job: string; name: string; advice: Advice; remaining: { nodes: number; of: number; spares: number; min_nodes?: number } | null }[];
-}
-
-/** One group of the parallel layout. */
-export interface GroupDetail {
-  job: string;
-  name: string;
-  dimension: Dimension;
-  number: number;
-  /** Of the groups of more than one rank. */
-  numbers: number[];
-  /**
-   * Those groups, truncated: the state of the worst rank of each, how many are slow, the furthest step, and in seconds the longest own
-   * work of a rank within a step and that step; null: not known.
-   */
-  beside: { number: number; state: RankState; slow: number; iteration: number | null; work: number | null; step: number | null }[];
-  attempt: number;
-  total_ranks: number;
-  hosts: number;
-  iterations: { min: number | null; max: number | null };
-  /** What the job is labelled by. */
-  label: Labelled;
-  advice: JobSummary["advice"];
-  /** Whether the group is the cause of what is wrong with the job, and what was measured of a slow rank; the first rank that the others wait for, and the group it is in. */
-  standing: { role: "cause" | "waits" | "calm" | "unknown"; text: string; detail?: string; rank: number | null; number: number | null };
-  /** How many ranks are in each state. */
-  summary: string;
-  incident: { id: string; headline: string } | null;
-  /** The worst first, truncated. */
-  ranks: PlacedRank[];
-  collectives: { incident: string | null; at: number | null; rows: Collective[] };
-}
-
-/** All nodes of all jobs. */
-export interface NodeMap {
-  /** Meaning of the state codes; the last one stands for no ranks. */
-  legend: string[];
-  jobs: { id: string; name: string }[];
-  total: number;
-  /** Ranks that are slow now by host; only hosts with any. Absent with older monitors. */
-  slow?: Record<string, number>;
-  /** The ids of the jobs of these ranks. Absent with older monitors. */
-  slow_jobs?: Record<string, string[]>;
-  /** The ids of the jobs of the worst ranks, of hosts in trouble. Absent with older monitors. */
-  worst_jobs?: Record<string, string[]>;
-  /** Name, state code of the worst rank, ranks, incidents that named it, places of its jobs in `jobs`. */
-  hosts: [host: string, state: number, ranks: number, incidents: number, jobs: number[]][];
-}
-
-/** What happened over all jobs since a moment. */
-export interface Digest {
-  since: number;
-  until: number;
-  summary: string;
-  lines: { kind: string; text: string; links: DigestLink[]; more: number }[];
-  /** What is left out, and the moment from which the record reaches. */
-  notes: { text: string; at: number }[];
-}
-
-/** Leads to an incident, a job or a node; what does not apply is empty. */
-export interface DigestLink {
-  text: string;
-  job: string;
-  incident: string;
-  host: string;
-  at: number | null;
-}
+/** Why nothing is done about an incident, or nothing that the policy wants. */
+export type Withheld = "no_launcher" | "observe_only" | "policy" | "no_restart" | "refused";

@@ -17,9 +17,9 @@ export interface FleetWatch extends Stream {
   jobs: Signal<Listed[] | null>;
   /** Hosts that incidents have named, the most frequent first. */
   hosts: Signal<NamedHost[]>;
-  /** Null until the first answer, and with older monitors. */
+  /** Null until the first answer. */
   nodes: Signal<NodeMap | null>;
-  /** Null until the first answer, and with older monitors. */
+  /** Null until the first answer. */
   sparklines: Signal<Sparklines | null>;
 }
 

@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { Goodput, JobDetail, Launcher, Place, Timeout, Vitals } from "../api/types";
+import type { Clause, Goodput, JobDetail, Launcher, Place, Timeout, Vitals } from "../api/types";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may be launched again. */
@@ -11,13 +11,13 @@ const ENDED_EVERY_MS = 60_000;
 const SOON_MS = 400;
 
 export interface SlowPoll {
-  /** Null until the first response, and with monitors that do not send it. */
+  /** Null until the first response. */
   timeouts: Signal<Timeout[] | null>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
-  /** Null until the first response, and with older monitors. */
+  /** Null until the first response. */
   vitals: Signal<Vitals | null>;
-  account: Signal<readonly string[]>;
+  account: Signal<readonly Clause[]>;
   unsavedLog: Signal<Place | null>;
   /** Take the data from a job detail that was read elsewhere. */
   update(detail: JobDetail): void;
@@ -31,18 +31,18 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const goodput = signal<Goodput | null>(null);
   const launchers = signal<Launcher[]>([]);
   const vitals = signal<Vitals | null>(null);
-  const account = signal<readonly string[]>([]);
+  const account = signal<readonly Clause[]>([]);
   const unsavedLog = signal<Place | null>(null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
 
   function update(detail: JobDetail): void {
-    timeouts.value = detail.timeouts ?? null;
-    launchers.value = detail.nodes ?? [];
-    vitals.value = detail.vitals ?? null;
-    account.value = detail.account ?? [];
-    unsavedLog.value = detail.unsaved_log ?? null;
+    timeouts.value = detail.timeouts;
+    launchers.value = detail.nodes;
+    vitals.value = detail.vitals;
+    account.value = detail.account;
+    unsavedLog.value = detail.unsaved_log;
   }
 
   async function turn(): Promise<void> {

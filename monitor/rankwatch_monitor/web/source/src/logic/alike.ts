@@ -1,7 +1,10 @@
 // Which ranks of a table are alike, so that one line stands for them.
 
-import type { PlacedRank } from "../api/types";
+import type { GroupRank, PlacedRank } from "../api/types";
 import { secondsIn, sectionWords } from "./severity";
+
+/** A rank in a table; its device is known on the page of its node. */
+export type Placed = GroupRank & Partial<Pick<PlacedRank, "device">>;
 
 /** Fewer are shown one by one. */
 const FEWEST = 3;
@@ -20,29 +23,29 @@ const FIGURES: readonly (readonly [of: Figure, most: (middle: number) => number]
 ];
 
 /** The ranks in their order, in groups that are alike; a rank that is slow, or stands out in a figure, is alone. */
-export function alike(ranks: readonly PlacedRank[]): PlacedRank[][] {
-  const found = new Map<string, PlacedRank[]>();
+export function alike<T extends Placed>(ranks: readonly T[]): T[][] {
+  const found = new Map<string, T[]>();
   for (const rank of ranks) {
     const key = rank.straggler ? `slow ${rank.rank}` : keyOf(rank);
     found.set(key, [...(found.get(key) ?? []), rank]);
   }
   return [...found.values()].flatMap((group) => {
     const middles = FIGURES.map(([of]) => middle(group, of));
-    const apart = (rank: PlacedRank) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i], most));
+    const apart = (rank: Placed) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i], most));
     const same = group.filter((rank) => !apart(rank));
     if (same.length < FEWEST) return group.map((rank) => [rank]);
     return [...group.filter(apart).map((rank) => [rank]), same.sort((a, b) => a.rank - b.rank)];
   });
 }
 
-function keyOf(rank: PlacedRank): string {
+function keyOf(rank: Placed): string {
   const { throttled = [], errors = {} } = rank.device ?? {};
   return JSON.stringify([rank.state, sectionWords(rank), rank.reason, throttled, Object.entries(errors).filter(([, number]) => number > 0)]);
 }
 
-type Figure = (rank: PlacedRank) => number | null | undefined;
+type Figure = (rank: Placed) => number | null | undefined;
 
-function middle(group: readonly PlacedRank[], of: Figure): number | undefined {
+function middle(group: readonly Placed[], of: Figure): number | undefined {
   const values = group.map(of).filter((value) => value != null).sort((a, b) => a - b);
   return values[values.length >> 1];
 }

@@ -162,8 +162,9 @@ export function heard(trends: Trends, job: Pick<JobSummary, "state" | "last_hear
 function rowsOf(trends: Trends, rows: readonly (number | null)[]): Trends {
   const column = (values: readonly (number | null)[]) => rows.map((i) => (i === null ? null : values[i] ?? null));
   const columns = <T extends Record<string, (number | null)[]>>(of: T) => Object.fromEntries(Object.entries(of).map(([name, values]) => [name, column(values)])) as T;
-  const { at, goodput, goodput_window, attempt = [], speed = [] } = trends;
+  const { at, goodput, goodput_window, attempt, speed } = trends;
   return {
+    attempts: trends.attempts,
     ...columns({ goodput, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
     scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),

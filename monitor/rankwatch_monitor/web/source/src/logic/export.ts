@@ -3,7 +3,6 @@
 import type { Advice, IncidentDetail, JobSummary, StackGroup } from "../api/types";
 import { costText, phases } from "./phases";
 import { blame } from "./suspicion";
-import { labelOf } from "./incidents";
 import { duration, ofItLost, runs, words } from "./text";
 
 const MANY = 100;
@@ -78,7 +77,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     ...(incident.headline ? [incident.reason] : []),
     "",
     jobLine(job, incident.attempt),
-    `Incident: ${incident.id}, ${labelOf(incident)}, ${incident.closed_at === null ? "open" : "closed"}`,
+    `Incident: ${incident.id}, ${incident.label}, ${incident.closed_at === null ? "open" : "closed"}`,
     `Since:    ${stamp(timeline.since ?? timeline.detected)}`,
     `Closed:   ${stamp(incident.closed_at)}`,
     `Action:   ${words(incident.action)}${incident.action_reason && ` (${incident.action_reason})`}`,

@@ -1,11 +1,11 @@
 // Which stack frames to show: the training code's own, and where the stacks of groups diverge.
 
-import type { Frame, StackGroup } from "../api/types";
+import type { StackFrame, StackGroup } from "../api/types";
 
 const LIBRARY = /(^<)|[\\/](site|dist)-packages[\\/]|[\\/]lib(64)?[\\/]python\d|[\\/]python\d[\d.]*[\\/]lib[\\/]|[\\/]torch[\\/](csrc|_C)/;
 
 /** A frame of the training code itself, as opposed to an installed package, the standard library or native code. */
-export function isUserFrame(frame: Frame): boolean {
+export function isUserFrame(frame: StackFrame): boolean {
   return /\.pyx?$/.test(frame.file) && !LIBRARY.test(frame.file);
 }
 
@@ -18,7 +18,7 @@ export function shortFile(file: string): string {
 }
 
 /** Where the culprit is: the innermost frame of its training code; null: not known. */
-export function stuckAt(groups: readonly StackGroup[]): Frame | null {
+export function stuckAt(groups: readonly StackGroup[]): StackFrame | null {
   return groups.find((group) => group.is_culprit)?.frames.find(isUserFrame) ?? null;
 }
 
@@ -35,6 +35,6 @@ export function sharedOuter(groups: readonly StackGroup[]): number {
   return shortest;
 }
 
-function sameLine(a: Frame, b: Frame): boolean {
+function sameLine(a: StackFrame, b: StackFrame): boolean {
   return a.function === b.function && a.file === b.file && a.line === b.line;
 }

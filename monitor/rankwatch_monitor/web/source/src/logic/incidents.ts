@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, Incident, JobSummary, QuietHost, RankState, StackGroup } from "../api/types";
-import { clock, count, elapsed, runs, wholeDuration, words } from "./text";
+import type { Culprit, CulpritClass, Incident, JobSummary, LimitSource, QuietHost, RankState, StackGroup, VerdictKind } from "../api/types";
+import { clock, count, elapsed, runs, wholeDuration, zoned } from "./text";
 
 /** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
@@ -32,26 +32,17 @@ export function quietOf(job: Pick<JobSummary, "quiet_host">, { closed_at }: Pick
   return closed_at === null ? (job.quiet_host ?? null) : null;
 }
 
-/** The monitor's sentence about hosts that are not heard, in the chosen time zone; `now`: with their age instead of the time. */
-export function quietWords({ headline, since }: QuietHost, now: number | null): string {
-  // The sentence has the time of day only, and may be about a host that is silent for days.
-  return headline.replace(/\bsince \d\d:\d\d:\d\d UTC\b/, now === null ? `since ${clock(since, since)}` : `for ${wholeDuration(elapsed(since, now))}`);
-}
-
 /** The incident in one line: while a whole host is silent, that host. */
 export function titleOf(job: Pick<JobSummary, "quiet_host">, incident: Incident, now: number): string {
   const quiet = quietOf(job, incident);
-  return quiet === null ? incident.title || incident.headline || incident.reason : quietWords(quiet, now);
+  return quiet === null ? incident.title : zoned(quiet.headline, now);
 }
 
 /** What an incident is, in a table: its kind, or the host that is not heard. */
-export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
+export function lineOf(job: Pick<JobSummary, "quiet_host">, incident: Incident, now: number): string {
   const quiet = quietOf(job, incident);
-  return quiet === null ? labelOf(incident) : quietWords(quiet, null);
+  return quiet === null ? incident.label : zoned(quiet.headline, now);
 }
-
-/** The incident in a few words. */
-export const labelOf = (incident: Pick<Incident, "kind" | "label">): string => incident.label ?? kindWords(incident);
 
 /** What kind of fault an incident is: while a whole host is silent, that. */
 export function faultOf(job: Pick<JobSummary, "quiet_host">, incident: Incident): string {
@@ -91,20 +82,23 @@ export function hosts(culprits: readonly Culprit[]): string[] {
 }
 
 export function classes(culprits: readonly Culprit[]): string {
-  return [...new Set(culprits.map(({ class: kind }) => CLASSES[kind] ?? words(kind)))].join(", ");
+  return [...new Set(culprits.map(({ class: kind }) => CLASSES[kind]))].join(", ");
 }
 
-const CLASSES: Record<string, string> = { host_silent: "silent", gil_held: "GIL held", device_or_network: "device or network stuck" };
+const CLASSES: Record<CulpritClass, string> = {
+  dead: "dead", stopped: "stopped", never_started: "never started", behind: "behind", straggler: "straggler", wrong_result: "wrong result",
+  host_silent: "silent", gil_held: "GIL held", device_or_network: "device or network stuck",
+};
 
-export const classWords = (kind: string): string => CLASSES[kind] ?? words(kind);
+export const classWords = (kind: CulpritClass): string => CLASSES[kind];
 
 export interface RanksThen {
-  culprits: { rank: number; host: string; state: RankState; kind: string }[];
+  culprits: { rank: number; host: string; state: RankState; kind: CulpritClass }[];
   waiting: number[];
   others: number[];
 }
 
-const STATES: Record<string, RankState> = { dead: "dead", host_silent: "silent", stopped: "stopped", never_started: "unseen", straggler: "running", wrong_result: "running" };
+const STATES: Partial<Record<CulpritClass, RankState>> = { dead: "dead", host_silent: "silent", stopped: "stopped", never_started: "unseen", straggler: "running", wrong_result: "running" };
 
 /** The ranks when an incident was detected, by its record: culprits, affected ones and, where any is, the rest of so many. */
 export function ranksThen({ affected, culprits }: Pick<Incident, "affected" | "culprits">, worldSize: number): RanksThen {
@@ -130,16 +124,22 @@ export function innermost(groups: readonly StackGroup[], ranks: readonly number[
   return [...new Set(groups.filter((group) => group.ranks.some((rank) => among.has(rank))).map(({ frames }) => frames[0]?.function))].filter(Boolean).join(", ");
 }
 
-const KINDS: Record<string, string> = {
+const KINDS: Record<VerdictKind, string> = {
   section_overrun: "section over its limit",
   out_of_section_overrun: "outside sections for too long",
   heartbeat_overrun: "no heartbeat",
   silent: "no report",
   stalled: "no step completes",
   process_exited: "crash",
+  never_started: "never started",
+  node_lost: "node lost",
+  ordered: "ordered",
+  straggler: "straggler",
+  wrong_result: "wrong result",
+  restarted_in_process: "restarted in process",
 };
 
-const LIMITS: Record<string, string> = {
+const LIMITS: Record<LimitSource, string> = {
   configured: "configured limit",
   default: "default limit",
   learned: "learned limit",
@@ -148,10 +148,10 @@ const LIMITS: Record<string, string> = {
 };
 
 /** What a limit is called by its source. */
-export const limitName = ({ limit_source: source }: Pick<Incident, "limit_source">): string => LIMITS[source ?? ""] ?? "limit";
+export const limitName = ({ limit_source: source }: Pick<Incident, "limit_source">): string => (source === null ? "limit" : LIMITS[source]);
 
 /** What kind of fault it is. */
-export const kindWords = ({ kind }: { kind: string }): string => KINDS[kind] ?? words(kind);
+export const kindWords = ({ kind }: { kind: VerdictKind }): string => KINDS[kind];
 
 /** Whether its action restarts the ranks. */
 export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
@@ -198,6 +198,6 @@ export const placeWords = ({ attempt, furthest_iteration: step }: Pick<Incident,
 
 /** One in a list, in words: what distinguishes it first, and what it has in common with the one above it only there. */
 export function listWords(incident: Incident, above: Incident | undefined): string {
-  const what = (of: Incident) => of.title || of.headline || labelOf(of);
+  const what = (of: Incident) => of.title;
   return `${placeWords(incident)}: ${above !== undefined && what(above) === what(incident) ? "the same" : what(incident)}`;
 }

@@ -1,6 +1,6 @@
 // The table of kernels: sparklines, and the trend in words.
 
-import type { Kernel, Kernels, Throttle } from "../api/types";
+import type { KernelView, KernelsView, Throttle } from "../api/types";
 import { clock, count, fine, listed, ofStep, plural } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
@@ -23,7 +23,7 @@ const APART = 0.02;
 const ROOM = 1.25;
 
 /** Lines from 0 to some room above the largest value, over the time from the first to the last point. */
-export function spark(kernel: Kernel, points: readonly number[], width: number, height: number): Spark {
+export function spark(kernel: KernelView, points: readonly number[], width: number, height: number): Spark {
   const { trend, slowest_trend: slowest = [], slowest_ranks: ranks = [], slower_since, uneven_since } = kernel;
   const uneven = kernel.ranks > 1 ? slowest : [];
   const top = ROOM * Math.max(1e-12, kernel.median, kernel.slowest, ...[...trend, ...uneven].map((value) => value ?? 0));
@@ -68,7 +68,7 @@ function steps(values: readonly (number | null)[], place: (value: number, i: num
 }
 
 /** The trend as text: "2 ms to 3.1 ms, 1.55 times as long since 14:03:20". */
-export function trendWords(kernel: Kernel, now: number): string {
+export function trendWords(kernel: KernelView, now: number): string {
   const known = kernel.trend.filter((value) => value !== null);
   if (known.length < 2) return "one point so far";
   const [least, most] = [fine(Math.min(...known)), fine(Math.max(...known))];
@@ -82,7 +82,7 @@ export function trendWords(kernel: Kernel, now: number): string {
 export const seenFrom = (at: number, now: number): string => `seen from the report of ${clock(at, now)}`;
 
 /** The rank that is the slowest in all kernels, from the same report on, so that it stands once; null: there is none. */
-export function slowestInAll(kernels: readonly Kernel[]): Kernel | null {
+export function slowestInAll(kernels: readonly KernelView[]): KernelView | null {
   const [first] = kernels;
   return first && kernels.length > 1 && kernels.every((each) => isUneven(each) && each.slowest_rank === first.slowest_rank && each.uneven_since === first.uneven_since) ? first : null;
 }
@@ -91,7 +91,7 @@ export function slowestInAll(kernels: readonly Kernel[]): Kernel | null {
 const ALIKE = 0.05;
 
 /** That one rank is slow in all kernels alike, so that its device is, as a sentence; empty: it is not. `throttled`: what throttles a GPU. */
-export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | null | undefined): string {
+export function alikeWords(kernels: readonly KernelView[], throttled: Throttle | null | undefined): string {
   const one = slowestInAll(kernels);
   const ratios = kernels.map(ratioOfSlowest);
   const [least, most] = [Math.min(...ratios), Math.max(...ratios)];
@@ -104,7 +104,7 @@ export function alikeWords(kernels: readonly Kernel[], throttled: Throttle | nul
 }
 
 /** Whether a median differs from what it was: by 1 % it does by chance. */
-export const hasChanged = ({ change, slower_since }: Pick<Kernel, "change" | "slower_since">): boolean => slower_since !== null || (change !== null && Math.abs(change - 1) >= 0.02);
+export const hasChanged = ({ change, slower_since }: Pick<KernelView, "change" | "slower_since">): boolean => slower_since !== null || (change !== null && Math.abs(change - 1) >= 0.02);
 
 export function times(ratio: number | null): string {
   return ratio === null ? "–" : `${ratio.toFixed(ratio < 10 ? 2 : 0)}×`;
@@ -120,36 +120,36 @@ export interface SlowRank {
   /** Of these kernels in the time that all ranks spend in kernels. */
   share: number;
   /** The kernel in which it loses most. */
-  worst: Kernel;
+  worst: KernelView;
   ratio: number;
 }
 
-export function isUneven(kernel: Kernel): boolean {
+export function isUneven(kernel: KernelView): boolean {
   return kernel.relative !== null && kernel.relative < SLOW_BELOW;
 }
 
 /** The slowest rank's median divided by that over all ranks; of two ranks, by that of the other. */
-export function ratioOfSlowest({ ranks, relative, slowest, median }: Kernel): number {
+export function ratioOfSlowest({ ranks, relative, slowest, median }: KernelView): number {
   return ranks === 2 && relative ? 1 / relative : median > 0 ? slowest / median : 1;
 }
 
 /** The rank that has a column of its own: the straggler, else the one that is slow in all kernels; null: there is none. */
-export const ownColumn = ({ kernels, straggler }: Pick<Kernels, "kernels" | "straggler">): number | null => straggler ?? slowestInAll(kernels)?.slowest_rank ?? null;
+export const ownColumn = ({ kernels, straggler }: Pick<KernelsView, "kernels" | "straggler">): number | null => straggler ?? slowestInAll(kernels)?.slowest_rank ?? null;
 
 /** The median of that rank, and how many times that over all ranks it is, of two ranks that of the other; null: not known. */
-export function ownMedian({ ranks, median, slowest, slowest_rank, straggler }: Kernel, rank: number | null): { seconds: number; ratio: number } | null {
+export function ownMedian({ ranks, median, slowest, slowest_rank, straggler }: KernelView, rank: number | null): { seconds: number; ratio: number } | null {
   const seconds = rank === slowest_rank ? slowest : straggler;
   return rank === null || seconds == null ? null : { seconds, ratio: seconds / (ranks === 2 ? 2 * median - seconds : median) };
 }
 
 /** How that rank's medians lie beside those over all ranks, where it has no line of its own: "; rank 5 now 0.99 to 1.01 times that"; empty: not known. */
-export function besideWords(kernels: readonly Kernel[], rank: number | null): string {
+export function besideWords(kernels: readonly KernelView[], rank: number | null): string {
   const ratios = kernels.flatMap((each) => ownMedian(each, rank)?.ratio ?? []);
   return ratios.length === 0 ? "" : `; rank ${rank} now ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} times that`;
 }
 
 /** The ranks that are slow in the kernels that take the most time, the costliest first. */
-export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
+export function slowRanksOf(kernels: readonly KernelView[]): SlowRank[] {
   const found = new Map<number, SlowRank>();
   for (const kernel of kernels.filter(isUneven)) {
     const ratio = ratioOfSlowest(kernel);
@@ -165,7 +165,7 @@ export function slowRanksOf(kernels: readonly Kernel[]): SlowRank[] {
 }
 
 /** How much longer the slowest rank takes, as a share of the kernel time. */
-const excess = (kernel: Kernel) => (ratioOfSlowest(kernel) - 1) * kernel.share;
+const excess = (kernel: KernelView) => (ratioOfSlowest(kernel) - 1) * kernel.share;
 
 /** A text cut in its middle: names of one family differ at their ends. */
 export function cutMiddle(text: string, most: number): string {
@@ -182,12 +182,12 @@ export function slowRankWords({ rank, worst, ratio }: SlowRank): string {
 /** Seconds by which a rank's kernels make its step longer than the median rank's: each of those in which it is the slowest. */
 export interface Lag {
   rank: number;
-  kernels: { kernel: Kernel; seconds: number }[];
+  kernels: { kernel: KernelView; seconds: number }[];
   seconds: number;
 }
 
 /** How much of each step a rank loses in which kernels, the most first; null where steps are not profiled, or in none. */
-export function lagOf(rank: number, { kernels, compute }: Pick<Kernels, "kernels" | "compute">): Lag | null {
+export function lagOf(rank: number, { kernels, compute }: Pick<KernelsView, "kernels" | "compute">): Lag | null {
   if (compute == null) return null;
   const found = kernels
     .filter((kernel) => kernel.slowest_rank === rank && isUneven(kernel))
@@ -204,7 +204,7 @@ const NAMED = 3;
 const asShown = (seconds: number) => Number(seconds.toPrecision(3));
 
 /** How often the median rank calls a kernel in a step; null: steps are not profiled. */
-export function callsOf({ share, median }: Pick<Kernel, "share" | "median">, { compute }: Pick<Kernels, "compute">): number | null {
+export function callsOf({ share, median }: Pick<KernelView, "share" | "median">, { compute }: Pick<KernelsView, "compute">): number | null {
   return compute == null || median <= 0 ? null : (share * compute) / median;
 }
 
@@ -212,7 +212,7 @@ export function callsOf({ share, median }: Pick<Kernel, "share" | "median">, { c
 export const callsWords = (calls: number | null): string => (calls === null ? "–" : calls < 9.95 ? calls.toFixed(1).replace(/\.0$/, "") : count(Math.round(calls)));
 
 /** Seconds by which its calls make a step of the slowest rank longer; null: steps are not profiled, or no rank stands out. */
-export function moreOf(kernel: Kernel, { compute }: Pick<Kernels, "compute">): number | null {
+export function moreOf(kernel: KernelView, { compute }: Pick<KernelsView, "compute">): number | null {
   return compute == null || !isUneven(kernel) ? null : excess(kernel) * compute;
 }
 
@@ -230,14 +230,14 @@ export function lagWords({ rank, kernels, seconds }: Lag, lateness: number | nul
 }
 
 /** Seconds of a median rank's step in a kernel as a share of the step; null: steps are not profiled. */
-export function shareOfStep({ share }: Kernel, { compute, step }: Pick<Kernels, "compute" | "step">): number | null {
+export function shareOfStep({ share }: KernelView, { compute, step }: Pick<KernelsView, "compute" | "step">): number | null {
   return compute != null && step != null && step > 0 ? (share * compute) / step : null;
 }
 
 const SOURCES: Record<string, string> = { cupti: "CUPTI", "kineto-cuda": "Kineto on the GPU", "kineto-cpu": "Kineto as CPU operators" };
 
 /** Which ranks time kernels now, as a sentence. `over`: the job has ended. */
-export function timedWords({ at, sources }: Pick<Kernels, "at" | "sources">, over: boolean, now: number): string {
+export function timedWords({ at, sources }: Pick<KernelsView, "at" | "sources">, over: boolean, now: number): string {
   const timing = sources.filter(({ source }) => source !== "none");
   const without = sources.filter(({ source }) => source === "none");
   const on = timing.map((each) => `${SOURCES[each.source] ?? each.source} on ${plural(each.ranks, "rank")}`);
@@ -256,7 +256,7 @@ export function shortName(name: string): string {
 }
 
 /** Those that became slower first, then by total time. */
-export function slowerFirst(kernels: readonly Kernel[]): Kernel[] {
+export function slowerFirst(kernels: readonly KernelView[]): KernelView[] {
   return [...kernels].sort((a, b) => Number(b.slower_since !== null) - Number(a.slower_since !== null));
 }
 

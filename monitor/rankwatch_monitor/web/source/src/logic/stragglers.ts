@@ -1,6 +1,6 @@
 // Texts about performance: findings, costs, scores.
 
-import type { Finding, Kernel, Performance, Straggler } from "../api/types";
+import type { Finding, KernelView, Performance, Straggler } from "../api/types";
 import { isUneven, times } from "./kernels";
 import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
 
@@ -82,7 +82,7 @@ const CAUSES: Record<string, string> = {
 };
 
 /** That nothing is wrong with the kernels, or none is why a rank is slow, in one sentence; empty: something is. */
-export function calmWords(kernels: readonly Kernel[], slow: Pick<Straggler, "rank" | "cause"> | null): string {
+export function calmWords(kernels: readonly KernelView[], slow: Pick<Straggler, "rank" | "cause"> | null): string {
   const compared = kernels.some(({ ranks }) => ranks > 1);
   if (slow !== null && compared && slow.cause !== "compute" && !kernels.some((each) => isUneven(each) && each.slowest_rank === slow.rank)) {
     return `The kernels of rank ${slow.rank} are as fast as those of its peers: the cause is ${slow.cause === "unexplained" ? "elsewhere" : `its ${slowIn(slow.cause)}`}.`;

@@ -5,7 +5,7 @@ import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { type AttemptMark, between, incidentRange, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, stood, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
-import { labelOf, listWords } from "../logic/incidents";
+import { listWords } from "../logic/incidents";
 import { clock, plural, wholeDuration, zoned } from "../logic/text";
 import { narrow } from "./preferences";
 import { range } from "./selection";
@@ -85,7 +85,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
             return (
               <li key={first.id} class={place > 0 ? "short" : undefined} style={style}>
                 {each.items.length === 1 ? (
-                  <a class={place === 0 && each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={labelOf(first)}>{place || labelOf(first)}</a>
+                  <a class={place === 0 && each.width < words ? "incident narrow" : "incident"} href={incidentAddress(job.id, first.id)} title={`${clock(each.from, asOf.value)}: ${first.headline || first.reason}`} aria-label={first.label}>{place || first.label}</a>
                 ) : (
                   <button type="button" class={each.width < words ? "incident narrow" : "incident"} title="Show the time of these only." onClick={show(each.from, Math.max(each.to, each.from + 30))}>{plural(each.items.length, "incident")}</button>
                 )}

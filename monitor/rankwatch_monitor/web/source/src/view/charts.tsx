@@ -49,7 +49,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
   const points = trends.value;
   const change = changeOf(why.value);
-  const attempts = useMemo(() => attemptMarks(points ?? { at: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
+  const attempts = useMemo(() => attemptMarks(points ?? { at: [], attempt: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const marks = useMarks(change);
   const axis = {

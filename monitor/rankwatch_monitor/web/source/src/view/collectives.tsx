@@ -1,12 +1,12 @@
 // Progress of the ranks in their process groups, by the sequence numbers of collectives.
 
 import { useState } from "preact/hooks";
-import type { Collective } from "../api/types";
+import type { GroupProgress } from "../api/types";
 import { count, plural, runs } from "../logic/text";
 
 const FEW = 10;
 
-export function Collectives({ rows }: { rows: readonly Collective[] }) {
+export function Collectives({ rows }: { rows: readonly GroupProgress[] }) {
   const [all, showAll] = useState(false);
   if (rows.length === 0) return null;
   const visible = all ? rows : rows.slice(0, FEW);

@@ -8,7 +8,6 @@ import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
 import { alarm, headline, isElsewhere, isTroubled, type Listed, matching, LABELS, namedOften, needsPerson, type Often, sharedNames, sinceWords, type Sort, sorted, SORTS, troubleAge, whyOf } from "../logic/fleet";
-import { isUnsaved } from "../logic/goodput";
 import { nodesOf } from "../logic/nodemap";
 import { HOURS, incidentAddress, jobAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
@@ -220,9 +219,9 @@ function Figures({ job }: { job: JobSummary }) {
 /** Up to when goodput is known, how much of it is lost waiting for slow ranks, or which steps may not be saved. */
 function goodputNote(job: JobSummary): ComponentChildren {
   if (job.state === "lost" && job.last_heard != null) return <>until {clock(job.last_heard, asOf.value)}</>;
-  const unsaved = job.goodput_notes?.find(isUnsaved);
+  const unsaved = job.unsaved;
   if (unsaved) return <span class="unsaved">{unsaved}</span>;
-  return job.goodput_notes?.find((note) => note.includes(" waiting "))?.replace(" waiting", "\nwaiting") ?? null;
+  return job.waited || null;
 }
 
 function Figure({ label, name = "", note = null, children }: { label: string; name?: string; note?: ComponentChildren; children: ComponentChildren }) {

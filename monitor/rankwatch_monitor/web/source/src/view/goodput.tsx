@@ -95,7 +95,7 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
                 <th scope="row">
                   <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
-                <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!) : kindWords(entry)}</td>
+                <td>{byId.has(entry.id) ? lineOf(job, byId.get(entry.id)!, asOf.value) : kindWords(entry)}</td>
                 {addingUp(columns.map((name) => taken.get(entry.id)?.[name]?.seconds ?? 0)).map((seconds, i) => (
                   <td key={i} class="number" data-stage={taken.get(entry.id)?.[columns[i]!] && columns[i]}>{stageWords(seconds, taken.get(entry.id)?.[columns[i]!], columns[i] === LOST && entry.id === last ? job.steps_at_risk : null)}</td>
                 ))}

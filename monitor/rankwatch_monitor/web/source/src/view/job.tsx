@@ -2,14 +2,14 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Incident, JobState, JobSummary, Launcher } from "../api/types";
+import type { Clause, Incident, JobState, JobSummary, Launcher } from "../api/types";
 import type { Stale } from "../logic/serverclock";
 import { asOf, now, responding, stale } from "../api/connection";
 import { type Grid, type JobWatch, watchJob } from "../live/job";
 import { useDetail } from "../live/detail";
 import { speed } from "../live/speed";
 import { checkpointFact } from "../logic/checkpoint";
-import { goodputNotes, isUnsaved, spent } from "../logic/goodput";
+import { goodputNotes, spent } from "../logic/goodput";
 import { focus, isFormer } from "../logic/incidents";
 import { standing } from "../logic/severity";
 import { recommendedOrder } from "../logic/nextaction";
@@ -89,7 +89,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // One slow rank stands above, with its figures.
   const led = slow !== null && slow.open === 1 && slow.ended.length === 0 && isMeasured(slow);
   const accounted = advised && !brief && !broken && slow === null && (job.state === "running" || job.state === "finished") ? account.value : [];
-  const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} account={accounted.join(" ")} led={slow !== null} />;
+  const stragglers = performance !== null && !led && <Stragglers job={job} launchers={launchers.value} performance={performance} headline={headline} account={accounted.map(({ text }) => text).join(" ")} led={slow !== null} />;
   // Without incidents it is a bar, which a column has room for.
   const timeSpent = <GoodputSection job={job} goodput={goodput.value} incidents={incidents} spent={time} past={past && !over} />;
   const roomy = !past && !renewing && job.world_size <= FEW_RANKS;
@@ -182,8 +182,8 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 }
 
 /** Steps of which no save is known are a warning. */
-function Account({ clauses: [first = "", ...rest] }: { clauses: readonly string[] }) {
-  return <p class="note account">{capital(first)}{rest.map((clause) => <>; {isUnsaved(clause) ? <b>{zoned(clause, asOf.value)}</b> : clause}</>)}.</p>;
+function Account({ clauses: [first, ...rest] }: { clauses: readonly Clause[] }) {
+  return <p class="note account">{capital(first?.text ?? "")}{rest.map(({ text, warns }) => <>; {warns ? <b>{zoned(text, asOf.value)}</b> : text}</>)}.</p>;
 }
 
 /** `past`: below is an incident that is over. */

@@ -3,7 +3,7 @@
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
-import type { Kernel, Kernels as Table, Straggler, Throttle } from "../api/types";
+import type { KernelView, KernelsView as Table, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { poll } from "../live/poll";
 import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
@@ -118,7 +118,7 @@ interface Listed {
   rank: number | null;
 }
 
-function Row({ job, kernel, table, changed, apart, rank }: Listed & { kernel: Kernel }) {
+function Row({ job, kernel, table, changed, apart, rank }: Listed & { kernel: KernelView }) {
   const slower = kernel.slower_since !== null;
   const uneven = isUneven(kernel);
   const ofStep = shareOfStep(kernel, table);
@@ -227,7 +227,7 @@ function Name({ name }: { name: string }) {
 }
 
 /** The median and the slowest rank over time, with what they are now at the end. */
-function Sparkline({ kernel, points }: { kernel: Kernel; points: readonly number[] }) {
+function Sparkline({ kernel, points }: { kernel: KernelView; points: readonly number[] }) {
   const { median, slowest, others, ends, changed, uneven } = spark(kernel, points, WIDTH, HEIGHT);
   const words = trendWords(kernel, asOf.value);
   const rule = (name: string, x: number | null) => x !== null && <path class={name} d={`M${x.toFixed(1)} 0V${HEIGHT}`} />;

@@ -46,7 +46,7 @@ export function Limits({ job, timeouts }: { job: JobSummary; timeouts: readonly 
       )}
       <p class="note">
         Configured limits act at once, others raise a suspicion first.
-        {visible.some((timeout) => /earlier/.test(origin(timeout))) || further.some(([name]) => name === "loaded") ? ' "Learned earlier": in an earlier run of the job.' : ""}
+        {visible.some((timeout) => timeout.source === "loaded") || further.some(([name]) => name === "loaded") ? ' "Learned earlier": in an earlier run of the job.' : ""}
       </p>
     </>
   );

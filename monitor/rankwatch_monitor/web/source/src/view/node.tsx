@@ -32,11 +32,10 @@ export function NodePage({ host }: { host: string }) {
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
-      {node.state && <p class="job-state" data-state={/^(up|idle)$/.test(node.state) ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>}
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict ?? node.summary, asOf.value)}</p>
-      {node.presence && !node.state && <p>{node.presence}</p>}
+      <p class="job-state" data-state={node.state === "up" || node.state === "idle" ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict, asOf.value)}</p>
       <NodeAction node={node} />
-      {node.verdict !== undefined && !node.gpus?.length && <p class="note">{node.summary}</p>}
+      {node.gpus.length === 0 && <p class="note">{node.summary}</p>}
       <NodeGpus node={node} />
       <JobActions node={node} />
       <Incidents node={node} />

@@ -5,11 +5,9 @@ import { clock, limitText } from "../logic/text";
 
 /** Seconds below which a phase that is over took no time. */
 const NO_TIME = 0.0005;
-/** Phases that are left out where they took no time. */
-const AT_ONCE: readonly string[] = ["Detect", "Decide"];
 
 export function PhaseBar({ phases: all }: { phases: Phase[] }) {
-  const phases = all.filter(({ name, seconds, to }) => to === null || seconds >= NO_TIME || !AT_ONCE.includes(name));
+  const phases = all.filter(({ seconds, to }) => to === null || seconds >= NO_TIME);
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
   const shown = addingUp(phases.map(({ seconds }) => seconds));

@@ -2,9 +2,9 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Dimension, PlacedRank, RankReport } from "../api/types";
+import type { Dimension, RankReport } from "../api/types";
 import { asOf } from "../api/connection";
-import { alike } from "../logic/alike";
+import { alike, type Placed } from "../logic/alike";
 import { deviceFacts } from "../logic/device";
 import { cellOf } from "../logic/levels";
 import { DIMENSIONS, groupName, rankAddress } from "../logic/route";
@@ -18,7 +18,7 @@ import { narrow } from "./preferences";
 
 interface Props {
   job: string;
-  ranks: readonly PlacedRank[];
+  ranks: readonly Placed[];
   name: string;
   /** Text above, of which nothing is repeated. */
   above?: string;
@@ -64,7 +64,7 @@ export function PlacedRanks({ job, ranks, name, above = "" }: Props) {
 }
 
 /** `same`: how many ranks the line stands for. */
-function State({ rank, above, same, open }: { rank: PlacedRank; above: string; same: number; open: () => void }) {
+function State({ rank, above, same, open }: { rank: Placed; above: string; same: number; open: () => void }) {
   const { straggler } = rank;
   return (
     <>
@@ -81,13 +81,13 @@ interface Column {
   head: string;
   kind?: "number" | "code" | "device";
   /** Of ranks that are alike. */
-  cell: (same: readonly PlacedRank[]) => ComponentChildren;
+  cell: (same: readonly Placed[]) => ComponentChildren;
 }
 
 /** Those of which any rank has a figure. */
-function columnsOf(ranks: readonly PlacedRank[], job: string): Column[] {
-  const cells = (of: (rank: PlacedRank) => number | null | undefined, text: (value: number) => string) => (same: readonly PlacedRank[]) => figures(same, of, text);
-  const any = (of: (rank: PlacedRank) => unknown) => ranks.some((rank) => of(rank) != null);
+function columnsOf(ranks: readonly Placed[], job: string): Column[] {
+  const cells = (of: (rank: Placed) => number | null | undefined, text: (value: number) => string) => (same: readonly Placed[]) => figures(same, of, text);
+  const any = (of: (rank: Placed) => unknown) => ranks.some((rank) => of(rank) != null);
   const aged = ranks.every(({ state }) => moves(state)) ? duration : wholeDuration;
   const placed = ranks.some((rank) => secondsIn(rank) !== null);
   const all: (Column | false)[] = [
@@ -108,7 +108,7 @@ function columnsOf(ranks: readonly PlacedRank[], job: string): Column[] {
 }
 
 /** "data rank 0–15 · pipeline stage 1": the groups of ranks that are alike. */
-function groupsOf(same: readonly PlacedRank[]): string {
+function groupsOf(same: readonly Placed[]): string {
   const numbers = (of: Dimension) => [...new Set(same.flatMap(({ groups }) => groups[of] ?? []))];
   return DIMENSIONS.filter((each) => numbers(each).length > 0).map((each) => groupName(each, runs(numbers(each)))).join(" · ");
 }

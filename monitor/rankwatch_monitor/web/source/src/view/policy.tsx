@@ -3,7 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
-import type { JobSummary, PolicySchema, Setting, SettingValue } from "../api/types";
+import type { JobSummary, PolicySchema, Setting } from "../api/types";
+import type { SettingValue } from "../logic/policy";
 import { asText, asValue, changed, grouped, shown, unitOf, withValues } from "../logic/policy";
 import { capital, plural, words } from "../logic/text";
 import { narrow } from "./preferences";

@@ -1,9 +1,9 @@
 // The last lines that failed ranks printed, and what shows the whole of each log.
 
-import type { RankLog } from "../api/types";
+import type { ShownLog } from "../api/types";
 import { Copy, Run } from "./copy";
 
-export function RankLogs({ logs }: { logs: readonly RankLog[] }) {
+export function RankLogs({ logs }: { logs: readonly ShownLog[] }) {
   return (
     <>
       {logs.map(({ rank, host, stream, lines, title, text, place }, i) => (

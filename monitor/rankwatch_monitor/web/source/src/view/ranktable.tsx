@@ -1,10 +1,10 @@
 // The content of the rank grid as a table.
 
 import { useMemo, useState } from "preact/hooks";
-import type { Incident, PlacedRank, RankReport, RankState } from "../api/types";
+import type { Incident, RankReport, RankState } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { asOf } from "../api/connection";
-import { alike } from "../logic/alike";
+import { alike, type Placed } from "../logic/alike";
 import { cellOf, cellWords, slowestFirst } from "../logic/levels";
 import { isFormer, quietOf } from "../logic/incidents";
 import { asOfNow, figures, moves, sectionWords, timeIn, worstFirst } from "../logic/severity";
@@ -74,7 +74,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
           </thead>
           <tbody>
             {rows.map((same) => {
-              const [report] = same as [PlacedRank];
+              const [report] = same as [Placed];
               const { rank } = report;
               const straggler = slow.get(rank);
               const alone = same.length === 1;
@@ -121,13 +121,13 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
 }
 
 /** What is known of a rank with its state in the grid, which is newer than its report. */
-function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): PlacedRank {
-  const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "" };
-  return { ...none, ...byRank[rank], state: states[rank]!, groups: {} };
+function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): Placed {
+  const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "", local_rank: null, progress: null, function: null, scores: {} };
+  return { ...none, ...byRank[rank], state: states[rank]!, groups: {}, straggler: null };
 }
 
 /** In lines of ranks that are alike; those to be kept apart are alone. */
-function folded(ranks: readonly PlacedRank[], apart: (rank: number) => boolean): PlacedRank[][] {
+function folded(ranks: readonly Placed[], apart: (rank: number) => boolean): Placed[][] {
   const first = ranks.filter(({ rank }) => apart(rank));
   const order = new Map(ranks.map(({ rank }, place) => [rank, place]));
   const lines = [...first.map((rank) => [rank]), ...alike(ranks.filter(({ rank }) => !apart(rank)))];

@@ -32,13 +32,14 @@ export function Share({ job, id, detail, without }: { job: JobSummary; id: strin
   };
   const stacks = detail.value === null ? "" : stacksText(detail.value);
   return (
-    <p class="share" role="group" aria-label="Share this incident">
+    <details class="share" role="group" aria-label="Share this incident">
+      <summary>Share</summary>
       <button type="button" onClick={() => void copy(address, "Link")}>Copy link</button>
       <button type="button" disabled={stacks === ""} title={stacks === "" ? without : undefined} onClick={() => void copy(stacks, "Stacks")}>Copy stacks</button>
       <button type="button" onClick={() => void save("json")}>Download .json</button>
       <button type="button" onClick={() => void save("txt")}>Download .txt</button>
       <small>{result || (detail.value !== null && stacks === "" ? `No stacks to copy. ${without}` : "")}</small>
-    </p>
+    </details>
   );
 }
 
@@ -46,11 +47,12 @@ export function Share({ job, id, detail, without }: { job: JobSummary; id: strin
 export function ShareJob({ job }: { job: JobSummary }) {
   const address = whole(jobAddress(job.id));
   return (
-    <p class="share" role="group" aria-label="Share this job">
+    <details class="share" role="group" aria-label="Share this job">
+      <summary>Share</summary>
       <Copy text={address} label="Copy link" />
       <button type="button" onClick={() => saveFile(`${job.id}.json`, JSON.stringify(job, null, 2), "application/json")}>Download .json</button>
       <button type="button" onClick={() => saveFile(`${job.id}.txt`, jobText(job, address), "text/plain")}>Download .txt</button>
-    </p>
+    </details>
   );
 }
 

@@ -1,7 +1,7 @@
 // Stack groups side by side: the culprit first, the training code's own frames highlighted.
 
 import type { Signal } from "@preact/signals";
-import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
+import type { StackFrame, Incident, IncidentDetail, StackGroup } from "../api/types";
 import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
@@ -71,7 +71,7 @@ function Group({ group, shared, blame, tag }: { group: StackGroup; shared: numbe
   );
 }
 
-function Folded({ frames, what, label }: { frames: Frame[]; what: string; label: string }) {
+function Folded({ frames, what, label }: { frames: StackFrame[]; what: string; label: string }) {
   if (frames.length === 0) return null;
   return (
     <details>
@@ -83,7 +83,7 @@ function Folded({ frames, what, label }: { frames: Frame[]; what: string; label:
   );
 }
 
-function Frames({ frames }: { frames: Frame[] }) {
+function Frames({ frames }: { frames: StackFrame[] }) {
   return (
     <ol>
       {frames.map((frame, depth) => (

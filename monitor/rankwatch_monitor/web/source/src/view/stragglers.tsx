@@ -33,7 +33,7 @@ export function Stragglers({ job, launchers, performance, headline, account, led
           {facts && <small>{facts}{finding.since !== null && ` · since ${clock(finding.since, asOf.value)}, for ${roughly(asOf.value - finding.since)}`}</small>}
         </p>
       )}
-      {!led && job.advice?.rule.startsWith("slow") && <WhatToDoSlow job={job} launchers={launchers} reason={headline} />}
+      {!led && job.advice?.slow && <WhatToDoSlow job={job} launchers={launchers} reason={headline} />}
       {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} acted={led} />}
       {ended.length > 0 && (
         <details>

@@ -6,6 +6,7 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
+import { blame } from "../logic/suspicion";
 import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
@@ -131,7 +132,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
 function blamedRanks(watch: JobWatch, incident: Incident | null): Map<number, string> {
   const culprits = incident?.closed_at === null ? incident.culprits.slice(0, 4) : [];
   const slow = (watch.performance.value?.stragglers ?? []).slice(0, 4);
-  return new Map([...slow.map(({ rank }) => [rank, "slow"] as const), ...culprits.map(({ rank }) => [rank, incident!.kind === "hang" ? "hung" : "culprit"] as const)].reverse());
+  return new Map([...slow.map(({ rank }) => [rank, "slow"] as const), ...culprits.map(({ rank }) => [rank, blame(incident!)] as const)].reverse());
 }
 
 /** The selected rank, culprits, stragglers, and other ranks for comparison; and that choice in words. */

@@ -5,12 +5,11 @@ import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/type
 import { asOf } from "../api/connection";
 import { repeats } from "../logic/checkpoint";
 import { stuckAt, shortFile } from "../logic/frames";
-import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, quietWords, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
+import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd } from "../logic/suspicion";
 import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, wholeDuration, words } from "../logic/text";
-import { zoneName } from "../logic/zone";
 import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -37,7 +36,6 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
-  const more = addition(incident);
   const quiet = quietOf(job, incident);
   const ofHost = incident.of_host ?? detail.value?.of_host;
   const kind = [suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
@@ -51,12 +49,12 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
         {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
     }>
-      {more !== "" && quiet === null && <p class="sequel">{more}</p>}
+      {incident.sequel !== "" && quiet === null && <p class="sequel">{incident.sequel}</p>}
       {!open && <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} />}
       {open && incident.phase === "recovering" && isFormer(job, incident) && repeats(job) !== "" && <p class="sequel">{repeats(job)}</p>}
       {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
-        {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline || incident.reason : quietWords(quiet, null)} launchers={launchers} />}
+        {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline || incident.reason : quiet.headline} launchers={launchers} />}
         {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
       </div>
       <PhaseBar phases={phases(incident, asOf.value, job)} />
@@ -69,23 +67,13 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
 function Sequel({ job, incident, newest, suspect }: { job: JobSummary; incident: Incident; newest: boolean; suspect: string | undefined }) {
   const { outcome } = incident;
   // Of a job that ended with it the reason stands above.
-  const known = job.reason !== "" && job.ended_at === incident.closed_at && plain(outcome).endsWith(plain(job.reason));
+  const known = incident.ended === "job_ended" && job.ended_at === incident.closed_at;
   if (outcome === "" || known) return null;
   const done = newest && job.state === "running" && job.open_incidents === 0 && job.advice === null;
   const host = hosts(incident.culprits)[0];
   const before = suspect?.split(host!)[0] ?? "";
   return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> {before}<NodeLink host={host} />{suspect.slice(before.length + host.length)}</>}</p>;
 }
-
-/** What the reason adds to the title and to the facts below it. */
-function addition(incident: Incident): string {
-  const { detail, headline, reason } = incident;
-  if (detail === undefined) return headline && plain(headline) !== plain(reason) ? reason : "";
-  const known = incident.elapsed !== null && /^When detected, [^.]*(\.\S[^.]*)*\.$/.test(detail);
-  return known ? "" : detail;
-}
-
-const plain = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
 
 const asSentence = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
@@ -102,7 +90,7 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
   const ordered = incident.kind === "ordered";
   return [
     ...(ordered ? [] : [quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
-    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
+    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null || ended !== null ? undefined : ago(since, asOf.value) },
     ...(ordered ? [] : [where(job, incident, detail)]),
     action(job, incident),
     {
