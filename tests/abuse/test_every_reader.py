@@ -47,7 +47,7 @@ from rankwatch.inprocess.store_server import RankLine
 from rankwatch.integrations.shared.state_file import StateFile
 from rankwatch.monitor_client import MonitorClient, MonitorError, _detail
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Slots
-from rankwatch_launcher.agent.rank_error import read_error
+from rankwatch_launcher.shell.rank_error import read_error
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
 from rankwatch_launcher.monitor import answers

@@ -21,7 +21,7 @@ from rankwatch.contract import env
 from rankwatch.contract.limits import RankActivity, RankLimits
 from rankwatch.contract.messages import RankRequest
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Reading, Slots
-from rankwatch_launcher.agent.rank_error import read_error
+from rankwatch_launcher.shell.rank_error import read_error
 from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.outcome import FINISHED, Outcome

@@ -26,15 +26,11 @@ from rankwatch.contract import env as environment
 from rankwatch.contract.enums import AckState, ProcessEventKind
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
-from rankwatch_launcher.agent import attempt_end
-from rankwatch_launcher.agent.agent import Agent
-from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
-from rankwatch_launcher.agent.rank_log import log_facts
-from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
 from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
@@ -53,6 +49,10 @@ from rankwatch_launcher.outcome import (
 )
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers import kubernetes, slurm
+from rankwatch_launcher.shell.agent import Agent
+from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
+from rankwatch_launcher.shell.rank_log import log_facts
+from rankwatch_launcher.shell.signals import Signals
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import pytest
 from launcher.conftest import FakeMonitor, Launcher, wait_for
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch_launcher.agent.processes import RankProcess
+from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.node.learned_limits import AT_END, MAX_BYTES, NOW, LearnedLimitsFile
 from rankwatch_launcher.node.node import Node
 

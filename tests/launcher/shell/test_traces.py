@@ -9,23 +9,15 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from torch.distributed import HashStore
-from torch.distributed.elastic.agent.server.api import WorkerSpec
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import Directive, RankRequest
-from rankwatch_launcher.agent import agent as module
-from rankwatch_launcher.agent import graceful_stop
-from rankwatch_launcher.agent.agent import Agent
-from rankwatch_launcher.agent.graceful_stop import GracefulStop
-from rankwatch_launcher.agent.processes import RankExits
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
     RESTART,
@@ -36,9 +28,10 @@ from rankwatch_launcher.coordination.decisions import (
     StopRequest,
 )
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.core.state import AttemptState, Over, Site
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import PREEMPTED
+from rankwatch_launcher.shell.loop import Loop, Surroundings
 from rankwatch_launcher.torch_compat import DistError
 
 GOLDEN = Path(__file__).with_name("traces.txt")
@@ -56,9 +49,12 @@ class Job:
     nodes: int = 1
     restarts: int = 3
     attempt: int = 2
-    options: Options = field(default_factory=Options)
+    kill_signal: int = signal.SIGKILL
+    stop_grace: float = 50.0
     steps: StepRange | None = None
     reserve: frozenset[int] = frozenset()
+    shut_down: frozenset[int] = frozenset()
+    """Local ranks that called ``rankwatch.shutdown()``."""
     stubborn: bool = False
     """The ranks do not end when they get SIGTERM."""
 
@@ -84,6 +80,9 @@ JOBS: dict[str, Job] = {
     "a rank leaves, and the others lose it": Job([(1, "exit", 0, 0), (1.2, "exit", 1, 1, LOST)]),
     "an abort, then the crash that it follows from": Job([(1, "exit", 0, -6), (1.1, "exit", 1, 1, "ValueError: bad")]),
     "an abort at exit while the peers finish": Job([(1, "exit", 0, -6), (1.1, "exit", 1, 0)]),
+    "a rank that raised, shut down and then aborted": Job(
+        [(1, "exit", 0, -6, "AcceleratorError: CUDA error")], shut_down=frozenset({0})
+    ),
     "all fail alike at the start": Job(
         [(1, "exit", 0, 1, "KeyError: 'data'"), (1.5, "exit", 1, 1, "KeyError: 'data'")], attempt=1
     ),
@@ -99,6 +98,9 @@ JOBS: dict[str, Job] = {
         [(1, "exit", 0, 17), (1, "exit", 1, 17), (3, "peer", FAIL, "rank 5 on b: the loss is NaN")], nodes=2
     ),
     "a reserve rank fails": Job([(1, "exit", 1, 1), (2, "exit", 0, 0)], reserve=frozenset({1})),
+    "all ranks here fail, and none was expendable": Job(
+        [(1, "exit", 0, 1), (1, "exit", 1, 1)], reserve=frozenset({0, 1})
+    ),
     "another node decides": Job([(1, "peer", RESTART, "rank 5 on b exited with code 3")], nodes=2),
     "another node decides to fail": Job([(1, "peer", FAIL, "rank 5 on b rejected a result")], nodes=2),
     "nodes regroup": Job(
@@ -112,6 +114,13 @@ JOBS: dict[str, Job] = {
     ),
     "the monitor restarts": Job(
         [(1, "directive", directive(DirectiveKind.RESTART, incident_id="i1", deadline=8.0, exclude=("m",)))], nodes=2
+    ),
+    "the monitor restarts while a stop is being agreed on": Job(
+        [(1, "signal"), (1.5, "directive", directive(DirectiveKind.RESTART, incident_id="i1"))]
+    ),
+    "the monitor restarts a job that has just failed": Job(
+        [(1, "directive", directive(DirectiveKind.RESTART)), (1, "peer", FAIL, "rank 5 on b rejected a result")],
+        nodes=2,
     ),
     "the monitor restarts beyond the budget": Job(
         [(1, "directive", directive(DirectiveKind.RESTART)), (2, "exit", 0, 0), (2, "exit", 1, 0)], restarts=0
@@ -148,7 +157,7 @@ JOBS: dict[str, Job] = {
         [(1, "signal"), (1.5, "propose", 0, None), (2, "propose", 1, None), (4, "exit", 0, 0), (4, "exit", 1, 0)]
     ),
     "a stop signal without an agreement": Job([(1, "signal"), (13, "exit", 0, 0), (13, "exit", 1, 0)]),
-    "the grace period ends": Job([(1, "propose", 1, 20)], options=Options(stop_grace=30.0)),
+    "the grace period ends": Job([(1, "propose", 1, 20)], stop_grace=30.0),
     "a crash during a graceful stop": Job([(1, "propose", 1, 20), (2, "exit", 0, 3), (3, "exit", 1, 0)]),
     "a crash while a stop is being agreed on": Job([(1, "signal"), (1.2, "exit", 0, 3)]),
     "a peer's restart during a graceful stop": Job(
@@ -171,7 +180,7 @@ JOBS: dict[str, Job] = {
         [(1, "propose", 1, 20), (2, "lost"), (3, "exit", 0, 0), (3, "exit", 1, 0)]
     ),
     "the configured signal precedes the kill": Job(
-        [(1, "peer", RESTART, "b is lost")], nodes=2, options=Options(rank_termination_signal="SIGINT")
+        [(1, "peer", RESTART, "b is lost")], nodes=2, kill_signal=signal.SIGINT
     ),
 }
 
@@ -198,7 +207,7 @@ class Scene:
     def pass_time(self, seconds: float, ready: Callable[[], object] = lambda: False) -> None:
         """Let time pass until something is ready."""
         until = self.now + seconds
-        while not ready() and self.ahead and self.ahead[0][0] <= until:
+        while self.ahead and self.ahead[0][0] <= (self.now if ready() else until):
             at, what, *details = self.ahead.pop(0)
             self.now = max(self.now, float(at))
             getattr(self, f"on_{what}")(*details)
@@ -206,7 +215,7 @@ class Scene:
             self.now = until
         assert self.now < 300, "no end is reached"
 
-    # What happens ----------------------------------------------------------------------------------------------------
+    # What happens -----------------------------------------------------------------------------------------------------
 
     def on_exit(self, rank: int, code: int, error: str = "") -> None:
         if error:
@@ -247,48 +256,34 @@ class Scene:
     def on_lost(self) -> None:
         self.lost = True
 
-    # What the launcher does to its ranks -------------------------------------------------------------------------------
+    # What the launcher does to its ranks ------------------------------------------------------------------------------
 
     def wait(self, timeout: float, wake: int | None = None) -> list[RankProcess]:
         self.pass_time(timeout, lambda: self.unseen or (self.directives if wake is not None else False))
         found, self.unseen = self.unseen, []
         return found
 
-    def wait_all(self, timeout: float) -> list[RankProcess]:
-        until, exited = self.now + timeout, list[RankProcess]()
-        while self.alive() and self.now < until:
-            exited += self.wait(until - self.now)
-        return [*exited, *self.wait(0.0)]
-
     def alive(self) -> list[RankProcess]:
         return [rank for rank in self.all if rank.code is None or rank in self.unseen]
 
-    def terminate(
-        self, timeout: float, number: int = signal.SIGTERM, *, futile: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.note(f"terminate with {signal.Signals(number).name}")
-        until = self.now + timeout
-        self.end(number)
-        while self.alive() and self.now < until and not futile():
-            self.wait(min(0.2, until - self.now))
-
-    def end(self, number: int) -> None:
-        for rank in self.alive() if not self.job.stubborn or number == signal.SIGKILL else []:
-            rank.code = rank.code or -number
-        self.unseen = []
-
-    def signal(self, number: int) -> None:
+    def signal(self, number: int, *, ending: bool = False) -> None:
         self.note(f"send {signal.Signals(number).name}")
+        if ending and not self.job.stubborn:
+            self.end(number)
 
-    def kill(self, timeout: float) -> list[RankProcess]:
+    def kill(self) -> None:
         self.note("kill")
         self.end(signal.SIGKILL)
-        return []
+
+    def end(self, number: int) -> None:
+        for rank in self.all:
+            if rank.code is None:
+                self.on_exit(rank.rank, -number)
 
     def close(self) -> None:
         self.note("close")
 
-    # What the launcher tells others ------------------------------------------------------------------------------------
+    # What the launcher tells others -----------------------------------------------------------------------------------
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:
         flags = [name for name in ("spared", "final") if details.get(name)]
@@ -326,13 +321,10 @@ class Scene:
             raise DistError("connection reset")
         return self.store
 
-    # Its run -----------------------------------------------------------------------------------------------------------
+    # Its run ----------------------------------------------------------------------------------------------------------
 
-    def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self) -> None:
         job = self.job
-        for each in (module, graceful_stop):
-            monkeypatch.setattr(each.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(module.time, "sleep", self.pass_time)
         node: Any = SimpleNamespace(
             name="n",
             host="h",
@@ -343,13 +335,11 @@ class Scene:
             requests=self.take_requests,
             read_requests=lambda: None,
             readings=self.readings,
-            had_shut_down=lambda local_rank: False,
+            had_shut_down=lambda local_rank: local_rank in job.shut_down,
             expendable=lambda local_rank: local_rank in job.reserve,
             exit_reason=lambda process: "",
             report=self.report,
-            budget=lambda configured: configured,
             steps=lambda: job.steps,
-            captured=lambda incident: False,
             capture=self.capture,
             complete=lambda: False,
             set_stop_step=self.set_stop_step,
@@ -362,9 +352,7 @@ class Scene:
                 return scene.reachable()
 
         rendezvous: Any = Rendezvous(
-            attempt=job.attempt,
             rank=0,
-            world_size=job.nodes,
             decision=self.decision,
             members=SimpleNamespace(
                 answer_stop=lambda number, agreed, furthest: self.note(
@@ -373,65 +361,52 @@ class Scene:
                 wake=lambda: None,
             ),
         )
-        spec = WorkerSpec(
-            role="default",
-            local_world_size=job.ranks,
-            entrypoint="python",
-            args=(),
-            rdzv_handler=rendezvous,
-            max_restarts=job.restarts,
-            monitor_interval=0.1,
+        around = Surroundings(
+            node,
+            rendezvous,
+            self.signals,
+            budget=lambda: RestartBudget(job.restarts),
+            missing_script=lambda: "",
+            stuck_seconds=lambda: 0.0,
+            reap=lambda: None,
+            clock=lambda: self.now,
         )
-        reaper: Any = SimpleNamespace(forget=lambda: None, add=lambda pid: None)
-        agent = Agent(
-            spec,
-            DefaultLogsSpecs(),
-            options=job.options,
-            node=node,
-            rendezvous=rendezvous,
-            reaper=reaper,
-            signals=self.signals,
-            on_rendezvous=lambda _: None,
+        site = Site(
+            "n",
+            "h",
+            "h",
+            job.attempt,
+            tuple(range(job.ranks)),
+            0.0,
+            nodes=job.nodes,
+            first=job.attempt == 1,
+            stop_grace=job.stop_grace,
+            kill_signal=job.kill_signal,
         )
+        files = {rank: str(self.folder / str(rank)) for rank in range(job.ranks)}
+        context: Any = SimpleNamespace(error_files=files, stderrs={}, stdouts={})
         ranks: Any = self
-        agent._ranks, agent._starts = ranks, 1
-        agent._exits = RankExits(self.all, node.had_shut_down)
-        agent._pcontext = SimpleNamespace(  # type: ignore[assignment]
-            error_files={rank: str(self.folder / str(rank)) for rank in range(job.ranks)},
-            stderrs={},
-            stdouts={},
-            close=lambda *_: None,
-        )
-        agent._stop = GracefulStop(node, rendezvous, self.signals, ranks, job.options.stop_grace)
-        first = True
-
-        def started(_: Any) -> None:
-            nonlocal first
-            if not first:
-                raise StopIteration
-            first = False
-
-        monkeypatch.setattr(agent, "_initialize_workers", started)
         try:
-            result = agent._invoke_run()
-        except StopIteration:
-            self.note("the next attempt")
+            ended = Loop(AttemptState(site), ranks, context, around).run()
         except DistError:
             self.note("ended without the store")
+            return
+        assert isinstance(ended.phase, Over)
+        if ended.phase.restart:
+            self.note("the next attempt")
         else:
-            outcome = agent.outcome
-            failures = "".join(f", rank {rank}: {each.exitcode}" for rank, each in sorted(result.failures.items()))
+            outcome, failed = ended.outcome, sorted((each.rank, each.code) for each in ended.exits if each.code)
+            failures = "".join(f", rank {rank}: {code}" for rank, code in failed if outcome.code)
             self.note(f"{outcome.state}, code {outcome.code}: {outcome.reason}{failures}")
 
 
-def test_attempts_take_their_known_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_take_their_known_course(tmp_path: Path) -> None:
     traces = []
     for number, (name, job) in enumerate(JOBS.items()):
         folder = tmp_path / str(number)
         folder.mkdir()
         scene = Scene(job, folder)
-        with monkeypatch.context() as patched:
-            scene.run(patched)
+        scene.run()
         traces.append("\n".join([name, *scene.trace]))
     text = "\n\n".join(traces) + "\n"
     if "UPDATE_TRACES" in os.environ:
