@@ -31,7 +31,10 @@ from rankwatch_launcher.core.ending import KILL_SECONDS
 from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.core.state import AttemptState, Over, Site
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.node.node import Node
+from rankwatch_launcher.node.evidence import EvidenceTaker
+from rankwatch_launcher.node.files import AttemptFiles
+from rankwatch_launcher.node.identity import Identity
+from rankwatch_launcher.node.session import MonitorSession
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import FINISHED, Outcome
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
@@ -57,7 +60,10 @@ class Agent(LocalElasticAgent):
         logs_specs: LogsSpecs,
         *,
         options: Options,
-        node: Node,
+        me: Identity,
+        files: AttemptFiles,
+        evidence: EvidenceTaker,
+        session: MonitorSession,
         rendezvous: Rendezvous,
         reaper: OrphanReaper,
         signals: Signals,
@@ -70,18 +76,20 @@ class Agent(LocalElasticAgent):
         super().__init__(spec, logs_specs, log_line_prefix_template=log_line_prefix_template, **newer)
         self.outcome = Outcome(FINISHED, 0)
         """How the job ended here, once :meth:`run` has returned."""
-        self._node, self._options, self._signals = node, options, signals
+        self._options, self._signals = options, signals
         self._rendezvous_handler, self._on_rendezvous = rendezvous, on_rendezvous
         self._reaper, self._pool = reaper, pool
         self._ranks = RankProcesses(())
         self._starts = 0
         self._started_at = 0.0
-        configured = RestartBudget(spec.max_restarts, Policy().changed(options.policy).max_no_progress)
         self._around = Surroundings(
-            node,
+            me,
+            files,
+            evidence,
+            session,
             rendezvous,
             signals,
-            budget=lambda: node.budget(configured),
+            budget=RestartBudget(spec.max_restarts, Policy().changed(options.policy).max_no_progress),
             missing_script=lambda: missing_script(spec),
             stuck_seconds=self._stuck_seconds,
             reap=self._reap,
@@ -113,8 +121,10 @@ class Agent(LocalElasticAgent):
         self._on_rendezvous(handler)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        attempt = self._rendezvous_handler.attempt
-        folder = self._node.prepare(attempt)
+        around, attempt = self._around, self._rendezvous_handler.attempt
+        around.evidence.end()
+        folder = around.files.prepare(attempt)
+        around.session.prepared(folder)
         os.environ[env.ATTEMPT] = str(attempt)
         os.environ[env.SLOTS_DIR] = str(folder)
         os.environ[env.STACK_SIGNAL] = str(int(STACK_SIGNAL))
@@ -128,7 +138,9 @@ class Agent(LocalElasticAgent):
             pids: dict[int, int] = super()._start_workers(worker_group)
             ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
             self._ranks = RankProcesses(ranks)
-        self._node.started(ranks, worker_group.workers[0].world_size)
+        started = around.files.started(ranks, worker_group.workers[0].world_size)
+        around.evidence.begin(started)
+        around.session.started(started)
         return pids
 
     def _invoke_run(self, role: str = "default") -> RunResult:  # noqa: ARG002
@@ -147,12 +159,12 @@ class Agent(LocalElasticAgent):
     # For the loop -----------------------------------------------------------------------------------------------------
 
     def _site(self) -> Site:
-        options, rendezvous, node = self._options, self._rendezvous_handler, self._node
+        options, rendezvous, me = self._options, self._rendezvous_handler, self._around.me
         name = options.rank_termination_signal
         return Site(
-            node.name,
-            node.host,
-            node.hostname,
+            me.name,
+            me.host,
+            me.hostname,
             rendezvous.attempt,
             tuple(worker.global_rank for worker in self._worker_group.workers),
             self._started_at,

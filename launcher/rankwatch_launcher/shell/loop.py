@@ -18,6 +18,7 @@ from torch.distributed.elastic.multiprocessing import PContext
 
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import RankLog, RankStack
+from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN
 from rankwatch_launcher.coordination.decisions import RESTART, RestartBudget, StopProposal
 from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
@@ -36,7 +37,10 @@ from rankwatch_launcher.core.state import (
 from rankwatch_launcher.core.step import step, takes_directives
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.node.node import Node
+from rankwatch_launcher.node.evidence import EvidenceTaker
+from rankwatch_launcher.node.files import AttemptFiles
+from rankwatch_launcher.node.identity import Identity
+from rankwatch_launcher.node.session import MonitorSession
 from rankwatch_launcher.outcome import PREEMPTED
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.shell.rank_error import read_error, redirected
@@ -53,10 +57,14 @@ STUCK_SECONDS: Final = 1.0
 class Surroundings:
     """What one launcher has for all of its attempts."""
 
-    node: Node
+    me: Identity
+    files: AttemptFiles
+    evidence: EvidenceTaker
+    session: MonitorSession
     rendezvous: Rendezvous
     signals: Signals
-    budget: Callable[[], RestartBudget]
+    budget: RestartBudget
+    """What the launcher was configured with."""
     missing_script: Callable[[], str]
     stuck_seconds: Callable[[], float]
     """How long a rank has been stuck in the kernel, if that is too long; 0: none is."""
@@ -75,7 +83,8 @@ class Loop:
     ) -> None:
         self.state = state
         self._ranks, self._context, self._around = ranks, context, around
-        self._node, self._rendezvous, self._clock = around.node, around.rendezvous, around.clock
+        self._files, self._session, self._rendezvous = around.files, around.session, around.rendezvous
+        self._clock = around.clock
         self._next_poll = self._next_stuck_check = self._clock()
         # Exits and directives wake the loop at once: this only paces the calls to the store.
         self._store_pause = max(LOOP_SECONDS, poll_seconds(state.site.nodes))
@@ -91,7 +100,7 @@ class Loop:
         """
         while not isinstance(self.state.phase, Over):
             timeout = max(0.0, min(LOOP_SECONDS, self.state.deadline - self._clock()))
-            if exited := self._ranks.wait(timeout, self._node.directives.wake):
+            if exited := self._ranks.wait(timeout, self._session.directives.wake):
                 self._take(self._exited(exited))
             self._look()
         if self.state.phase.lost and self._error is not None:
@@ -124,21 +133,23 @@ class Loop:
                     ahead.append(answer)
 
     def _exited(self, exited: Sequence[RankProcess]) -> events.Exited:
+        requests = tuple(self._session.requests())  # the ranks may have explained their exits
         exits = tuple(self._exit(process, process.code or 0) for process in exited)
         return events.Exited(
             self._clock(),
             exits,
-            tuple(self._node.requests()),
-            stepped=self._node.steps() is not None,
+            requests,
+            stepped=self._files.steps() is not None,
             missing_script=self._around.missing_script() if any(e.code == CODE_NO_SCRIPT for e in exits) else "",
-            complete=self._node.complete(),
+            complete=self._files.complete(),
         )
 
     def _exit(self, process: RankProcess, code: int) -> RankExit:
-        self._node.read_requests()  # the rank may have explained its exit
         error = self._rank_error(process) if code else None
-        message = self._node.exit_reason(process) or (error.message if error is not None else "") if code else ""
-        finished, expendable = self._node.had_shut_down(process.local_rank), self._node.expendable(process.local_rank)
+        message = self._files.exit_reason(process) or (error.message if error is not None else "") if code else ""
+        reading = self._files.readings().get(process.local_rank)
+        finished = reading is not None and reading.phase == PHASE_SHUT_DOWN
+        expendable = reading is not None and reading.expendable
         return RankExit(process.rank, process.local_rank, process.pid, code, message, finished, expendable, error)
 
     def _rank_error(self, process: RankProcess) -> RankError | None:
@@ -149,23 +160,23 @@ class Loop:
         return read_error(self._context.error_files.get(process.local_rank, ""), stderr)
 
     def _take_directive(self) -> None:
-        if (directive := self._node.directives.take(self._node.attempt)) is None:
+        if (directive := self._session.directives.take(self.state.site.attempt)) is None:
             return
         left = True
         if directive.kind is DirectiveKind.RESTART:
             try:
-                left = self._rendezvous.store.restarts() < self._around.budget().max_restarts
+                left = self._rendezvous.store.restarts() < self._budget().max_restarts
             except DistError as error:
                 self._take(self._lost(error))
                 return
         self._take(events.Directed(self._clock(), directive, left))
 
     def _take_requests(self) -> None:
-        if requests := self._node.requests():
+        if requests := self._session.requests():
             self._take(events.Requested(self._clock(), tuple(requests)))
         signals, now = self._around.signals, self._clock()
         if signals.stop is not None:
-            for reading in self._node.readings().values():
+            for reading in self._files.readings().values():
                 if reading.stop_signalled:
                     self._take(events.Signalled(now, signals.stop.name, reading.rank))
         if signals.stop_received is not None:
@@ -181,7 +192,7 @@ class Loop:
         expected = self.state.stopping is not None or isinstance(self.state.phase, Terminating)
         if not expected or self._around.signals.stop is not signal.SIGTERM:
             return False
-        readings = self._node.readings()
+        readings = self._files.readings()
         left = [readings.get(process.local_rank) for process in self._ranks.alive()]
         return all(reading is not None and reading.stop_signalled for reading in left)
 
@@ -229,14 +240,14 @@ class Loop:
             return self._lost(error)
 
     def _do(self, effect: effects.Effect) -> events.Event | None:
-        node, rendezvous, attempt = self._node, self._rendezvous, self.state.site.attempt
+        session, rendezvous, attempt = self._session, self._rendezvous, self.state.site.attempt
         match effect:
             case effects.Log(text, warning):
                 logger.log(logging.WARNING if warning else logging.INFO, "%s", text)
             case effects.Report(kind, reason, details):
-                node.report(kind, reason, **details)
+                session.report(kind, reason, **details)
             case effects.Ack(directive, state, detail, furthest):
-                node.directives.ack(directive, state, detail, furthest)
+                session.directives.ack(directive, state, detail, furthest)
             case effects.RequestStop(request):
                 rendezvous.store.request_stop(attempt, request)
                 rendezvous.members.wake()
@@ -244,7 +255,7 @@ class Loop:
                 rendezvous.members.answer_stop(number, agreed, furthest)
             case effects.SetStopStep(number, origin):
                 preempts = isinstance(origin, StopProposal) and origin.request.state == PREEMPTED
-                agreed, furthest = node.set_stop_step(number, preempts=preempts)
+                agreed, furthest = self._files.set_stop_step(number, preempts=preempts)
                 return events.StopStepSet(self._clock(), origin, agreed, furthest)
             case effects.PublishFinish():
                 rendezvous.store.finish(attempt, rendezvous.rank)
@@ -253,7 +264,7 @@ class Loop:
                 return self._propose(effect)
             case effects.Capture(deadline, incident):
                 exited = self._tracebacks()
-                node.capture(deadline, incident=incident, last=True, exited=exited, logs=self._logs)
+                self._around.evidence.capture(deadline, incident=incident, last=True, exited=exited, logs=self._logs)
                 return events.Captured(self._clock())
             case effects.SignalRanks(number, ending):
                 self._ranks.signal(number, ending=ending)
@@ -270,13 +281,15 @@ class Loop:
         request = store.stop_request(attempt)
         if request is not None and decision.verdict == RESTART and effect.yields:
             decision = attempt_end.during_stop(decision, request)
-        stored = store.end_attempt(
-            attempt, decision, by=self._node.name, budget=self._around.budget(), steps=self._node.steps()
-        )
+        me, steps = self._around.me, self._files.steps()
+        stored = store.end_attempt(attempt, decision, by=me.name, budget=self._budget(), steps=steps)
         # Before this launcher writes to the same file.
         crashed = attempt_end.by_cause(self.state.errors()) if self._around.send_logs else []
-        self._logs = logs_of(crashed, self._context, self._node.hostname, self._node.launchers) if crashed else ()
+        self._logs = logs_of(crashed, self._context, me.hostname, self._files.launchers) if crashed else ()
         return events.Stored(self._clock(), stored)
+
+    def _budget(self) -> RestartBudget:
+        return self._session.budget(self._around.budget)
 
     def _tracebacks(self) -> tuple[RankStack, ...]:
         """The exceptions of ranks that have exited or are about to.

@@ -18,6 +18,7 @@ from torch.distributed import HashStore
 
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import Directive, RankRequest
+from rankwatch.recording.shared_slots import PHASE_RUNNING, PHASE_SHUT_DOWN
 from rankwatch_launcher.coordination.decisions import (
     FAIL,
     RESTART,
@@ -30,6 +31,7 @@ from rankwatch_launcher.coordination.decisions import (
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.core.state import AttemptState, Over, Site
 from rankwatch_launcher.node.attempt import RankProcess
+from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.outcome import PREEMPTED
 from rankwatch_launcher.shell.loop import Loop, Surroundings
 from rankwatch_launcher.torch_compat import DistError
@@ -301,7 +303,12 @@ class Scene:
 
     def readings(self) -> dict[int, Any]:
         return {
-            rank.local_rank: SimpleNamespace(rank=rank.rank, stop_signalled=rank.rank in self.recorded)
+            rank.local_rank: SimpleNamespace(
+                rank=rank.rank,
+                stop_signalled=rank.rank in self.recorded,
+                phase=PHASE_SHUT_DOWN if rank.rank in self.job.shut_down else PHASE_RUNNING,
+                expendable=rank.rank in self.job.reserve,
+            )
             for rank in self.all
         }
 
@@ -325,25 +332,22 @@ class Scene:
 
     def run(self) -> None:
         job = self.job
-        node: Any = SimpleNamespace(
-            name="n",
-            host="h",
-            hostname="h",
-            attempt=job.attempt,
+        me = Identity("h", "h", "n")
+        files: Any = SimpleNamespace(
             launchers=job.nodes,
-            directives=SimpleNamespace(wake=3, take=self.take, ack=self.ack),
-            requests=self.take_requests,
-            read_requests=lambda: None,
             readings=self.readings,
-            had_shut_down=lambda local_rank: local_rank in job.shut_down,
-            expendable=lambda local_rank: local_rank in job.reserve,
             exit_reason=lambda process: "",
-            report=self.report,
             steps=lambda: job.steps,
-            capture=self.capture,
             complete=lambda: False,
             set_stop_step=self.set_stop_step,
         )
+        session: Any = SimpleNamespace(
+            directives=SimpleNamespace(wake=3, take=self.take, ack=self.ack),
+            requests=self.take_requests,
+            report=self.report,
+            budget=lambda configured: configured,
+        )
+        evidence: Any = SimpleNamespace(capture=self.capture)
         scene = self
 
         class Rendezvous(SimpleNamespace):
@@ -362,10 +366,13 @@ class Scene:
             ),
         )
         around = Surroundings(
-            node,
+            me,
+            files,
+            evidence,
+            session,
             rendezvous,
             self.signals,
-            budget=lambda: RestartBudget(job.restarts),
+            budget=RestartBudget(job.restarts),
             missing_script=lambda: "",
             stuck_seconds=lambda: 0.0,
             reap=lambda: None,
