@@ -18,14 +18,15 @@ from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.core.effects import Ack, AnswerStop, Effect, Log, Report, RequestStop, SetStopStep, SignalRanks
 from rankwatch_launcher.core.ending import Step, propose, then
 from rankwatch_launcher.core.events import Proposed, Signalled, StopStepSet, Tick
-from rankwatch_launcher.core.state import AttemptState, Running, Stopping
+from rankwatch_launcher.core.state import AttemptState, Running, Stopping, WaitingForPeers
 from rankwatch_launcher.outcome import PREEMPTED, STOPPED
 
 
 def on_requests(state: AttemptState, requests: Sequence[RankRequest], at: float) -> Step:
     """Ranks request a stop of the job, or, which ends the attempt, the exclusion of their node."""
     site, effects = state.site, list[Effect]()
-    for request in requests if state.stopping is None else ():
+    open_to_them = isinstance(state.phase, Running | WaitingForPeers) and state.stopping is None
+    for request in requests if open_to_them else ():
         if request.action != RankRequestKind.EXCLUDE_NODE:
             reason = attempt_end.describe_request(request.rank, site.hostname, "the job to stop", request.reason)
             state, more = _ask(state, reason, STOPPED, at)

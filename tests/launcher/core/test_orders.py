@@ -25,7 +25,7 @@ from rankwatch_launcher.coordination.decisions import (
 )
 from rankwatch_launcher.core import effects, events
 from rankwatch_launcher.core.exits import RankError, RankExit
-from rankwatch_launcher.core.state import AttemptState, Over, Running, Site, WaitingForPeers
+from rankwatch_launcher.core.state import AttemptState, Over, Running, Settling, Site, WaitingForPeers
 from rankwatch_launcher.core.step import step, takes_directives
 from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED
 
@@ -42,6 +42,8 @@ class World:
     """What another launcher has stored; None: nothing yet."""
     stubborn: bool
     """The ranks do not end when they get SIGTERM."""
+    unkillable: bool = False
+    """They do not end when they are killed, either: they are stuck in the kernel."""
     lost: bool = False
     now: float = 0.0
     done: list[effects.Effect] = field(default_factory=list)
@@ -60,6 +62,7 @@ class World:
                 self.done.append(effect)
                 if (answer := self.answer(effect)) is not None:
                     ahead.append(answer)
+        assert self.state.live or not isinstance(self.state.phase, Running | Settling), "a last exit leads on"
 
     def check(self, effect: effects.Effect) -> None:
         """What no order of events may lead to."""
@@ -89,7 +92,7 @@ class World:
             case effects.SignalRanks(number, ending) if ending or number == signal.SIGTERM:
                 self.dying += [] if self.stubborn else self.state.live
             case effects.Kill():
-                self.dying = [*self.state.live]
+                self.dying = [] if self.unkillable else [*self.state.live]
         return None
 
     def exited(self, rank: int, code: int, error: RankError | None = None, *, expendable: bool = False) -> None:
@@ -212,12 +215,9 @@ def happens(world: World, what: str, *details: object) -> None:
             world.take(events.PeersFinished(world.now))
 
 
-@settings(max_examples=ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
-@given(sites, st.booleans(), st.lists(happenings, max_size=14))
-def test_whatever_the_order_an_attempt_is_decided_once_and_ends(
-    site: Site, stubborn: bool, course: list[tuple[object, ...]]
-) -> None:
-    world = World(AttemptState(site), None, stubborn)
+def run(site: Site, endure: int, course: list[tuple[object, ...]]) -> None:
+    """Let an attempt take a course, to its end, and check it; ``endure``: 1 for SIGTERM, 2 for SIGKILL, too."""
+    world = World(AttemptState(site), None, stubborn=endure > 0, unkillable=endure > 1)
     for what, *details in course:
         happens(world, str(what), *details)
     world.end()
@@ -244,6 +244,14 @@ def test_whatever_the_order_an_attempt_is_decided_once_and_ends(
     for ack in acked:
         if ack.directive == state.directive and ack.directive.kind is DirectiveKind.RESTART:
             assert phase.restart == (ack.state is AckState.DONE)
+
+
+@settings(max_examples=ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sites, st.integers(0, 2), st.lists(happenings, max_size=14))
+def test_whatever_the_order_an_attempt_is_decided_once_and_ends(
+    site: Site, endure: int, course: list[tuple[object, ...]]
+) -> None:
+    run(site, endure, course)
 
 
 def test_a_state_is_never_changed_in_place() -> None:

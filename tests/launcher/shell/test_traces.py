@@ -170,6 +170,9 @@ JOBS: dict[str, Job] = {
     ),
     "a rank has its node excluded": Job([(1, "request", RankRequestKind.EXCLUDE_NODE)], nodes=2),
     "a rank has the only node excluded": Job([(1, "request", RankRequestKind.EXCLUDE_NODE)]),
+    "a rank asks for a stop as the last of them exits": Job(
+        [(1, "exit", 1, -6), (1.1, "request", RankRequestKind.STOP_JOB), (1.2, "exit", 0, 0)], reserve=frozenset({1})
+    ),
     "a node waits for the others": Job([(1, "exit", 0, 0), (1, "exit", 1, 0), (3, "finish")], nodes=2),
     "a node that waits for the others restarts with them": Job(
         [(1, "exit", 0, 0), (1, "exit", 1, 0), (3, "peer", RESTART, "rank 5 on b exited with code 3")], nodes=2
