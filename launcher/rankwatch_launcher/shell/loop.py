@@ -100,7 +100,9 @@ class Loop:
         """
         while not isinstance(self.state.phase, Over):
             timeout = max(0.0, min(LOOP_SECONDS, self.state.deadline - self._clock()))
-            if exited := self._ranks.wait(timeout, self._session.directives.wake):
+            # A directive that is not taken now would wake the loop again and again.
+            wake = self._session.directives.wake if takes_directives(self.state) else None
+            if exited := self._ranks.wait(timeout, wake):
                 self._take(self._exited(exited))
             self._look()
         if self.state.phase.lost and self._error is not None:

@@ -29,8 +29,8 @@ class RankProcesses:
 
     def __init__(self, processes: Sequence[RankProcess]) -> None:
         self._all = tuple(processes)
-        self._alive = {p.pid: p for p in self._all}
-        self._fds = {p.pid: procfs.open_pidfd(p.pid) for p in self._all}
+        self._alive = {p.pid: p for p in processes}
+        self._fds = {p.pid: procfs.open_pidfd(p.pid) for p in processes}
         self._lock = threading.Lock()
 
     def wait(self, timeout: float, wake: int | None = None) -> list[RankProcess]:
@@ -80,9 +80,10 @@ class RankProcesses:
 
     def kill(self) -> None:
         """SIGKILL the process groups of all ranks, also of those that have exited: their data loaders may still run."""
-        for process in self._all:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        with self._lock:
+            for process in self._all:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def wait_all(self, timeout: float) -> list[RankProcess]:
         """Wait up to ``timeout`` seconds for all ranks to exit; return those that exited meanwhile."""
@@ -93,8 +94,9 @@ class RankProcesses:
         return exited
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the descriptors, and kill nothing from now on: torch reaps the ranks next, and pids are reused."""
         with self._lock:
+            self._all = ()
             for pid in list(self._fds):
                 self._close(pid)
             self._alive.clear()

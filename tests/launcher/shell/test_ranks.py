@@ -92,6 +92,17 @@ def test_kill_takes_the_children_of_a_rank_that_has_ended(spawn: Spawn) -> None:
     wait_for(lambda: procfs.process_state(orphan) is ProcessState.EXITED)
 
 
+def test_what_may_have_been_reaped_is_not_killed(spawn: Spawn) -> None:
+    process = spawn(
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: exit(3)); print(flush=True); signal.pause()"
+    )
+    ranks = watched(process)
+    ranks.close()
+    ranks.kill()
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(60) == 3
+
+
 def test_a_stopped_rank_can_be_terminated(spawn: Spawn) -> None:
     process = spawn(HANG)
     ranks = watched(process)

@@ -134,6 +134,10 @@ JOBS: dict[str, Job] = {
     "the monitor stops ranks that only record SIGTERM": Job(
         [(1, "directive", directive(DirectiveKind.STOP)), (2, "records", 0), (2, "records", 1)], stubborn=True
     ),
+    "a directive that comes while the ranks are ended is for the next attempt": Job(
+        [(1, "directive", directive(DirectiveKind.STOP)), (2, "directive", directive(DirectiveKind.RESTART))],
+        stubborn=True,
+    ),
     "the monitor gives up": Job([(1, "directive", directive(DirectiveKind.STOP, no_restart="used_up"))]),
     "save and stop": Job(
         [
