@@ -37,6 +37,7 @@ WORST_FIRST: Final = (
     StragglerVerdict.UNEXPLAINED,
     StragglerVerdict.STAGE,
     StragglerVerdict.WORKLOAD,
+    StragglerVerdict.SUSPECTED,
     StragglerVerdict.HEALTHY,
 )
 """By urgency for the operator."""

@@ -32,6 +32,7 @@ from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankI
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
+from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler import attribution, peers, scores
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
 from rankwatch_monitor.core.straggler.diagnosis import Observed
@@ -59,6 +60,8 @@ ALWAYS: Final = 0.9
 """Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
 PAST: Final = 3
 """Windows in which a rank was not behind from which on its own past is a measure."""
+FASTER: Final = 0.75
+"""Times its own past below which a rank's work begins another past."""
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
@@ -314,7 +317,9 @@ class Past(NamedTuple):
             if len(late_H):
                 behind_R = behind_R | ((node_R >= 0) & (late_H > slowdown)[node_R])
         usual_R = ~np.isnan(work_R) & ~behind_R
-        windows_R = known.windows_R + usual_R
+        # A job's first windows may take many times as long: they are no past once it is faster.
+        before_R = np.where(usual_R & (work_R < FASTER * known.mean_R), 0, known.windows_R)
+        windows_R = before_R + usual_R
         mean_R = known.mean_R + np.where(usual_R, work_R - known.mean_R, 0.0) / np.maximum(windows_R, 1)
         size_G = np.bincount(window.group_R[window.group_R >= 0], minlength=1)
         return Past(
@@ -348,6 +353,8 @@ class Performance:
         """Open and ended ones, the oldest first; at most :data:`KEPT_STRAGGLERS`."""
         self.findings: tuple[Finding, ...] = ()
         """Why the job loses time, the costliest first."""
+        self.late: LateRank | None = None
+        """The rank that is late in the newest window and not named."""
         self.lasted: dict[tuple[StragglerVerdict, tuple[int, ...]], Tally] = {}
         """The findings of all windows that this monitor has judged."""
         self.cost_gpu_hours = 0.0
@@ -951,9 +958,13 @@ class Performance:
         while len(self.lasted) > KEPT_STRAGGLERS:
             del self.lasted[min(self.lasted, key=lambda key: self.lasted[key].windows)]
 
+    def set_late(self, late: LateRank | None) -> None:
+        """Publish the rank that the newest window shows late, of those that are not named."""
+        self.late = late
+
     def clear_findings(self) -> None:
         """Publish that nothing is found, without counting a window."""
-        self.findings = ()
+        self.findings, self.late = (), None
 
     # Stored state -----------------------------------------------------------------------------------------------------
 
