@@ -13,7 +13,7 @@ import numpy as np
 from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
-from rankwatch.contract.semconv import DATA_SECTIONS
+from rankwatch.contract.semconv import DATA_SECTIONS, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, throttle_words
 from rankwatch_monitor.core.straggler import lateness
 from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
@@ -85,6 +85,8 @@ def describe(
     known, others = not np.isnan(seconds), int(window.fresh_R.sum()) - 1
     if fastest:
         reason = below_thresholds(policy, scores, rank, straggler.host)
+    elif section == STEP_SECTION:
+        reason = slow_steps(rank, straggler.host, own or 0.0, peers or 0.0)
     elif not known:
         reason = slow_kernels(rank, straggler.host, score or 0.0)
     else:
@@ -242,6 +244,11 @@ def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> st
         f"its {kind} {what} {value:.2f} is below {limits[kind]:g}" for kind, what, value in rows if value < limits[kind]
     ]
     return f"{subject(rank, host)} is slow by the fastest reference: {'; '.join(below[:3])}."
+
+
+def slow_steps(rank: int, host: str, own: float, peers: float) -> str:
+    """The sentence when only the step times of each rank are known, as of another emitter."""
+    return f"{subject(rank, host)} is slow: its steps take {seconds(own)}, {seconds(peers)} on its peers."
 
 
 def slow_kernels(rank: int, host: str, score: float) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
-from rankwatch.contract.semconv import POINT_TO_POINT
+from rankwatch.contract.semconv import POINT_TO_POINT, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport, SectionWindow
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
@@ -391,6 +391,8 @@ class Performance:
         self.steps_R: Floats = np.full(0, np.nan)
         """Steps of each rank's last window."""
         self.cpu_waited_R: Floats = np.full(0, np.nan)
+        self.compared_R: Bools = np.zeros(0, dtype=np.bool_)
+        """Ranks whose own step times are all that is known."""
         self.layout = Layout.unknown(0)
         self.node_R: Ints = np.full(0, -1, dtype=np.int64)
         """Number of each rank's host in ``hosts``; -1: unknown."""
@@ -520,6 +522,7 @@ class Performance:
             row_P[:] = [window.parts.get(part, 0.0) for part in PARTS]
         self.steps_R[rank] = window.steps or np.nan
         self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
+        self.compared_R[rank] = window.compared
         self.best.improve_sections(self.device_R.item(rank), window.sections)
         self.assembly.take(rank, window, now, report.identity.host)
 
@@ -569,6 +572,7 @@ class Performance:
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
         self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
+        self.compared_R = np.concatenate([self.compared_R, np.zeros(extra, dtype=np.bool_)])
         self.device_RX = np.concatenate([self.device_RX, np.full((extra, 2), np.nan)])
         self._since_profiled_R = np.concatenate([self._since_profiled_R, np.full(extra, SPARSE, dtype=np.int64)])
         self.node_R, self.device_R = (
@@ -602,9 +606,13 @@ class Performance:
         calls_RS, median_RS, tail_RS = (
             self.sections[each][:ranks].astype(np.float64) for each in ("calls", "median", "tail")
         )
-        section_RS = section_seconds(names, calls_RS, median_RS, tail_RS, self.steps_R[:ranks], fresh_R)
+        compared_R = self.compared_R[:ranks]
+        section_RS = section_seconds(names, calls_RS, median_RS, tail_RS, self.steps_R[:ranks], fresh_R, compared_R)
         excess_RS = section_RS - peers.references(section_RS, group_R)
         excess_RS[~peers.in_large_group(group_R)] = np.nan
+        if compared_R.any() and STEP_SECTION in names:  # two suffice: in its own step a rank does not wait
+            s = names.index(STEP_SECTION)
+            excess_RS[:, s] = section_RS[:, s] - peers.median_of_others(section_RS[:, s], group_R)
         step_R = step_seconds(names, self.sections["mean"][:ranks], section_RS, late)
         self.sends |= POINT_TO_POINT in self.assembly.transfers
         before, self._judged_iteration = self._judged_iteration, iteration
