@@ -5,8 +5,8 @@
 
 Each is run by ``rankwatch run`` as a user does, gloo on this machine; kinds that begin with ``auto-`` are unmodified
 scripts under ``--auto``. A twin does the same without the fault; ``--together`` runs both at once, ``--loaded`` two
-busy loops beside them. ``in`` are the seconds from the fault until a rank, or the workload, is named. ``record``: after the
-end ``rankwatch report --json`` has the rank; ``why``: ``rankwatch why`` states the change and the rank.
+busy loops beside them. ``in`` are the seconds from the fault until a rank, or the workload, is named. ``record``: after
+the end ``rankwatch report --json`` has the rank; ``why``: ``rankwatch why`` states the change and the rank.
 """
 
 from __future__ import annotations

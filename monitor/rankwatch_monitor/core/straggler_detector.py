@@ -404,7 +404,15 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
             average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
+            seen = describe(
+                performance,
+                job.policy,
+                window,
+                straggler,
+                slow_of_host[straggler.host],
+                average,
+                whole=straggler.host in slowness.nodes,
+            )
             performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
             if is_outdated(straggler, seen, usual_R[rank] if average is None else average):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
@@ -419,7 +427,15 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slowness)
         average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
+        seen = describe(
+            performance,
+            job.policy,
+            window,
+            straggler,
+            slow_of_host[straggler.host],
+            average,
+            whole=straggler.host in slowness.nodes,
+        )
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
         performance.add_straggler(straggler)

@@ -180,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Play a recording (rankwatch monitor --record FILE), an operation table (CSV or Parquet) or traces "
         "of PyTorch's profiler through the monitor's core and print what is decided. Nothing is delivered.",
     )
-    made.add_argument("file", metavar="FILE", help="a recording (also .gz, .zst); .csv, .csv.gz, .parquet; a folder of Kineto traces")
+    made.add_argument(
+        "file", metavar="FILE", help="a recording (also .gz, .zst); .csv, .csv.gz, .parquet; a folder of Kineto traces"
+    )
     made.add_argument("--job", metavar="ID", help="recording: this job only")
     made.add_argument(
         "--time-unit",

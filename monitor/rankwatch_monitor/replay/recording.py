@@ -338,7 +338,7 @@ class Recording:
     def _entry(self, line: bytes, last: float) -> Entry | None:
         self.lines += 1
         try:
-            if self.lines == 1 and not line.startswith(b"{"):
+            if self.lines == 1 and not line.startswith(_BEGINS):
                 raise ValueError(NO_RECORDING)
             line_data = json.loads(line)
             if not isinstance(line_data, dict):

@@ -167,6 +167,35 @@ def test_slow_first_windows_are_no_past_of_a_rank() -> None:
     assert [each.rank for each in job.performance.open_stragglers] == [1]
 
 
+def test_ranks_of_a_slow_node_have_a_cause_where_most_peers_are_on_it() -> None:
+    def slow_node(_: int, work_RP: Work) -> None:
+        work_RP[:8, DATA] += 0.3
+
+    job = Ranks(12, per_host=8).run(10).run(6, slow_node)
+    assert {(each.host, each.cause) for each in job.performance.open_stragglers} == {("host-0", Cause.DATA)}
+    assert len(job.performance.open_stragglers) == 8
+
+
+def test_windows_that_have_become_long_get_fewer_steps() -> None:
+    job = Ranks(4).run(8)
+    assert job.performance.stride is None
+    for _ in range(4):
+        job.now += EVERY
+        job.run(1)
+    assert job.performance.stride == 32, "half of 64, as they take 20 s"
+
+
+def test_ranks_that_wait_for_a_cpu_on_average_are_no_uneven_workload() -> None:
+    job = Ranks(4, waited=lambda _: 0.15)
+
+    def delayed(_: int, work_RP: Work) -> None:
+        work_RP[:, COMPUTE] += job.random.exponential(0.15, len(work_RP))
+
+    job.run(20, delayed)
+    assert job.performance.finding.verdict in (StragglerVerdict.UNEXPLAINED, StragglerVerdict.HEALTHY)
+    assert StragglerVerdict.WORKLOAD not in job.performance.verdicts
+
+
 def test_a_blip_names_no_rank() -> None:
     job = Ranks(8).run(10).run(1, slower(3, HOST, 2.0)).run(10)
     assert job.performance.stragglers == []

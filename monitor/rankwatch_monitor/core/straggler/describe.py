@@ -15,6 +15,7 @@ from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import DATA_SECTIONS, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, throttle_words
+from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler import lateness
 from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
@@ -45,6 +46,8 @@ def describe(
     straggler: Straggler,
     slow_on_host: int,
     usual: float | None = None,
+    *,
+    whole: bool = False,
 ) -> Description:
     """Describe a straggler as of one window.
 
@@ -55,6 +58,7 @@ def describe(
         straggler: its rank, host, reference, and the cause known so far.
         slow_on_host: how many ranks of its host are slow, itself included.
         usual: what it costs on average, where it is slow in some windows only.
+        whole: its node is slow as a whole: peers on it are no measure.
     """
     scores, rank, late = performance.scores, straggler.rank, window.late
     assert scores is not None
@@ -67,7 +71,7 @@ def describe(
     seconds, cause, own, peers = share * step, straggler.cause, None, None
     fastest = straggler.reference is ScoreReference.FASTEST
     if not np.isnan(late.late_R[rank]):
-        excess_P = late.excess_RP[rank]
+        excess_P = _beyond_node(performance, window, rank) if whole else late.excess_RP[rank]
         cause = lateness.cause_of(excess_P, max(seconds, float(late.late_R[rank])))
         if cause is not Cause.UNEXPLAINED:
             part = lateness.CAUSES.index(cause)
@@ -113,6 +117,17 @@ def describe(
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
     return Description(cause, score, seconds, share, reason, section, own, peers, others)
+
+
+def _beyond_node(performance: Performance, window: Window, rank: int) -> Floats:
+    """Seconds of each part of a rank's work beyond those of its stage on other nodes, or of all other nodes."""
+    node_R, stage_R = performance.node_R[: len(window.fresh_R)], window.pipeline.stage_R
+    own_RP = window.parts_RP[:, list(lateness.OWN)]
+    elsewhere_R = (node_R != node_R[rank]) & ~np.isnan(own_RP[:, 0])
+    if (alike_R := elsewhere_R & (stage_R == stage_R[rank])).any():
+        elsewhere_R = alike_R
+    found_P: Floats = own_RP[rank] - np.median(own_RP[elsewhere_R], axis=0)
+    return found_P
 
 
 def changed_much(before: float | None, now: float | None) -> bool:

@@ -86,7 +86,10 @@ SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1
 """Units of durations (UCUM)."""
 _WORDS_OF_TIME: Final[Mapping[str, float]] = {
     **SECONDS,
-    **{"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9},
+    "seconds": 1.0,
+    "milliseconds": 1e-3,
+    "microseconds": 1e-6,
+    "nanoseconds": 1e-9,
 }
 
 ITERATIONS: Final = (

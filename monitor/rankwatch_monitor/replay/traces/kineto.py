@@ -1,4 +1,4 @@
-"""Reads traces of PyTorch's profiler (Kineto; chrome JSON, also .gz), as HTA does: one file a rank, or a folder of them.
+"""Reads traces of PyTorch's profiler (Kineto; chrome JSON, also .gz) as HTA does: one file a rank, or a folder of them.
 
 A row is a kernel, on CPU jobs an operation, or what the data loader took; the number of its step is that of the
 ``ProfilerStep#N`` in which it was launched. Everything but collectives and the loader is computation.
@@ -6,7 +6,6 @@ A row is a kernel, on CPU jobs an operation, or what the data loader took; the n
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -49,12 +48,13 @@ def is_trace(path: Path) -> bool:
     if path.is_dir():
         return True
     with path.open("rb") as file:
-        packed = file.read(len(_GZIP)) == _GZIP
-        file.seek(0)
+        began = file.read(_BEGIN)
+    if began.startswith(_GZIP):
         try:
-            began = (gzip.open(file).read(_BEGIN) if packed else file.read(_BEGIN)).lstrip()
-        except (EOFError, OSError, zlib.error):
+            began = zlib.decompressobj(wbits=31).decompress(began, _BEGIN)
+        except zlib.error:
             return False
+    began = began.lstrip()
     listed = began.startswith(b"[") and b'"ph"' in began
     return listed or (began.startswith(b"{") and any(mark in began for mark in _MARKS))
 
@@ -165,8 +165,8 @@ def _steps(events: Sequence[Mapping[str, Any]], file: Path) -> tuple[Floats, Flo
     )
     if not found:
         raise TableError(
-            f"{file} is a chrome trace without steps: it has no ProfilerStep#N; call prof.step() after each step of "
-            "training while torch.profiler.profile is active"
+            f"{file} is a chrome trace without steps: it has no ProfilerStep#N; give "
+            "torch.profiler.profile a schedule, and call its step() after each step of training"
         )
     begin_S, end_S, step_S = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
     return begin_S, end_S, step_S

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+from rankwatch_monitor.replay.traces import kineto
 from rankwatch_monitor.replay.traces.groups import collectives, is_pair, turns
 from rankwatch_monitor.replay.traces.parts import (
     WAITING_IN_GAPS,
@@ -36,7 +37,6 @@ from rankwatch_monitor.replay.traces.parts import (
     spread,
     waits_in_gaps,
 )
-from rankwatch_monitor.replay.traces import kineto
 from rankwatch_monitor.replay.traces.read import Rows, TableError, read_rows
 from rankwatch_monitor.replay.traces.table import OperationTable
 
