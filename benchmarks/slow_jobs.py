@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,11 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def _stop(*_: object) -> None:
+    end_all()  # else the pool waits for their ends
+    sys.exit(143)
+
+
 def main() -> None:
     """Run the chosen jobs; print a line for each, then the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,20 +182,18 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE")
     options = parser.parse_args()
     results: list[Result] = []
+    signal.signal(signal.SIGTERM, _stop)
     print(_table.machine())
-    try:
-        with busy_loops(2 if options.loaded else 0), ThreadPoolExecutor(2 if options.together else 1) as pool:
-            for kind in options.only or JOBS:
-                begun = [pool.submit(run, kind, twin, options.before, options.after) for twin in (False, True)]
-                for done in begun:
-                    result = done.result()
-                    results.append(result)
-                    words = "right" if result.right else "WRONG"
-                    print(f"{kind}{' twin' if result.twin else ''}: {words} {json.dumps(asdict(result))}", flush=True)
-                    if options.json is not None:
-                        options.json.write_text(json.dumps([asdict(each) for each in results], indent=1))
-    finally:
-        end_all()
+    with busy_loops(2 if options.loaded else 0), ThreadPoolExecutor(2 if options.together else 1) as pool:
+        for kind in options.only or JOBS:
+            begun = [pool.submit(run, kind, twin, options.before, options.after) for twin in (False, True)]
+            for done in begun:
+                result = done.result()
+                results.append(result)
+                words = "right" if result.right else "WRONG"
+                print(f"{kind}{' twin' if result.twin else ''}: {words} {json.dumps(asdict(result))}", flush=True)
+                if options.json is not None:
+                    options.json.write_text(json.dumps([asdict(each) for each in results], indent=1))
     print(table(results))
     if options.write is not None:
         before, _, rest = options.write.read_text().partition(BETWEEN[0])

@@ -140,7 +140,8 @@ def _table(asked: argparse.Namespace) -> int:
     held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
     if asked.json:
         row = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
-        shown = {"file": str(table.path), "table": {**held, "notes": list(table.notes)}, **judged.to_json()}
+        known = {**held, "notes": list(table.notes), "certainty": round(table.certainty, 2)}
+        shown = {"file": str(table.path), "table": known, **judged.to_json()}
         print_json({**shown, "jobs": [{**row, "policy": job.policy.to_json()}]})
         return 0
     counts = f"{held['operations']} operations of {held['ranks']} ranks in {held['steps']} steps"

@@ -132,7 +132,7 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
         f"computations are missing in {np.count_nonzero(missing_C)} of {len(missing_C)} steps of single ranks: these "
         "are estimated by the others, and what is found is less certain"
     )
-    return replace(table, notes=(*table.notes, note))
+    return replace(table, notes=(*table.notes, note), certainty=1.0 - float(np.mean(missing_C > 0)))
 
 
 def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:
