@@ -119,7 +119,7 @@ class ProcessProgress:
         self._peak = max(self._peak, quiet)
         self._windows.add(exported)
         fields = self._fields(quiet, finished, longest)
-        elapsed = {name: moment.elapsed for name, moment in self._sources.items()}
+        elapsed: dict[str, float] = {name: moment.elapsed for name, moment in self._sources.items()}
         if self.strong and (window := self._windows.close(elapsed, self._steps)) is not None:
             fields["window"] = window
         return fields
