@@ -176,15 +176,6 @@ def test_ranks_of_a_slow_node_have_a_cause_where_most_peers_are_on_it() -> None:
     assert len(job.performance.open_stragglers) == 8
 
 
-def test_windows_that_have_become_long_get_fewer_steps() -> None:
-    job = Ranks(4).run(8)
-    assert job.performance.stride is None
-    for _ in range(4):
-        job.now += EVERY
-        job.run(1)
-    assert job.performance.stride == 32, "half of 64, as they take 20 s"
-
-
 def test_ranks_that_wait_for_a_cpu_on_average_are_no_uneven_workload() -> None:
     job = Ranks(4, waited=lambda _: 0.15)
 

@@ -60,8 +60,6 @@ ALWAYS: Final = 0.9
 """Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
 PAST: Final = 3
 """Windows in which a rank was not behind from which on its own past is a measure."""
-LONG: Final = 0.75
-"""Powers of two by which windows are too long, from which on they get fewer steps: steps have become slower."""
 FASTER: Final = 0.75
 """Times its own past below which a rank's work begins another past."""
 INTERVALS: Final = 5
@@ -806,11 +804,11 @@ class Performance:
             return
         least, most = float(steps.min()), float(steps.max())
         off = np.log2(window_seconds(len(window.fresh_R)) / self.interval)
-        if self.stride is None and least == most and (off > -LONG or most == 1 or window.iteration is None):
+        if self.stride is None and least == most:
             return  # the ranks agree by themselves
         if self.stride is None:
             self.stride = 1 << int(np.ceil(np.log2(most)))
-        if (off < -LONG or off > 1.5) and least == most == self.stride:
+        elif abs(off) > 1.5 and least == most == self.stride:
             self.stride = max(1, round(self.stride * 2.0 ** round(float(off))))
 
     # Scores -----------------------------------------------------------------------------------------------------------
