@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import cast
 
+from rankwatch_monitor.core.hang.proof import own_frame
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, headline, responses
+from rankwatch_monitor.core.views import downtime, headline, phases, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
 from rankwatch_monitor.core.views.node_gpus import fault_words
 from rankwatch_monitor.core.views.quiet_host import quiet_host
+
+
+def place(incident: Incident) -> responses.IncidentPlace | None:
+    """Where the incident is about; None: nothing is known of it."""
+    named, found = incident.culprits, incident.found
+    own = found is not None and (not named or any(each.rank == found.rank for each in named))
+    section = found.section if found is not None and own else None
+    frame = own_frame(named[0].rank, incident.stacks.groups()) if named else None
+    if frame is None:
+        return None if section is None else {"function": "", "file": "", "line": 0, "section": section}
+    return {"function": frame.function, "file": frame.file, "line": frame.line, "section": section}
 
 
 def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> responses.Incident:
@@ -27,6 +39,9 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
     found = {
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
+        "place": place(incident),
+        "cost": downtime.cost(job, incident, now).to_json(),
+        "phases": phases.to_json(job, incident, now),
         "label": label(incident),
         "headline": headline.headline(incident),
         "title": headline.title(incident),

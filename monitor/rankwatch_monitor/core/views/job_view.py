@@ -6,7 +6,7 @@ All of it is derived when it is read; nothing is stored. Shapes: R ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from rankwatch.contract.enums import JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.blame import exit_of
+from rankwatch_monitor.core.hang.stacks import of_script
 from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, responses, verdict
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, phases, rankings, responses, verdict
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -302,40 +303,19 @@ def goodput(job: Job, now: float) -> responses.Goodput:
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
-        "incidents": [_ledger_entry(job, each, now) for each in reversed(job.incidents)],
-    }
-
-
-def _ledger_entry(job: Job, incident: Incident, now: float) -> responses.LedgerEntry:
-    found = {**incident_durations(job, incident), "lost_s": downtime.seconds(job, incident, now)}
-    return cast("responses.LedgerEntry", found)
-
-
-def incident_durations(job: Job, incident: Incident) -> dict[str, Any]:
-    """Seconds of each phase of an incident and of the lost steps, None for those not reached; and in all."""
-    line = incident.timeline
-    before = downtime.began(incident)
-    phases: dict[str, float | None] = {}
-    for name, at in (
-        ("detect_s", line.detected),
-        ("decide_s", line.decided),
-        ("capture_s", line.captured),
-        ("restart_s", line.restarted),
-        ("first_step_s", line.first_step),
-    ):
-        phases[name] = None if at is None else max(0.0, at - before)
-        before = before if at is None else max(before, at)
-    lost = downtime.of_lost_steps(job, incident)
-    held_up = downtime.held_up(incident)
-    return {
-        "id": incident.id,
-        "kind": str(incident.kind),
-        "opened_at": incident.opened_at,
-        **phases,
-        "lost_steps_s": lost,
-        "total_s": None if held_up is None else held_up + (lost or 0.0),
-        "steps_lost": incident.steps_lost,
-        "outcome": incident.outcome,
+        "incidents": [
+            {
+                "id": each.id,
+                "kind": each.kind,
+                "opened_at": each.opened_at,
+                "phases": phases.to_json(job, each, now),
+                "cost": downtime.cost(job, each, now).to_json(),
+                "lost_steps_s": downtime.of_lost_steps(job, each),
+                "steps_lost": each.steps_lost,
+                "outcome": each.outcome,
+            }
+            for each in reversed(job.incidents)
+        ],
     }
 
 
@@ -346,7 +326,9 @@ def stack_groups(incident: Incident) -> list[responses.StackGroup]:
         {
             "ranks": list(g.ranks),
             "label": g.label,
-            "frames": [{"function": f.function, "file": f.file, "line": f.line} for f in g.frames],
+            "frames": [
+                {"function": f.function, "file": f.file, "line": f.line, "of_script": of_script(f)} for f in g.frames
+            ],
             "is_culprit": bool(named & set(g.ranks)),
             "waits": g.waits,
             "process_state": g.process_state,

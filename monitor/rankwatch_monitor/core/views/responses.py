@@ -27,6 +27,7 @@ from rankwatch.contract.enums import (
 )
 from rankwatch_monitor.core import cause
 from rankwatch_monitor.core.incident_record import Ended, Phase, Withheld
+from rankwatch_monitor.core.slow_cause import Doubt
 
 # Named types of the description.
 Dimension = TypeAliasType("Dimension", Literal["data", "tensor", "pipeline", "expert"])
@@ -358,22 +359,32 @@ class Window(TypedDict):
     ratio: float | None
 
 
+class PhaseRow(TypedDict):
+    """A phase of an incident; ``end``: null while it goes on."""
+
+    name: str
+    begin: float
+    end: float | None
+    mark: str
+    limit: float | None
+
+
+class Cost(TypedDict):
+    """Seconds that an incident costs; ``since``: it grows by the clock, null: it is final."""
+
+    seconds: float
+    since: float | None
+
+
 class LedgerEntry(TypedDict):
-    """Duration of each phase of an incident; null: the phase was not reached."""
+    """What an incident took."""
 
     id: str
     kind: VerdictKind
     opened_at: float
-    detect_s: float | None
-    decide_s: float | None
-    capture_s: float | None
-    restart_s: float | None
-    first_step_s: float | None
+    phases: list[PhaseRow]
+    cost: Cost
     lost_steps_s: float | None
-    total_s: float | None
-    """Null while it is not over."""
-    lost_s: float
-    """What it has cost as of the answer."""
     steps_lost: int | None
     outcome: str
 
@@ -419,6 +430,15 @@ class Timeline(TypedDict):
     captured: float | None
     restarted: float | None
     first_step: float | None
+
+
+class IncidentPlace(TypedDict):
+    """Where the first culprit is; ``function`` empty: no stack of it was captured."""
+
+    function: str
+    file: str
+    line: int
+    section: str | None
 
 
 class OfHost(TypedDict):
@@ -483,6 +503,9 @@ class Incident(TypedDict):
     outcome: str
     ended: Ended | None
     timeline: Timeline
+    phases: list[PhaseRow]
+    cost: Cost
+    place: IncidentPlace | None
     lost_steps_s: float | None
     """Seconds of the lost steps."""
     steps_lost: int | None
@@ -502,6 +525,8 @@ class StackFrame(TypedDict):
     function: str
     file: str
     line: int
+    of_script: bool
+    """It is of the training script and its own modules."""
 
 
 class StackGroup(TypedDict):
@@ -653,6 +678,29 @@ class RankScores(TypedDict):
     sections: dict[str, dict[str, float | None]]
 
 
+class Late(TypedDict):
+    """A rank that the newest window shows late by more than matters, and that is not named yet."""
+
+    rank: int
+    host: str
+    slow: int
+    """Windows that show it so, of the last ``of``."""
+    needed: int
+    of: int
+    share: float
+    """As of the newest window."""
+    since: float
+    doubt: Doubt
+    suspected: bool
+    """Evidence grows: more than one window, and no other reason is known."""
+
+
+class StatedLate(Late):
+    """It with its sentence."""
+
+    sentence: str
+
+
 class Scores(TypedDict):
     """Scores and open stragglers."""
 
@@ -671,6 +719,10 @@ class Scores(TypedDict):
     stragglers: list[Straggler]
     """Open ones, the costliest first."""
     finding: Finding
+    """The verdict."""
+    findings: list[Finding]
+    """It, then all else that was found, by cost."""
+    late: Late | None
     throttled: Throttle | None
     """What throttles the GPU of the costliest straggler; null: nothing."""
     cost_gpu_hours: float
@@ -901,6 +953,7 @@ class Why(TypedDict):
     slow: list[SlowSpan]
     compared: Compared | None
     """Null: too few."""
+    late: StatedLate | None
 
 
 Column = list[float | None]

@@ -54,6 +54,9 @@ export interface Clock { now: number; judged: number | null; }
 /** What takes another time than before. */
 export interface Contributor { kind: string; name: string; before: number; after: number; share: number; sentence: string; part: string; }
 
+/** Seconds that an incident costs; `since`: it grows by the clock, null: it is final. */
+export interface Cost { seconds: number; since: number | null; }
+
 export interface Culprit { rank: number; host: string; class: CulpritClass; reason: string; }
 
 /** Why a rank is to blame. */
@@ -89,6 +92,8 @@ export interface DigestLink { text: string; job: string; incident: string; host:
 /** What is left out, and the moment from which the record reaches. */ export interface DigestNote { text: string; at: number; }
 
 export type Dimension = "data" | "tensor" | "pipeline" | "expert";
+
+/** Why a rank that the newest window shows late is not named. */ export type Doubt = "few_windows" | "noise" | "turns" | "fast_peer";
 
 /** What was observed of a section. */ export interface Durations { finished: number; longest: number; first: number | null; }
 
@@ -231,6 +236,9 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   outcome: string;
   ended: Ended | null;
   timeline: Timeline;
+  phases: PhaseRow[];
+  cost: Cost;
+  place: IncidentPlace | null;
   /** Seconds of the lost steps. */ lost_steps_s: number | null;
   steps_lost: number | null;
   /** The last step that any rank completed in its attempt. */ furthest_iteration: number | null;
@@ -244,6 +252,9 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   stack_errors: StackError[];
   collectives: GroupProgress[];
 }
+
+/** Where the first culprit is; `function` empty: no stack of it was captured. */
+export interface IncidentPlace { function: string; file: string; line: number; section: string | null; }
 
 /** The incidents of a job, the newest first. */ export interface Incidents { incidents: Incident[]; }
 
@@ -364,6 +375,18 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
 /** The last incident about a host; `since`: when its trouble began. */
 export interface LastNamed { job: string; incident: string; opened_at: number; since: number; headline: string; }
 
+/** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface Late {
+  rank: number;
+  host: string;
+  /** Windows that show it so, of the last `of`. */ slow: number;
+  needed: number;
+  of: number;
+  /** As of the newest window. */ share: number;
+  since: number;
+  doubt: Doubt;
+  /** Evidence grows: more than one window, and no other reason is known. */ suspected: boolean;
+}
+
 /** Of 24 h and those that are open. */ export interface Lately {
   incidents: number;
   suspicions: number;
@@ -396,18 +419,13 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   /** What the grid can be coloured by. */ looks: string[];
 }
 
-/** Duration of each phase of an incident; null: the phase was not reached. */ export interface LedgerEntry {
+/** What an incident took. */ export interface LedgerEntry {
   id: string;
   kind: VerdictKind;
   opened_at: number;
-  detect_s: number | null;
-  decide_s: number | null;
-  capture_s: number | null;
-  restart_s: number | null;
-  first_step_s: number | null;
+  phases: PhaseRow[];
+  cost: Cost;
   lost_steps_s: number | null;
-  /** Null while it is not over. */ total_s: number | null;
-  /** What it has cost as of the answer. */ lost_s: number;
   steps_lost: number | null;
   outcome: string;
 }
@@ -526,6 +544,9 @@ export interface PartChange { part: string; before: number; after: number; share
 
 /** Phase of an incident; the transitions are in :mod:`.incident.state_machine`. */
 export type Phase = "detected" | "capturing" | "confirming" | "acting" | "recovering" | "closed";
+
+/** A phase of an incident; `end`: null while it goes on. */
+export interface PhaseRow { name: string; begin: number; end: number | null; mark: string; limit: number | null; }
 
 /** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */ export interface Place {
   command: string;
@@ -655,7 +676,9 @@ export interface SampleSlowest { rank: number; work: number; late: number; parts
   /** The rank with the lowest score, by score; null: no rank has it. */ lowest: Record<string, number | null>;
   ranks: RankScores[];
   /** Open ones, the costliest first. */ stragglers: Straggler[];
-  finding: Finding;
+  /** The verdict. */ finding: Finding;
+  /** It, then all else that was found, by cost. */ findings: Finding[];
+  late: Late | null;
   /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
   cost_gpu_hours: number;
   /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
@@ -717,7 +740,12 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
 
 /** A rank without a stack. */ export interface StackError { rank: number; error: string; process_state: string; }
 
-/** One frame of a stack. */ export interface StackFrame { function: string; file: string; line: number; }
+/** One frame of a stack. */ export interface StackFrame {
+  function: string;
+  file: string;
+  line: number;
+  /** It is of the training script and its own modules. */ of_script: boolean;
+}
 
 /** Ranks with the same stack. */ export interface StackGroup {
   ranks: number[];
@@ -737,6 +765,8 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
   /** The first rank that the others wait for. */ rank: number | null;
   /** The group it is in. */ number: number | null;
 }
+
+/** It with its sentence. */ export interface StatedLate extends Late { sentence: string; }
 
 /** What to do; `command` is run on `host`, without one anywhere in the cluster. */ export interface Step {
   text: string;
@@ -777,7 +807,7 @@ export interface StepParts { seconds: number; parts: Record<string, number>; wai
 }
 
 /** What slows a job down. */
-export type StragglerVerdict = "healthy" | "worker" | "stage" | "workload" | "link" | "unexplained" | "no_step";
+export type StragglerVerdict = "healthy" | "suspected" | "worker" | "stage" | "workload" | "link" | "unexplained" | "no_step";
 
 /** Open ones, the costliest first, then those that ended. */ export interface Stragglers { stragglers: Straggler[]; }
 
@@ -852,6 +882,7 @@ export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "
   /** Where the same seconds, or some of them, are seen too: sentences. */ seen: string[];
   slow: SlowSpan[];
   /** Null: too few. */ compared: Compared | null;
+  late: StatedLate | null;
 }
 
 /** Goodput of the last hour; `seconds`: how much of it is accounted for. */
