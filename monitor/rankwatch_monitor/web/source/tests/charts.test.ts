@@ -6,6 +6,8 @@ import { clock } from "../src/logic/text";
 
 const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
 
+const NO_TRENDS = { at: [], attempts: [], attempt: [], iteration: [], goodput: [], goodput_window: [], speed: [], scores: {}, logged: {}, non_finite: {} };
+
 test("how much longer steps take than before a moment", () => {
   const why: Why = { kind: "change", sentence: "", since: 900, before: 0.169, after: 0.224, contributors: [] };
   const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
@@ -47,7 +49,7 @@ test("a point without a neighbour is drawn as a dot", () => {
 
 test("time without points is a gap in the trends", () => {
   const line = (values: number[]) => ({ min: values, median: values, max: values });
-  const trends = { at: [0, 15, 30, 45, 300, 315], goodput: [1, 2, 3, 4, 5, 6], goodput_window: [1, 2, 3, 4, 5, 6], scores: { robust: line([1, 2, 3, 4, 5, 6]) } };
+  const trends = { ...NO_TRENDS, at: [0, 15, 30, 45, 300, 315], goodput: [1, 2, 3, 4, 5, 6], goodput_window: [1, 2, 3, 4, 5, 6], scores: { robust: line([1, 2, 3, 4, 5, 6]) } };
   const found = withTrendGaps(trends);
   assert.deepEqual(found.at, [0, 15, 30, 45, 46, 300, 315]);
   assert.deepEqual(found.goodput, [1, 2, 3, 4, null, 5, 6]);
@@ -68,7 +70,7 @@ test("values that were not finite are stretches, which a finite one ends", () =>
 
 test("counts and steps keep their rows where there are gaps", () => {
   const row = [1, 2, 3, 4, 5, 6];
-  const found = withTrendGaps({ at: [0, 15, 30, 45, 300, 315], goodput: row, goodput_window: row, scores: {}, iteration: row, non_finite: { loss: row } });
+  const found = withTrendGaps({ ...NO_TRENDS, at: [0, 15, 30, 45, 300, 315], goodput: row, goodput_window: row, scores: {}, iteration: row, non_finite: { loss: row } });
   assert.deepEqual([found.iteration, found.non_finite!.loss], [[1, 2, 3, 4, null, 5, 6], [1, 2, 3, 4, null, 5, 6]]);
 });
 
@@ -156,7 +158,7 @@ test("without windows the step time is that of completed steps, and none while t
 
 test("a lost job has no points after its last message, any other job all", () => {
   const line = { min: [1, 2, 3], median: [1, 2, 3], max: [1, 2, 3], rank: [5, 6, 7] };
-  const trends = { at: [0, 15, 30], goodput: [1, 2, 3], goodput_window: [1, 2, 3], speed: [1, 1, 0], scores: { gpu_robust: line } };
+  const trends = { ...NO_TRENDS, at: [0, 15, 30], goodput: [1, 2, 3], goodput_window: [1, 2, 3], speed: [1, 1, 0], scores: { gpu_robust: line } };
   const lost = { state: "lost" as const, last_heard: 20 };
   const found = heard(trends, lost);
   assert.deepEqual([found.at, found.speed, found.scores.gpu_robust!.rank], [[0, 15], [1, 1], [5, 6]]);
@@ -193,7 +195,7 @@ test("no line joins the step times of two attempts, and the first one of an atte
 });
 
 test("the speed goes on to now, and where steps cease or begin again its points have the moment", () => {
-  const trends = { at: [0, 15, 30], goodput: [], goodput_window: [], scores: {}, speed: [1, 1, 1] };
+  const trends = { ...NO_TRENDS, at: [0, 15, 30], goodput: [], goodput_window: [], scores: {}, speed: [1, 1, 1] };
   const job = { ended_at: null, state: "running" as const, iterations_per_second: 1.1 };
   assert.deepEqual(speedCurve(job, trends, 40), { time: [0, 15, 30, 40], values: [1, 1, 1, 1.1] });
   assert.deepEqual(speedCurve({ ...job, state: "restarting", iterations_per_second: 0 }, trends, 40).time, trends.at, "no slope");
