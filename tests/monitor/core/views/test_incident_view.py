@@ -233,10 +233,10 @@ def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_fa
     assert among(past)["of_host"] is None
     over = of_host(past.job, past.job.incidents[-1], past.now)
     assert over is not None
-    assert over.text.startswith("host-1 was named in 2 incidents of 1 job in 24 h as of now, this one included. ")
+    assert over["text"].startswith("host-1 was named in 2 incidents of 1 job in 24 h as of now, this one included. ")
     later = of_host(past.job, past.job.incidents[-1], past.now + 2 * WINDOW)
     assert later is not None
-    assert later.text == "", "it counts no more, and is alone"
+    assert later["text"] == "", "it counts no more, and is alone"
 
 
 def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_rank() -> None:
@@ -252,7 +252,7 @@ def test_what_points_to_a_gpu_stands_only_beside_incidents_of_that_gpu_or_its_ra
     assert len(advised["steps"]) == 1, "what its crashes point to is no advice about this hang"
     of_rank = of_host(crashes[0].job, crashes[0].job.incidents[0], crashes[0].now, activity)
     assert of_rank is not None
-    assert "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. The error is the same each time." in of_rank.text
+    assert "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs. The error is the same each time." in of_rank["text"]
 
 
 def test_the_index_over_all_jobs_is_kept_for_a_while_and_the_job_itself_is_fresh() -> None:
@@ -389,10 +389,10 @@ def test_of_an_incident_that_is_over_its_suspect_host_is_still_to_be_looked_at()
     last = past.job.incidents[-1]
     found = of_host(past.job, last, past.now)
     assert found is not None
-    assert found.suspect == "host-1 is suspect: check GPU 1 of host-1 for errors."
+    assert found["suspect"] == "host-1 is suspect: check GPU 1 of host-1 for errors."
     later = of_host(past.job, last, past.now + 2 * WINDOW)
     assert later is not None
-    assert later.suspect == ""
+    assert later["suspect"] == ""
 
 
 def test_its_twin_faults_of_another_gpu_in_other_jobs_stand_apart_from_an_incident_that_is_over() -> None:
@@ -402,8 +402,8 @@ def test_its_twin_faults_of_another_gpu_in_other_jobs_stand_apart_from_an_incide
     activity = HostActivity({each.job.id: each.job for each in (scene, *others)})
     found = of_host(scene.job, scene.incident, scene.now, activity)
     assert found is not None
-    assert found.suspect == "Apart from this hang, check GPU 1 of host-1 for errors."
-    assert "3 crashes" in found.text, "the crashes are counted in one of two sentences"
+    assert found["suspect"] == "Apart from this hang, check GPU 1 of host-1 for errors."
+    assert "3 crashes" in found["text"], "the crashes are counted in one of two sentences"
 
 
 def test_crashes_that_repeat_in_one_job_offer_to_leave_the_host_out_and_wait() -> None:

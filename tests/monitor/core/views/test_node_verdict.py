@@ -287,8 +287,8 @@ def test_a_host_has_one_count_of_incidents_in_all_places_also_of_jobs_in_which_i
     }
     beside = of_host(jobs[0], jobs[0].incidents[0], quiet.now, HostActivity({job.id: job for job in jobs}))
     assert beside is not None
-    assert f" {count} of 3 jobs " in beside.text
-    assert kinds not in beside.text, "the place where the hangs were has their count"
+    assert f" {count} of 3 jobs " in beside["text"]
+    assert kinds not in beside["text"], "the place where the hangs were has their count"
     told = digest(jobs, 0.0, quiet.now, 0.0, stored=True)["lines"]
     [node] = next(line["links"] for line in told if line["kind"] == "nodes")
     assert node["text"].startswith(f"host-1: {count}; ")

@@ -25,7 +25,7 @@ def test_a_step_its_parts_what_is_logged_and_the_range_of_the_gpus() -> None:
     assert found["step"] == {"seconds": sample.step, "parts": dict(sample.parts), "waiting": sample.waiting}
     assert found["step"]["parts"]["compute"] == pytest.approx(0.13, rel=0.1)
     assert found["logged"] == {"loss": 2.5}
-    assert (found["gpu_temperature"], found["gpu_clock"]) == ([61.0, 64.0], [1.90e9, 1.98e9])
+    assert (found["gpu_temperature"], found["gpu_clock"]) == ((61.0, 64.0), (1.90e9, 1.98e9))
     ranks.job.ended = Ending(JobState.FINISHED, "", ranks.now)
     assert vitals(ranks.job)["gpu_temperature"] is None
 
