@@ -110,6 +110,7 @@ def test_an_incident_is_copied_and_saved(page: Page, monitor_url: str, hung: Scr
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
     share = page.get_by_role("group", name="Share this incident")
+    share.get_by_text("Share", exact=True).click()
     share.get_by_role("button", name="Copy link").click()
     expect(share.locator("small")).to_have_text("Link copied")
     assert page.evaluate("navigator.clipboard.readText()") == f"{monitor_url}/#/jobs/j/incidents/i1"
@@ -130,6 +131,7 @@ def test_an_incident_is_copied_and_saved(page: Page, monitor_url: str, hung: Scr
 def test_a_copy_needs_no_https(page: Page, monitor_url: str, hung: Script) -> None:
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_text("Share", exact=True).click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.locator(".share small")).to_have_text("Link copied")
 
@@ -393,6 +395,7 @@ def test_a_lost_job_shows_when_it_was_last_heard_and_what_to_do(page: Page) -> N
         expect(page.locator(".lead .answers > div")).to_have_text([since, stake, *nodes])
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         share = page.get_by_role("group", name="Share this job")
+        share.get_by_text("Share", exact=True).click()
         share.get_by_role("button", name="Copy link").click()
         expect(share).to_contain_text("Copied")
         assert page.evaluate("navigator.clipboard.readText()") == f"{monitor.url}/#/jobs/job"
