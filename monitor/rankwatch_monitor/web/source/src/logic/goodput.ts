@@ -31,7 +31,7 @@ const BUCKETS: Record<string, string> = {
 const ORDER = Object.keys(BUCKETS);
 
 /** What stands beside the goodput of a job: of a lost one until when it is known. What a finished one may not have saved stands in its account. */
-export function goodputNotes({ goodput_notes: notes = [], last_heard: heard, state, unsaved }: Pick<JobSummary, "goodput_notes" | "last_heard" | "state" | "unsaved">, now: number): string {
+export function goodputNotes({ goodput_notes: notes, last_heard: heard, state, unsaved }: Pick<JobSummary, "goodput_notes" | "last_heard" | "state" | "unsaved">, now: number): string {
   return [...(state === "lost" && heard != null ? [`until ${clock(heard, now)}`] : []), ...notes.filter((note) => note !== unsaved)].join(", ");
 }
 
