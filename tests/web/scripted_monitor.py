@@ -110,7 +110,8 @@ class Script:
             "id": job_id, "name": f"{job_id}-name", "state": running, "world_size": len(ranks),
             "ranks_reporting": len(ranks), "attempt": 1, "started_at": time.time() - 3600, "ended_at": None,
             "goodput": 0.97, "iteration": 1204, "iterations_per_second": 3.2, "instrumented": True,
-            "observe_only": False, "goodput_notes": [], "waited": "", "unsaved": "", "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
+            "observe_only": False, "goodput_notes": [], "waited": "", "unsaved": "",
+            "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
             "advice": None,
         } | facts  # fmt: skip
         self.ranks[job_id] = ranks
@@ -123,7 +124,8 @@ class Script:
         self.jobs[job_id] |= {"state": "hung", "reason": reason, "open_incidents": 1, "incidents": 1}
         incident: dict[str, Any] = {
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
-            "closed_at": None, "sequel": "", "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
+            "closed_at": None, "sequel": "",
+            "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
             "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
             "action_reason": "a configured limit acts at once", "withheld": None, "ended": None,
             "phase": "capturing", "confirmed": True, "outcome": "",
