@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -25,7 +25,6 @@ from rankwatch.contract import env
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget
-from rankwatch_launcher.coordination.membership import poll_delay
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.core.ending import KILL_SECONDS
 from rankwatch_launcher.core.exits import RankExit
@@ -46,9 +45,6 @@ from rankwatch_launcher.shell.ranks import RankProcesses
 from rankwatch_launcher.shell.signals import Signals
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL
 from rankwatch_launcher.torch_compat import DistError
-
-AGREEMENT_SECONDS: Final = 10.0
-"""How long few launchers may take to agree on a stop step."""
 
 
 class Agent(LocalElasticAgent):
@@ -172,7 +168,6 @@ class Agent(LocalElasticAgent):
             spares=options.spares > 0,
             first=rendezvous.attempt == 1 and self._starts == 1,
             stop_grace=options.stop_grace,
-            agreement_seconds=AGREEMENT_SECONDS + 3 * poll_delay(rendezvous.world_size),
             kill_signal=signal.Signals[name] if name else signal.SIGKILL,
         )
 
