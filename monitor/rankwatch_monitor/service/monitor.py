@@ -150,6 +150,8 @@ class Monitor:
         self._evidence = EvidenceQuota()
         self._appeared: deque[tuple[float, str]] = deque(maxlen=_MOST_APPEARED)
         """When each of the newest jobs appeared."""
+        self._brought_by: dict[str, Callable[[str], bool]] = {}
+        """Of jobs that a token which is bound to jobs is about to bring: the jobs of that token."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -284,10 +286,11 @@ class Monitor:
         return self.jobs.get(job_id) or self._new_job(job_id, self.clock.now(), name)
 
     def _new_job(self, job_id: str, now: float, name: str) -> Job:
-        if len(self.jobs) >= self.limits.jobs and not self._evict_terminal_job():
+        if len(self.jobs) >= self.limits.jobs and not self._evict_terminal_job(but=job_id):
             raise TooManyError(
                 f"job {job_id!r} is rejected: the monitor already holds its limit of {self.limits.jobs} jobs"
             )
+        self._brought_by.pop(job_id, None)
         job = self.jobs[job_id] = Job(job_id, now, name=name, policy=self.policy)
         self.persistence.on_new_job(job, now)
         self._appeared.append((now, job_id))
@@ -335,6 +338,9 @@ class Monitor:
                 f"{self.limits.new_jobs_per_token} within the hour, which is its limit"
             )
         if self.token_jobs(covers) + more <= self.limits.jobs_per_token:
+            if len(self._brought_by) >= self.limits.jobs:
+                self._brought_by.clear()
+            self._brought_by[job_id] = covers
             return ""
         return (
             f"job {job_id[:100]!r} is rejected: this token is bound to jobs of which {self.limits.jobs_per_token} run "
@@ -373,10 +379,16 @@ class Monitor:
         return lambda unread: self._evidence.give_back(job_id, unread, token if covers is not None else "")
 
     def _evict_terminal_job(self, but: str = "") -> bool:
-        """Evict the least recently active job in a terminal state, if there is one; its rows stay."""
+        """Evict the least recently active job in a terminal state, if there is one; its rows stay.
+
+        ``but``: the job that needs room. If a token that is bound to jobs brings it, that token's go first: a team that
+        brings many jobs which end at once pushes out its own.
+        """
         ended = [job for job in self.jobs.values() if self._states[job.id] in TERMINAL_STATES and job.id != but]
+        covers = self._brought_by.get(but)
+        own = [job for job in ended if covers(job.id)] if covers is not None else []
         if ended:
-            self._evict(min(ended, key=lambda job: job.last_heard))
+            self._evict(min(own or ended, key=lambda job: job.last_heard))
         return bool(ended)
 
     def _evict(self, job: Job, *, expired: bool = False) -> None:
