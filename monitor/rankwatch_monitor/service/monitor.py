@@ -73,6 +73,9 @@ _MOST_SHED: Final = 16
 """Refused reports without a job of which a tick notes the jobs."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log entries of one recurring exception."""
+LINES: Final = 30
+"""Lines about one job in the same time; an incident takes five."""
+LONGEST_LINE: Final = 1_000
 
 
 class Clock:
@@ -143,6 +146,8 @@ class Monitor:
         """The last logged state of each job."""
         self._scheduler = Scheduler()
         self._scores_logged_at: dict[str, float] = {}
+        self._said: dict[str, tuple[float, int]] = {}
+        """By job: since when its lines are counted, and how many there were, those that are left out too."""
         self._unattributed_shed = False
         self._shed_of: deque[Forbidden] = deque(maxlen=_MOST_SHED)
         """Which jobs the senders of refused reports may not report on."""
@@ -426,6 +431,7 @@ class Monitor:
         self._scheduler.forget(job_id)
         self._launcher_bytes.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
+        self._said.pop(job_id, None)
         self.broker.forget(job_id)
         self.runs.forget(job_id)
 
@@ -581,7 +587,7 @@ class Monitor:
         state, reason = verdict.job_state(job, now)
         if state is not self._states[job.id]:
             explained = job.open_incident is not None or not reason
-            log.info("job %s is %s%s", job.id, state, "" if explained else f": {reason}")
+            self._say(job, logging.INFO, f"job {job.id} is {state}{'' if explained else f': {reason}'}")
             self._states[job.id] = state
             self.persistence.save_transition(job, state, reason, now)
         self.persistence.save_if_due(job, now)
@@ -612,19 +618,32 @@ class Monitor:
             if text := scores_log(job, now):
                 log.info("job %s:\n%s", job.id, text)
 
+    def _say(self, job: Job, level: int, line: str) -> None:
+        """Log a line about a job, cut; :data:`LINES` of a job in a minute, of which senders can cause any number."""
+        now = self.clock.now()
+        began, said = self._said.get(job.id, (now, 0))
+        if now - began >= LOG_INTERVAL:
+            if said > LINES:
+                log.warning("job %s: %d more lines are left out of this log", job.id, said - LINES)
+            began, said = now, 0
+        self._said[job.id] = began, said + 1
+        if said < LINES:
+            log.log(level, "%s", line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}...")
+
     def _deliver(self, job: Job, effect: Effect) -> None:
         match effect:
             case Issue(directive=directive):
-                log.info("job %s: directive %d, %s: %s", job.id, directive.id, directive.kind, directive.reason)
+                found = f"job {job.id}: directive {directive.id}, {directive.kind}: {directive.reason}"
+                self._say(job, logging.INFO, found)
                 self._save_then_publish(job, directive)
             case Changed(incident=incident, message=message):
                 if message:
-                    log.warning("job %s: %s", job.id, message)
+                    self._say(job, logging.WARNING, f"job {job.id}: {message}")
                 self.persistence.save_incident(incident)
             case Slowed(message=message):
                 self.persistence.straggler_changed(job)
                 if message:
-                    log.warning("job %s: %s", job.id, message)
+                    self._say(job, logging.WARNING, f"job {job.id}: {message}")
             case KernelScoreRequest():
                 self._score_kernels(job, effect)
 
