@@ -122,7 +122,7 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
     more = len(incident["culprits"]) - SHOWN
     if more > 0:
         lines.append(f"{indent}and {count(more, 'more culprit')}")
-    if not incident["culprits"]:
+    if not incident["culprits"] and incident["kind"] != "ordered":
         lines.append(f"{indent}culprit: none")
     lines += terminal.wrapped(action_line(incident), indent)
     if incident["outcome"]:
