@@ -212,7 +212,7 @@ MEMBER: Final = asdict(RankProcess(0, "n", "h", 1, "7", "127.0.0.1"))
 PLAN: Final = json.loads(IterationPlan(1, (0, 1), (2,), {3: "why"}, {3: 1}, "rank 3 is lost", 3).to_json())
 
 READERS: Final[dict[str, Reader]] = {
-    "agent/rank_error.py::_from_error_file": Reader(ERROR, error_file),
+    "shell/rank_error.py::_from_error_file": Reader(ERROR, error_file),
     "coordination/store.py::_of": Reader(RECORDS["member/b"], lambda c, _: encoded(_of(Member)(c)), NO_OBJECT),
     "monitor/answers.py::read_directive": Reader(DIRECTIVE, directive, NO_OBJECT),
     "monitor/answers.py::read_object": Reader({"settings": SETTINGS}, lambda c, _: answers.read_object(c), NO_OBJECT),

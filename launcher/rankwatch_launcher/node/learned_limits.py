@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from rankwatch.contract import env, ft_state
-from rankwatch.contract.files import replace_file
+from rankwatch.contract.files import read_file, replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch_launcher.log import logger
 
@@ -173,10 +173,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
         OSError: it cannot be read.
         ValueError: it holds no JSON object.
     """
-    with path.open("rb") as file:
-        body = file.read(MAX_BYTES + 1)
-    if len(body) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    body = read_file(path, MAX_BYTES)
     try:
         content = json.loads(body, parse_constant=_reject_constant)
     except RecursionError:
