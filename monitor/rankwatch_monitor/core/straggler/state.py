@@ -53,6 +53,9 @@ MAX_KERNELS: Final = 512
 """Different sections and kernels of one job that are compared; further ones are ignored."""
 KEPT_STRAGGLERS: Final = 200
 """Stragglers kept in memory, ended ones included."""
+HOSTS_A_RANK: Final = 2
+MIN_HOSTS: Final = 64
+"""Host names that are kept of an attempt, before those on which no rank runs now are forgotten."""
 DEVICES_A_RANK: Final = 4
 MIN_DEVICES: Final = 256
 """Devices whose best medians are kept: for each rank, and at least."""
@@ -547,6 +550,8 @@ class Performance:
         for column_R, coordinate in zip(self.layout, coordinates, strict=True):
             column_R[rank] = coordinate
         if identity.host:
+            if identity.host not in self.hosts and len(self.hosts) >= max(MIN_HOSTS, HOSTS_A_RANK * len(self.node_R)):
+                self._drop_hosts()
             self.node_R[rank] = self.hosts.setdefault(identity.host, len(self.hosts))
         key, rows = device_key(identity), self.best.rows
         row = rows.get(key)
@@ -555,6 +560,16 @@ class Performance:
                 self.device_R = self.best.drop_unused(self.device_R)
             row = self.best.rows[key] = len(self.best.rows)
         self.device_R[rank] = row
+
+    def _drop_hosts(self) -> None:
+        """Forget the hosts on which no rank runs now, and number the others anew."""
+        used = np.unique(self.node_R[self.node_R >= 0])
+        self.node_R = np.where(self.node_R >= 0, np.searchsorted(used, self.node_R), -1)
+        names = list(self.hosts)
+        self.hosts = {names[old]: new for new, old in enumerate(used.tolist())}
+        self.node_TH = self.node_TH[:, used[used < self.node_TH.shape[1]]]
+        whole_H = self.past.whole_H
+        self.past = self.past._replace(whole_H=whole_H[used[used < len(whole_H)]])
 
     def _grow(self, ranks: int) -> None:
         """Add rows up to rank ``ranks - 1``, and a few more."""
