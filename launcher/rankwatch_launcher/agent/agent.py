@@ -15,6 +15,7 @@ job, too (:mod:`~rankwatch_launcher.agent.graceful_stop`).
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -27,7 +28,7 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rankwatch.contract import env
-from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
+from rankwatch.contract.enums import AckState, ConsoleWord, DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, RankLog, RankStack
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
@@ -40,7 +41,7 @@ from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.options import Options
@@ -235,7 +236,7 @@ class Agent(LocalElasticAgent):
             crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere(), futile=futile, left=left
         )
         if self._stop.stopping is not None and decision.code != CODE_RESULT_REJECTED:
-            logger.info("%s, during a graceful stop", attempt_end.describe_crash(crashed, self.node.hostname))
+            logger.debug("%s, during a graceful stop", attempt_end.describe_crash(crashed, self.node.hostname))
             return None
         if decision.code in RERUN_CODES and not any(exit_.message for exit_ in crashed):
             self._wait_for_explanation(RERUN_SECONDS)
@@ -424,9 +425,20 @@ class Agent(LocalElasticAgent):
             )
         else:
             self.outcome = Outcome(decision.state, CODE_FAILED, decision.reason)
-        logger.warning("%s", attempt_end.describe_end(decision, self._attempt))
-        if crashed := attempt_end.by_cause(self._exits.errors()):
-            logger.warning("%s", attempt_end.describe_place(crashed[0]))
+        self._show(decision)
+
+    def _show(self, decision: AttemptDecision) -> None:
+        """Show on the console how the attempt ends; a hang is shown by its directive."""
+        crashed = attempt_end.by_cause(self._exits.errors())
+        if decision.incident is None and decision.verdict != STOP:
+            word = ConsoleWord.CRASH if decision.fault else ConsoleWord.RESTART
+            where = (attempt_end.describe_place(crashed[0]),) if crashed else ()
+            event(word, decision.cause or decision.reason, *where)
+        elif decision.incident is None and self._stop.stopping is None:
+            event(ConsoleWord.STOP, decision.reason)
+        if decision.verdict == RESTART and not attempt_end.is_regrouping(decision):
+            job = os.environ.get(env.JOB_ID, "")  # set once a monitor is known
+            note(attempt_end.describe_restart(decision), *((f"rankwatch incidents {shlex.quote(job)}",) if job else ()))
 
     def _kill(self, decision: AttemptDecision) -> None:
         name = self._options.rank_termination_signal
@@ -450,7 +462,7 @@ class Agent(LocalElasticAgent):
     def _finish(self) -> RunResult:
         stopping = self._stop.stopping
         if stopping is not None and not self.node.complete():
-            logger.info("stopped: %s; all ranks here saved and exited with code 0", stopping.reason)
+            logger.info("all ranks here saved and exited with code 0")
             self.outcome = Outcome(stopping.state, 0, stopping.reason)
         self._ranks.close()
         self._worker_group.state = WorkerState.SUCCEEDED

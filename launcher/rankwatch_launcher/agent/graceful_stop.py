@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from rankwatch.contract.enums import AckState, ProcessEventKind, RankRequestKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.processes import RankProcesses
@@ -20,7 +20,7 @@ from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import STOP, AttemptDecision, StopProposal, StopRequest
 from rankwatch_launcher.coordination.membership import poll_delay
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.outcome import PREEMPTED, STOPPED
 
@@ -93,7 +93,7 @@ class GracefulStop:
     def on_directive(self, directive: Directive) -> None:
         """Carry out a save-and-stop directive, or refuse it."""
         if directive.stop_step is None:
-            logger.info("graceful stop: %s; sending SIGTERM to the ranks", directive.reason)
+            event(ConsoleWord.SAVE, directive.reason, "the ranks get SIGTERM")
             self._ranks.signal(signal.SIGTERM)
         else:
             agreed, furthest = self._node.set_stop_step(directive.stop_step)
@@ -103,7 +103,7 @@ class GracefulStop:
                     why, passed = f"a rank here has completed step {furthest}", furthest
                 self._node.directives.ack(directive, AckState.REFUSED, why, passed)
                 return
-            logger.info("graceful stop after step %d: %s", directive.stop_step, directive.reason)
+            event(ConsoleWord.SAVE, directive.reason, f"all ranks save and stop after step {directive.stop_step}")
         until, by_signal = time.monotonic() + directive.deadline, directive.stop_step is None
         self.stopping = Stopping(directive.reason, until, directive.deadline, STOPPED, directive.incident_id, by_signal)
         self._node.directives.ack(directive, AckState.DONE)
@@ -138,7 +138,7 @@ class GracefulStop:
     def _request(self, reason: str, state: str) -> None:
         if self._requested is not None:
             return
-        logger.warning("%s; requesting a graceful stop of all ranks", reason)
+        logger.debug("%s; requesting a graceful stop of all ranks", reason)
         self._requested = StopRequest(reason, self._node.name, state), time.monotonic()
         self._rendezvous.store.request_stop(self._rendezvous.attempt, self._requested[0])
         self._rendezvous.members.wake()
@@ -146,18 +146,17 @@ class GracefulStop:
     def _follow(self, proposal: StopProposal) -> None:
         request, step, grace = proposal.request, proposal.step, self._grace
         if step is None:
-            logger.warning(
-                "%s; sending SIGTERM to the ranks, since the script does not call rankwatch.should_stop() on every "
-                "rank, or has completed no step yet",
-                request.reason,
-            )
+            why = "the ranks get SIGTERM: the script does not call rankwatch.should_stop() on every rank"
+            if self._node.steps() is None:
+                why = "the ranks get SIGTERM: no step was completed yet"
+            event(ConsoleWord.SAVE, request.reason, why)
             self._ranks.signal(signal.SIGTERM)
         else:
             agreed, furthest = self._node.set_stop_step(step, preempts=request.state == PREEMPTED)
             self._rendezvous.members.answer_stop(proposal.number, agreed, furthest)
             if not agreed:
                 return
-            logger.warning("%s; all ranks save and stop after step %d, within %g s", request.reason, step, grace)
+            event(ConsoleWord.SAVE, request.reason, f"all ranks save and stop after step {step}, within {grace:g} s")
         if self.stopping is None:
             self._node.report(ProcessEventKind.STOPPING, request.reason)
         self.stopping = Stopping(request.reason, time.monotonic() + grace, grace, request.state, by_signal=step is None)

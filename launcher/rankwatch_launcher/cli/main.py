@@ -6,11 +6,12 @@ torch is imported where it is needed, not at the top: with ``--job-retries`` thi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -204,7 +205,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         if args.run_path:
             # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
             args.run_path = False
-        config, entrypoint, arguments = config_from_args(args)
+        with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
+            config, entrypoint, arguments = config_from_args(args)
         flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
@@ -220,9 +222,22 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     finally:
-        for line in launcher.summary:
-            logger.info("%s", line)
+        if launcher.summary is not None:
+            launcher.summary.show()
     return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+
+
+@contextlib.contextmanager
+def _without_advice(*, verbose: bool) -> Iterator[None]:
+    """Keep torchrun's banner about ``OMP_NUM_THREADS``, which it sets, off the console: the link comes first there."""
+    torchrun = logging.getLogger("torch.distributed.run")
+    before = torchrun.level
+    if not verbose:
+        torchrun.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        torchrun.setLevel(before)
 
 
 def _complaint() -> str | None:
@@ -300,8 +315,6 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
     level = args.log_level or level
     if level is not None:
         logger.setLevel(level)
-    if args.log_level == "WARNING":
-        logging.getLogger("torch.distributed.run").setLevel(logging.ERROR)  # its advice about OMP_NUM_THREADS
 
 
 def _export(options: Options) -> None:

@@ -23,7 +23,7 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
-from rankwatch.contract.enums import AckState, ProcessEventKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.agent import attempt_end
@@ -36,7 +36,7 @@ from rankwatch_launcher.coordination.membership import Member, MembershipRules, 
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.job import closing_summary
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.node.node import Node
@@ -88,7 +88,7 @@ class Launcher:
         self._learned_limits = learned_limits
         self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; see its log")
         """How it ended, once :meth:`run` has returned or raised."""
-        self.summary: list[str] = []
+        self.summary: closing_summary.Closing | None = None
         """The last lines for the console; empty if another launcher has them."""
 
     def run(self, entrypoint: str, arguments: Sequence[str]) -> None:
@@ -380,7 +380,6 @@ def _store_timeout_reason(endpoint: str, host: str, silence: float, links: froze
 def _ended_by_directive(node: Node) -> Outcome:
     directive = node.directives.pending_stop()
     assert directive is not None
-    logger.info("stopped during rendezvous: %s", directive.reason)
     node.directives.ack(directive, AckState.DONE, "no rank ran")
     if directive.no_restart:
         reason, cause = attempt_end.without_restart(directive), directive.reason
@@ -392,9 +391,9 @@ def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rende
     reason = f"the launcher on {node.host} got {attempt_end.signal_name(number)}"
     state = PREEMPTED if number == signals.stop else STOPPED
     if rendezvous.standing_by:
-        logger.warning("%s; it ran no rank", reason)
+        event(ConsoleWord.STOP, reason, "it ran no rank")
         return Outcome(state, 0, reason)
-    logger.warning("%s; its ranks have been killed", reason)
+    event(ConsoleWord.STOP, reason, "its ranks have been killed")
     return Outcome(state, CODE_INTERRUPTED if number == signal.SIGINT else CODE_FAILED, reason)
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.contract.messages import Directive, NodeObservation, NodeRegistration
-from rankwatch_monitor.core import nodes, straggler_detector
+from rankwatch_monitor.core import console, nodes, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
@@ -120,7 +120,8 @@ class JobPlayer:
 
     def evaluate(self, now: float) -> list[Effect]:
         """Evaluate the job now; returns the effects, including settings for the launchers."""
-        effects = straggler_detector.score_now(self.job, advance(self.job, now))
+        decided = straggler_detector.score_now(self.job, advance(self.job, now))
+        effects = [each for effect in decided for each in console.worded(self.job, effect)]
         self._evaluated_at, self._evaluated_with = now, self._durations_version()
         effects += self._push_settings(now)
         self._schedule(now)

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core import attempts, goodput_accounting, straggler_detector
+from rankwatch_monitor.core import attempts, console, goodput_accounting, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankIdentity, RankReport
@@ -588,6 +588,10 @@ class Monitor:
                 log.info("job %s:\n%s", job.id, text)
 
     def _deliver(self, job: Job, effect: Effect) -> None:
+        for each in console.worded(job, effect):
+            self._deliver_one(job, each)
+
+    def _deliver_one(self, job: Job, effect: Effect) -> None:
         match effect:
             case Issue(directive=directive):
                 log.info("job %s: directive %d, %s: %s", job.id, directive.id, directive.kind, directive.reason)
