@@ -24,7 +24,7 @@ from rankwatch.contract.enums import ConsoleWord
 
 logger: Final = logging.getLogger("rankwatch")
 TIME: Final = "%H:%M:%S"
-COLUMN: Final = 9
+COLUMN: Final = 8
 """Columns of a word with the gap after it."""
 INDENT: Final = len("HH:MM:SS  ") + COLUMN
 SEPARATOR: Final = " · "

@@ -12,11 +12,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from rankwatch.contract.enums import AckState, ConsoleWord, DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.log import event
+
+_WORDS: Final = {
+    DirectiveKind.RESTART: ConsoleWord.RESTART,
+    DirectiveKind.STOP: ConsoleWord.STOP,
+    DirectiveKind.SAVE_AND_STOP: ConsoleWord.SAVE,
+}
+"""Of directives that come without a word."""
 
 
 class DirectiveTarget(Protocol):
@@ -66,9 +73,11 @@ class DirectiveInbox:
 
     def _show(self, directive: Directive) -> None:
         """Show what the monitor has found, in its words, and what follows if nothing is done now."""
-        if directive.word not in tuple(ConsoleWord):
-            return  # nothing to show, or a word of a newer monitor
-        word, lines = ConsoleWord(directive.word), directive.headlines or (directive.reason,)
+        known = directive.word in tuple(ConsoleWord)  # a newer monitor may have others
+        word = ConsoleWord(directive.word) if known else _WORDS.get(directive.kind)
+        if word is None:
+            return
+        lines = directive.headlines or (directive.reason.rstrip(". "),)
         follows: tuple[str, ...] = ()
         if directive.kind is DirectiveKind.TELL and word in (ConsoleWord.SUSPECT, ConsoleWord.HANG):
             follows = (directive.follows or "nothing is stopped",)

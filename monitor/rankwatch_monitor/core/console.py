@@ -65,11 +65,10 @@ def _with_words(job: Job, directive: Directive) -> Directive:
     incident = next((each for each in reversed(job.incidents) if each.id == directive.incident_id), None)
     if incident is None or directive.kind in (DirectiveKind.CAPTURE, DirectiveKind.SETTINGS):
         return directive
-    told = directive.kind is DirectiveKind.TELL
-    if told and incident.provisional:
+    word, tells = _word(incident, directive.kind), directive.kind is DirectiveKind.TELL
+    if tells and incident.provisional:
         return directive  # another one follows with what the stacks show
-    word = _word(incident, directive.kind)
-    if not _is_news(job, incident.id, _key(incident, word)):
+    if not _is_news(job, incident.id, _key(incident, word)) and tells:
         return directive
     made = replace(directive, word=word, headlines=headlines(incident))
     job.directives[:] = [made if each is directive else each for each in job.directives]

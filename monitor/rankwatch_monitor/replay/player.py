@@ -203,12 +203,10 @@ class JobPlayer:
             return NEVER
         if last is None:
             return self._evaluated_at
-        first = last.at + PUSH_INTERVAL
-        return (
-            first
-            if self._evaluated_at < first
-            else max(last.at + PUSH_ALL_INTERVAL, self._evaluated_at + PUSH_INTERVAL)
-        )
+        for soonest in (last.at + PUSH_INTERVAL, last.at + PUSH_ALL_INTERVAL):
+            if self._evaluated_at < soonest:
+                return soonest
+        return self._evaluated_at + PUSH_INTERVAL
 
     def _silence_at(self, now: float) -> float:
         """The earliest time at which a rank may become silent, or be found never to have started."""
