@@ -28,6 +28,8 @@ COLUMN: Final = 8
 """Columns of a word with the gap after it."""
 INDENT: Final = len("HH:MM:SS  ") + COLUMN
 SEPARATOR: Final = " · "
+_KEEP: Final = "\N{NO-BREAK SPACE}"
+"""Keeps a command on one line while lines are wrapped."""
 MOST: Final = 2
 """Lines of an event."""
 
@@ -119,9 +121,10 @@ def fitted(whats: Sequence[str], more: Sequence[str], room: int) -> list[str]:
 
 
 def _laid_out(what: str, more: Sequence[str], room: int) -> list[str]:
-    """On one line if it fits; else what follows begins a line of its own, where that makes no more lines."""
-    rows = wrapped(SEPARATOR.join(filter(None, (what, *more))), room)
-    if what and more and len(what) <= room < len(what) + len(SEPARATOR.join(("", *more))):
+    """On one line if it fits; else what follows a sentence begins a line of its own, where that makes no more lines."""
+    rows = wrapped(SEPARATOR.join(filter(None, (what, *(each.replace(" ", _KEEP) for each in more)))), room)
+    rows = [row.replace(_KEEP, " ") for row in rows]
+    if more and room / 2 < len(what) <= room < len(what) + len(SEPARATOR.join(("", *more))):
         apart = [what, *wrapped(SEPARATOR.join(more), room)]
         return apart if len(apart) <= MOST else rows
     return rows

@@ -114,7 +114,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     assert told[0].text.startswith("a fault will be injected")
     assert told[1].text.startswith(f"watching {watched.job}: http://")
     (hang,) = events(launcher.printed(), "HANG")
-    assert hang.startswith("Rank 2 "), "the culprit comes first"
+    assert hang.startswith("rank 2 "), "the culprit comes first"
     assert len({each.text for each in told}) == len(told), "nothing is told twice"
     assert all(len(row) <= 100 for each in told[2:] for row in each.rows)
     assert all(len(each.rows) <= 2 for each in told if each.word)

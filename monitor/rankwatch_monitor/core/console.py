@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rankwatch.cli.formatting import count, duration
+from rankwatch.cli.formatting import count, duration, uncapital
 from rankwatch.contract.enums import ConsoleWord, DirectiveKind, StragglerVerdict, VerdictKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core import nodes
@@ -70,9 +70,13 @@ def _with_words(job: Job, directive: Directive) -> Directive:
         return directive  # another one follows with what the stacks show
     if not _is_news(job, incident.id, _key(incident, word)) and tells:
         return directive
-    made = replace(directive, word=word, headlines=headlines(incident))
+    made = replace(directive, word=word, headlines=_lines(incident))
     job.directives[:] = [made if each is directive else each for each in job.directives]
     return made
+
+
+def _lines(incident: Incident) -> tuple[str, ...]:
+    return tuple(map(uncapital, headlines(incident)))
 
 
 def _word(incident: Incident, kind: DirectiveKind) -> ConsoleWord:
@@ -91,7 +95,7 @@ def _key(incident: Incident, word: ConsoleWord) -> Hashable:
 def _incident(job: Job, incident: Incident) -> Iterator[Issue]:
     if incident.phase is Phase.CONFIRMING and incident.id not in job.told:
         _note(job, incident.id, _key(incident, ConsoleWord.SUSPECT))
-        yield from _tell(job, ConsoleWord.SUSPECT, headlines(incident), incident, suspected=True)
+        yield from _tell(job, ConsoleWord.SUSPECT, _lines(incident), incident, suspected=True)
     if incident.open:
         return
     lasted = downtime.held_up(incident)
@@ -129,16 +133,16 @@ def _straggler(job: Job, straggler: Straggler) -> Iterator[Issue]:
     if straggler.open and straggler.id not in job.told:
         _note(job, straggler.id, ConsoleWord.SLOW)
         short = slow_headline(straggler, throttle_of(job, straggler))
-        yield from _tell(job, ConsoleWord.SLOW, (straggler.reason.rstrip("."), short))
+        yield from _tell(job, ConsoleWord.SLOW, tuple(map(uncapital, (straggler.reason.rstrip("."), short))))
     elif not straggler.open and job.told.pop(straggler.id, None) is not None and job.ended is None:
-        who = subject(straggler.rank, straggler.host)
+        who = uncapital(subject(straggler.rank, straggler.host))
         yield from _tell(job, ConsoleWord.BACK, (f"{who} is as fast as its peers again",))
 
 
 def _finding(job: Job) -> Iterator[Issue]:
     found = job.performance.finding
     if found.verdict in _OF_THE_JOB and _is_news(job, "finding", found.verdict):
-        yield from _tell(job, ConsoleWord.SLOW, (found.reason.rstrip("."),))
+        yield from _tell(job, ConsoleWord.SLOW, (uncapital(found.reason.rstrip(".")),))
 
 
 # Telling --------------------------------------------------------------------------------------------------------------

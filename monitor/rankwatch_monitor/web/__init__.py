@@ -45,7 +45,7 @@ def is_built() -> bool:
 
 
 def mount(app: FastAPI, folder: Path | None = None) -> None:
-    """Serve the page at ``/``, the address of one job at ``/j/JOB``, the API at ``/docs``, their files under ``/assets``.
+    """Serve the page at ``/``, a job at ``/j/JOB``, the API's description at ``/docs``, their files under ``/assets``.
 
     Files are read per request, so that a build needs no restart.
     """

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
+from rankwatch.contract.text import did_you_mean
 
 MAX_TIMEOUT = 30 * 86_400.0
 """A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
@@ -156,7 +157,8 @@ class Policy:
         new: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in known:
-                raise ValueError(f"unknown policy setting {name!r}; known are: {', '.join(sorted(known))}")
+                close = did_you_mean(str(name), known) or f"; known are: {', '.join(sorted(known))}"
+                raise ValueError(f"unknown policy setting {name!r}{close}")
             new[name] = _checked(name, value, self)
         made = replace(self, **new)
         if made.straggler_windows_needed > made.straggler_windows:

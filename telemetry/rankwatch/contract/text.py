@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any, Final
 
 LONGEST: Final = 20_000
@@ -15,6 +16,14 @@ LONGEST: Final = 20_000
 CUT: Final = "..."
 INDENT: Final = "    "
 """Begins every line of a log message but the first, so that a message cannot pose as several."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'step'?`` for a word that is close to a known one; else empty."""
+    import difflib  # not needed by ranks
+
+    close = difflib.get_close_matches(word, list(known), 1, 0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def decoded(text: str | bytes) -> Any:
@@ -27,6 +36,9 @@ def decoded(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        where = "it is empty" if not text.strip() else f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"it is not JSON: {where}") from None
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
