@@ -579,13 +579,13 @@ class Monitor:
             self._deliver(job, effect)
 
     def _log_scores(self, job: Job, now: float) -> None:
-        """Write the score report to the log, once in the policy's report interval."""
+        """Write the score report to the log of debug messages, once in the policy's report interval."""
         if job.performance.scores is None:
             return
         if now - self._scores_logged_at.setdefault(job.id, now) >= job.policy.report_interval:
             self._scores_logged_at[job.id] = now
             if text := scores_log(job, now):
-                log.info("job %s:\n%s", job.id, text)
+                log.debug("job %s:\n%s", job.id, text)
 
     def _deliver(self, job: Job, effect: Effect) -> None:
         for each in console.worded(job, effect):

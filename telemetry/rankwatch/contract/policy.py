@@ -188,7 +188,8 @@ def _checked(name: str, value: Any, old: Policy) -> Any:
         try:
             return _ENUMS[name](value)
         except ValueError:
-            raise ValueError(f"{name} must be one of {', '.join(_ENUMS[name])}, not {value!r}") from None
+            close = did_you_mean(str(value), _ENUMS[name])
+            raise ValueError(f"{name} must be one of {', '.join(_ENUMS[name])}, not {value!r}{close}") from None
     if name in _WHOLE:
         least, most = _WHOLE[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
