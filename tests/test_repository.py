@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 TARGETS = (
     *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix"),
-    *("check", "format", "bench", "bench-compare", "web", "docs", "clean"),
+    *("check", "format", "bench", "bench-compare", "web", "docs", "release", "clean"),
 )
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
@@ -136,6 +136,31 @@ def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert rankwatch.__version__ == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize(("subject", "passes"), [("Name the rank", True), ("x" * 72, True), ("x" * 73, False)])
+def test_a_commit_with_a_long_subject_is_refused(tmp_path: Path, subject: str, passes: bool) -> None:
+    message = tmp_path / "message"
+    message.write_text(f"{subject}\n\nBecause.\n# comment\n")
+    done = subprocess.run([ROOT / "scripts" / "check_message.sh", message], capture_output=True, check=False)
+    assert (done.returncode == 0) is passes
+    message.write_text(f"{subject}\nno empty line\n")
+    assert subprocess.run([ROOT / "scripts" / "check_message.sh", message], capture_output=True, check=False).returncode
+
+
+def test_the_checks_before_a_commit_are_those_of_make() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    make = (ROOT / "Makefile").read_text()
+    for command in ("ruff check", "ruff format --check", "lint-imports", "pytest -q tests/test_repository.py"):
+        assert command in hooks
+        assert command in make
+
+
+def test_workflows_call_continuous_integration_and_make() -> None:
+    workflows = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert "bash .ci/run" in workflows["ci.yml"]
+    assert "make release" in workflows["release.yml"]
 
 
 def test_the_licence_is_the_one_that_the_package_declares() -> None:

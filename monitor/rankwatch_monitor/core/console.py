@@ -70,13 +70,21 @@ def _with_words(job: Job, directive: Directive) -> Directive:
         return directive  # another one follows with what the stacks show
     if not _is_news(job, incident.id, _key(incident, word)) and tells:
         return directive
-    made = replace(directive, word=word, headlines=_lines(incident))
+    lines = _lines(incident)
+    if word is ConsoleWord.HANG and job.told.get(_text(incident)) == lines and incident.proof_reason:
+        lines = (uncapital(incident.proof_reason.rstrip(".")),)  # what was suspected is shown; this is what proves it
+    made = replace(directive, word=word, headlines=lines)
+    _note(job, _text(incident), lines)
     job.directives[:] = [made if each is directive else each for each in job.directives]
     return made
 
 
 def _lines(incident: Incident) -> tuple[str, ...]:
     return tuple(map(uncapital, headlines(incident)))
+
+
+def _text(incident: Incident) -> str:
+    return f"{incident.id} text"
 
 
 def _word(incident: Incident, kind: DirectiveKind) -> ConsoleWord:
@@ -95,7 +103,9 @@ def _key(incident: Incident, word: ConsoleWord) -> Hashable:
 def _incident(job: Job, incident: Incident) -> Iterator[Issue]:
     if incident.phase is Phase.CONFIRMING and incident.id not in job.told:
         _note(job, incident.id, _key(incident, ConsoleWord.SUSPECT))
-        yield from _tell(job, ConsoleWord.SUSPECT, _lines(incident), incident, suspected=True)
+        lines = _lines(incident)
+        _note(job, _text(incident), lines)
+        yield from _tell(job, ConsoleWord.SUSPECT, lines, incident, suspected=True)
     if incident.open:
         return
     lasted = downtime.held_up(incident)
