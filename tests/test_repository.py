@@ -11,6 +11,7 @@ import subprocess
 import tomllib
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -194,6 +195,16 @@ def test_the_readme_gives_the_two_commands_early() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert any("make demo" in line for line in lines[:15]), "the first command stands by line 15"
     assert any("make test" in line for line in lines)
+    assert sum(len(line.split()) for line in lines) <= 500
+
+
+def test_the_moving_picture_is_small_and_has_the_words_of_the_console() -> None:
+    picture = ROOT / "docs" / "console.svg"
+    words = "".join(ElementTree.parse(picture).getroot().itertext())
+    assert picture.stat().st_size < 1 << 20
+    assert [
+        word for word in ("watching", "SUSPECT", "HANG", "restarting all ranks", "BACK", "DONE") if word not in words
+    ] == []
 
 
 def test_documents_name_only_commands_that_exist() -> None:
