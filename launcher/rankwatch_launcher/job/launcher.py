@@ -393,7 +393,7 @@ def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rende
     if rendezvous.standing_by:
         event(ConsoleWord.STOP, reason, "it ran no rank")
         return Outcome(state, 0, reason)
-    event(ConsoleWord.STOP, reason, "its ranks have been killed")
+    event(ConsoleWord.STOP, reason)
     return Outcome(state, CODE_INTERRUPTED if number == signal.SIGINT else CODE_FAILED, reason)
 
 

@@ -37,8 +37,13 @@ def decoded(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        where = "it is empty" if not text.strip() else f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"it is not JSON: {where}") from None
+        raise ValueError(not_json(error)) from None
+
+
+def not_json(error: json.JSONDecodeError) -> str:
+    """What is wrong with a text that is no JSON, for a message that names its file."""
+    where = f"line {error.lineno}, column {error.colno}" if error.doc.strip() else "it is empty"
+    return f"it is not JSON: {where}"
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
