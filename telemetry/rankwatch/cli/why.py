@@ -83,7 +83,8 @@ def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
     advice = job.get("advice") or {"rule": ""}
     if not advice["rule"].startswith("slow"):
         return []
-    return [*state_lines(job, terminal), *advice_lines(job, terminal), "", "STEP TIMES"]
+    which = terminal.wrapped(str(job.get("headline") or ""), "  ")
+    return [*state_lines(job, terminal), *which, *advice_lines(job, terminal), "", "STEP TIMES"]
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
