@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import count, duration, whole_percent
 from rankwatch.contract.enums import RESTARTS, ConsoleWord, VerdictKind
-from rankwatch.contract.text import one_line
+from rankwatch.contract.text import one_line, operands
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
@@ -133,7 +132,7 @@ def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], S
 
 
 def _report(discovery: MonitorDiscovery, job_id: str) -> tuple[str, ...]:
-    job = shlex.quote(job_id)
+    job = operands(job_id)
     if discovery.record is not None:
         return (f"rankwatch report {job}",)
     if discovery.holds_monitor:
