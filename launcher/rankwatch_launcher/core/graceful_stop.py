@@ -87,13 +87,13 @@ def on_step_set(state: AttemptState, event: StopStepSet) -> Step:
         if not event.agreed:
             return state, (answer,)
         request, grace = origin.request, state.site.stop_grace
-        told = f"all ranks save and stop after step {origin.step}, within {grace:g} s"
-        log = Show(ConsoleWord.SAVE, request.reason, (told,))
+        how = f"all ranks save and stop after step {origin.step}, within {grace:g} s"
+        log = Show(ConsoleWord.SAVE, request.reason, (how,))
         return _begin(state, origin, event.at), (answer, log, *_announcement(state, request))
     step = origin.stop_step
     if event.agreed:
-        told = Show(ConsoleWord.SAVE, origin.reason, (f"all ranks save and stop after step {step}",))
-        return _begin(state, origin, event.at), (told, Ack(origin, AckState.DONE))
+        shown = Show(ConsoleWord.SAVE, origin.reason, (f"all ranks save and stop after step {step}",))
+        return _begin(state, origin, event.at), (shown, Ack(origin, AckState.DONE))
     if furthest is not None and step is not None and furthest >= step:
         return state, (Ack(origin, AckState.REFUSED, f"a rank here has completed step {furthest}", furthest),)
     return state, (Ack(origin, AckState.REFUSED, "a rank here has no slots: it did not call rankwatch.init()"),)
