@@ -10,6 +10,7 @@ import pytest
 
 from launcher.conftest import FakeMonitor, Launcher
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE
+from support.console import events
 
 Start = Callable[..., Launcher]
 
@@ -45,7 +46,7 @@ def test_the_exception_of_the_culprit_is_the_reason_and_its_traceback_is_evidenc
     stacks = {stack["rank"]: stack for body in monitor.of("evidence") for stack in body["stacks"]}
     assert (stacks[1]["method"], stacks[1]["error"]) == ("traceback", "ValueError: bad batch")
     assert [frame["function"] for frame in stacks[1]["frames"]] == ["collate", "<module>"]
-    assert "it failed in collate (train.py:4) < <module> (train.py:8)" in launcher.output
+    assert "in collate (train.py:4) < <module> (train.py:8)" in " ".join(events(launcher.output, "CRASH"))
     assert "PYTHONPATH" not in launcher.output
 
 

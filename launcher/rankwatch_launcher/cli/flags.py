@@ -171,6 +171,19 @@ def before_script(argv: Sequence[str], group: argparse._ArgumentGroup | argparse
     return own
 
 
+def unknown_flag(argv: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """The first flag before the script that the parser does not know; empty: none.
+
+    argparse takes the word after such a flag for the script, and complains about something else.
+    """
+    known = {flag: action for action in parser._actions for flag in action.option_strings}
+    for word in before_script(argv, parser):
+        name = word.partition("=")[0]
+        if name.startswith("--") and len(name) > 2 and name not in known and not any(f.startswith(name) for f in known):
+            return name
+    return ""
+
+
 def _abbreviated(word: str, known: Mapping[str, argparse.Action]) -> argparse.Action | None:
     meant = {id(action): action for flag, action in known.items() if word.startswith("--") and flag.startswith(word)}
     return next(iter(meant.values())) if len(meant) == 1 else None

@@ -6,30 +6,36 @@ torch is imported where it is needed, not at the top: with ``--job-retries`` thi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from rankwatch.cli.parser import Parser, shorten_errors
+from rankwatch.cli.parser import Parser, close_flag, shorten_errors
 from rankwatch.contract import access, job_id
 from rankwatch.contract import env as environment
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.cli import flags, nvrx
 from rankwatch_launcher.cli.nvrx import Translated
+from rankwatch_launcher.cli.script import Mistake, mistake
 from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.job.supervisor import RetryPlan, Supervision
 from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
+    CODE_FAILED,
+    FAILED,
     OUTCOME_VARIABLE,
+    Outcome,
     finished_flag_path,
     log_training_complete,
     training_complete,
@@ -47,11 +53,28 @@ FT_STATE_HELP: Final = (
     "all nodes see it"
 )
 PROGRAM: Final = "rankwatch run"
+HELP_ALL: Final = "--help-all"
 USAGE: Final = f"{PROGRAM} [options] script [arguments of the script]"
-DESCRIPTION: Final = f"""\
+WHAT: Final = """\
 Runs a script on every rank as torchrun does, monitored: a rank that hangs or crashes is named with its reason, stacks
-are captured, and all ranks are restarted. Every flag of torchrun is accepted, and listed after Rankwatch's own.
-
+are captured, and all ranks are restarted. Every flag of torchrun is accepted.
+"""
+MOST_USED: Final = (
+    ("--nproc-per-node N", "ranks on this node (torchrun's)"),
+    ("--nnodes N", "nodes, or MIN:MAX (torchrun's)"),
+    ("--rdzv-endpoint HOST:PORT", "where the nodes meet, with --rdzv-backend c10d (torchrun's)"),
+    ("--auto", "watch a script that does not call Rankwatch"),
+    ("--section-timeout NAME=SECONDS", "act as soon as a section takes longer, step=180 for example"),
+    ("--on-hang ACTION", "restart (default), log, stop, ..."),
+    ("--observe-only", "watch and tell, never act"),
+    ("--max-restarts N", "restarts in all"),
+    ("--monitor URL", "report to this monitor; without it one is started here"),
+    ("--job-id ID", "identity of the job; runs with the same id continue its record"),
+    ("--job-retries N", "launch the job again when it has failed"),
+    ("--verbose", "log details, too"),
+)
+"""The flags of the short help, with what they mean."""
+EXAMPLES: Final = f"""\
 examples:
   {PROGRAM} --auto --nproc-per-node 8 train.py
       watch a script that does not call Rankwatch
@@ -60,6 +83,8 @@ examples:
   {PROGRAM} --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29400 train.py
       the same command on each of two nodes
 """
+DESCRIPTION: Final = f"{WHAT}\n{EXAMPLES}"
+MORE: Final = f"{PROGRAM} --help-all lists every flag, torchrun's too. The manual is part of the page, at /manual."
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -81,9 +106,24 @@ def build_parser() -> argparse.ArgumentParser:
     theirs = [*parser._action_groups]
     add_flags(parser)
     ours = parser._action_groups[len(theirs) :]
+    parser._optionals.title = "Flags of torchrun"
     parser._action_groups[:] = [*ours, *theirs]  # the help begins with what torchrun's does not have
     nvrx.add_flags(parser)
     return parser
+
+
+def help_flags(argv: Sequence[str]) -> bool | None:
+    """Whether the command line asks for the help on every flag, or for the short one; None: for none."""
+    own = flags.before_script(argv, add_flags(Parser(PROGRAM, add_help=False, allow_abbrev=False)))
+    if HELP_ALL in own:
+        return True
+    return False if {"-h", "--help"} & {*own} else None
+
+
+def short_help() -> str:
+    """One screen: what it does, the flags that most jobs need, examples, and where the rest is."""
+    rows = "".join(f"  {flag:<31} {meaning}\n" for flag, meaning in MOST_USED)
+    return f"usage: {USAGE}\n\n{WHAT}\noptions:\n{rows}\n{EXAMPLES}\n{MORE}\n"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -103,6 +143,7 @@ def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     loudness.add_argument(
         "--quiet", dest="log_level", action="store_const", const="WARNING", help="log only what needs attention"
     )
+    group.add_argument(HELP_ALL, action="store_true", help="show every flag")
     loudness.add_argument("--verbose", dest="log_level", action="store_const", const="DEBUG", help="log details, too")
     flags.add_option_flags(parser.add_argument_group("Script, restarts and end of the job"))
     flags.add_policy_flags(parser.add_argument_group("What is done about a hang"), acts)
@@ -122,6 +163,9 @@ def run(argv: Sequence[str]) -> int:
     Takes the arguments after ``rankwatch run`` and returns the exit code.
     """
     to_stderr()
+    if (asked := help_flags(argv)) is not None:
+        sys.stdout.write(build_parser().format_help() if asked else short_help())
+        return 0
     supervision = supervisor.bind_to_supervisor(os.environ)
     if supervision is None and (plan := retry_plan(argv, os.environ)) is not None:
         if training_complete(plan.flag):
@@ -135,8 +179,6 @@ def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> RetryPlan | None:
     """The supervisor's plan; None without ``--job-retries``. Imports no torch."""
     parser = Parser(PROGRAM, add_help=False, allow_abbrev=False)
     own = flags.before_script(argv, add_flags(parser))
-    if {"-h", "--help"} & set(own):
-        return None
     args, _ = parser.parse_known_args(own)
     try:
         options = flags.set_options(args, env)
@@ -167,6 +209,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     from torch.distributed.run import config_from_args
 
     parser = build_parser()
+    if unknown := flags.unknown_flag(argv, parser):
+        parser.error(f"there is no flag {unknown}{close_flag(parser, unknown)}")
     args = parser.parse_args(split(argv, parser))
     try:
         flags.export_faults(args, os.environ)
@@ -181,6 +225,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     if supervision is None and given.get("job_retries"):  # an abbreviated flag, which retry_plan() does not know
         plan = RetryPlan(given["job_retries"], _no_progress(args, os.environ), flag, given.get("outcome", ""))
         return supervisor.supervise(plan, argv, os.environ)
+    if (wrong := mistake(args, os.environ)) is not None:
+        return _refuse(wrong, given.get("outcome", ""))
     _apply(*foreign, args)
     complaint = None if args.no_monitor else _complaint()
     if complaint is None and not args.no_monitor:
@@ -204,7 +250,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         if args.run_path:
             # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
             args.run_path = False
-        config, entrypoint, arguments = config_from_args(args)
+        with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
+            config, entrypoint, arguments = config_from_args(args)
         flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
@@ -220,9 +267,32 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     finally:
-        for line in launcher.summary:
-            logger.info("%s", line)
+        if launcher.summary is not None:
+            launcher.summary.show()
     return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+
+
+def _refuse(wrong: Mistake, outcome: str) -> int:
+    """Print what is wrong with the script; the code is that with which torchrun ends."""
+    sys.stderr.write(f"{PROGRAM}: {wrong.what}\n")
+    if outcome:  # a supervisor must not launch it again
+        refused = Outcome(FAILED, CODE_FAILED, wrong.what, cause=wrong.what, no_restart=wrong.kind)
+        with contextlib.suppress(OSError):
+            refused.write(Path(outcome.replace("{node}", socket.gethostname())))
+    return CODE_FAILED
+
+
+@contextlib.contextmanager
+def _without_advice(*, verbose: bool) -> Iterator[None]:
+    """Keep torchrun's banner about ``OMP_NUM_THREADS``, which it sets, off the console: the link comes first there."""
+    torchrun = logging.getLogger("torch.distributed.run")
+    before = torchrun.level
+    if not verbose:
+        torchrun.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        torchrun.setLevel(before)
 
 
 def _complaint() -> str | None:
@@ -300,8 +370,6 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
     level = args.log_level or level
     if level is not None:
         logger.setLevel(level)
-    if args.log_level == "WARNING":
-        logging.getLogger("torch.distributed.run").setLevel(logging.ERROR)  # its advice about OMP_NUM_THREADS
 
 
 def _export(options: Options) -> None:

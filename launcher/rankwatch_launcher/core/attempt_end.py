@@ -216,9 +216,9 @@ def describe_crash(exits: Sequence[RankExit], hostname: str, *, left: Sequence[R
 
 def describe_place(exit_: RankExit) -> str:
     """Which process it was, and the innermost frames of its exception."""
-    process = f"rank {exit_.rank} was local rank {exit_.local_rank}, pid {exit_.pid}"
+    process = f"local rank {exit_.local_rank}, pid {exit_.pid}"
     where = exit_.error.where() if exit_.error is not None else ""
-    return f"{process}; it failed in {where}" if where else process
+    return f"in {where}; {process}" if where else process
 
 
 def describe_expected_exit(exit_: RankExit, hostname: str) -> str:
@@ -236,16 +236,9 @@ def describe_preemption(host: str, name: str, rank: int | None = None) -> str:
     return f"preempted: {'the launcher' if rank is None else f'rank {rank}'} on {host} got {name}"
 
 
-def describe_end(decision: AttemptDecision, attempt: int) -> str:
-    """The launcher's log line before it ends the ranks."""
-    incident = f" [incident {decision.incident}]" if decision.incident else ""
-    if decision.verdict == RESTART:
-        restarting = f"restarting all ranks after attempt {attempt}: {decision.reason}"
-        if is_regrouping(decision):
-            return restarting
-        return f"{restarting}{incident} (restart {decision.used} of {decision.max_restarts})"
-    prefix = "the job has failed" if decision.verdict == FAIL else "stopping"
-    return f"{prefix}: {decision.reason}{incident}"
+def describe_restart(decision: AttemptDecision) -> str:
+    """What follows a crash or a hang, with how much of the budget is used."""
+    return f"restarting all ranks ({decision.used} of {decision.max_restarts})"
 
 
 def is_regrouping(decision: AttemptDecision) -> bool:

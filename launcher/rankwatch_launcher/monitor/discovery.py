@@ -14,7 +14,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract import access, env, job_id, records
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import logger, watching
 from rankwatch_launcher.monitor import process
 from rankwatch_launcher.monitor.process import KeptRecords, LocalMonitor
 from rankwatch_launcher.options import Options
@@ -221,6 +221,7 @@ class MonitorDiscovery:
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
         self.monitor_url, self.token = url, token
+        watching(self._job_id, url)
         os.environ[env.MONITOR_URL] = url
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from rankwatch.contract import env, ft_state
+from rankwatch.contract import env, ft_state, text
 from rankwatch.contract.files import read_file, replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch_launcher.log import logger
@@ -176,6 +176,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
     body = read_file(path, MAX_BYTES)
     try:
         content = json.loads(body, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(text.not_json(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(content, Mapping):

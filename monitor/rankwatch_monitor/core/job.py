@@ -23,7 +23,7 @@ import json
 import math
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -300,6 +300,8 @@ class Job:
         """When a rank was last heard, at the latest known before ``columns`` were."""
         self.late_exits = False
         """Exits of the previous attempt were reported after this one had begun; they are looked at once."""
+        self.told: dict[str, Hashable] = {}
+        """By incident and straggler: what the launchers' consoles show of it (:mod:`.console`). Not stored."""
         self.distrust_until = 0.0
         """Until then no newcomer begins an attempt."""
         # Judgement.

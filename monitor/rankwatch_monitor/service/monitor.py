@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core import attempts, goodput_accounting, straggler_detector
+from rankwatch_monitor.core import attempts, console, goodput_accounting, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankIdentity, RankReport
@@ -610,13 +610,13 @@ class Monitor:
             self._deliver(job, effect)
 
     def _log_scores(self, job: Job, now: float) -> None:
-        """Write the score report to the log, once in the policy's report interval."""
+        """Write the score report to the log of debug messages, once in the policy's report interval."""
         if job.performance.scores is None:
             return
         if now - self._scores_logged_at.setdefault(job.id, now) >= job.policy.report_interval:
             self._scores_logged_at[job.id] = now
             if text := scores_log(job, now):
-                log.info("job %s:\n%s", job.id, text)
+                log.debug("job %s:\n%s", job.id, text)
 
     def _say(self, job: Job, level: int, line: str) -> None:
         """Log a line about a job, cut; :data:`LINES` of a job in a minute, of which senders can cause any number."""
@@ -631,6 +631,10 @@ class Monitor:
             log.log(level, "%s", line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}...")
 
     def _deliver(self, job: Job, effect: Effect) -> None:
+        for each in console.worded(job, effect):
+            self._deliver_one(job, each)
+
+    def _deliver_one(self, job: Job, effect: Effect) -> None:
         match effect:
             case Issue(directive=directive):
                 found = f"job {job.id}: directive {directive.id}, {directive.kind}: {directive.reason}"

@@ -78,6 +78,10 @@ class Directive:
     """Of such a restart: looks at the ranks prove the hang."""
     suspected: bool = False
     """Of ``tell``: the hang is not confirmed."""
+    word: str = ""
+    """What the console shows it as, a :class:`~rankwatch.contract.enums.ConsoleWord`; empty: it shows nothing."""
+    headlines: tuple[str, ...] = ()
+    """What happened in one sentence, the longest first: the console shows the longest that fits."""
     proof: str = ""
     """Of ``tell``: what looks at the ranks show, a :class:`~rankwatch.contract.enums.Proof`; empty: nothing."""
     follows: str = ""

@@ -114,7 +114,7 @@ def test_the_file_of_learned_timeouts_is_asked_for(capsys: pytest.CaptureFixture
     assert main.build_parser().parse_args(["train.py"]).ft_state is None
     assert main.build_parser().parse_args(["--ft-state", "ckpt/", "train.py"]).ft_state == "ckpt/"
     with pytest.raises(SystemExit):
-        main.build_parser().parse_args(["--help"])
+        main.build_parser().parse_args(["--help"])  # what `rankwatch run --help-all` prints
     assert "--ft-state FILE" in capsys.readouterr().out
 
 
