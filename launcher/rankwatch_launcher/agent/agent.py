@@ -107,7 +107,7 @@ class Agent(LocalElasticAgent):
         self._ranks = RankProcesses(())
         self._starts = 0
         self._started_at = 0.0
-        self._stop = GracefulStop(node, rendezvous, signals, self._ranks, options.stop_grace)
+        self._stop = GracefulStop(node, rendezvous, signals, self._ranks, options.stop_grace, options.shutdown_timeout)
         self._exits = RankExits((), node.had_shut_down)
         self._directive: Directive | None = None
         """The directive that ends the attempt, to be acknowledged."""
@@ -124,7 +124,8 @@ class Agent(LocalElasticAgent):
         self._signals.polled = False
         with self.record_duration("RENDEZVOUS"):
             place, info = handler.next_attempt()
-        worker_group.workers = workers_of(place, spec.local_world_size)
+        with self.record_duration("ASSIGN_WORKER_RANKS"):
+            worker_group.workers = workers_of(place, spec.local_world_size)
         assert info.bootstrap_store_info is not None
         group: Any = worker_group  # torch declares these as None
         group.store = info.store
@@ -152,7 +153,12 @@ class Agent(LocalElasticAgent):
             self._ranks = RankProcesses(ranks)
         self._exits = RankExits(ranks, self.node.had_shut_down)
         self._stop = GracefulStop(
-            self.node, self._rendezvous_handler, self._signals, self._ranks, self._options.stop_grace
+            self.node,
+            self._rendezvous_handler,
+            self._signals,
+            self._ranks,
+            self._options.stop_grace,
+            self._options.shutdown_timeout,
         )
         self._directive = None
         self.node.started(ranks, worker_group.workers[0].world_size)
@@ -432,9 +438,9 @@ class Agent(LocalElasticAgent):
         name = self._options.rank_termination_signal
         number = signal.Signals[name] if name else signal.SIGKILL
         if decision.verdict == STOP:
-            self._ranks.terminate(TERM_SECONDS, futile=self._stop.sigterm_ignored)
+            self._ranks.terminate(self._stop.term_seconds(TERM_SECONDS), futile=self._stop.sigterm_ignored)
         elif number is not signal.SIGKILL:
-            self._ranks.terminate(TERM_SECONDS, number)
+            self._ranks.terminate(self._stop.term_seconds(TERM_SECONDS), number)
         for process in self._ranks.kill(KILL_SECONDS):
             logger.warning("rank %d (pid %d) still exists %g s after SIGKILL", process.rank, process.pid, KILL_SECONDS)
         self._ranks.close()
@@ -450,7 +456,7 @@ class Agent(LocalElasticAgent):
     def _finish(self) -> RunResult:
         stopping = self._stop.stopping
         if stopping is not None and not self.node.complete():
-            logger.info("stopped: %s; all ranks here saved and exited with code 0", stopping.reason)
+            logger.info("stopped: %s", attempt_end.describe_stopped(stopping.reason, by_signal=stopping.by_signal))
             self.outcome = Outcome(stopping.state, 0, stopping.reason)
         self._ranks.close()
         self._worker_group.state = WorkerState.SUCCEEDED

@@ -47,12 +47,19 @@ class GracefulStop:
     """Collects requests to stop, follows the agreed step, and bounds the time it takes."""
 
     def __init__(
-        self, node: Node, rendezvous: Rendezvous, signals: Signals, ranks: RankProcesses, grace: float
+        self,
+        node: Node,
+        rendezvous: Rendezvous,
+        signals: Signals,
+        ranks: RankProcesses,
+        grace: float,
+        shutdown_timeout: float | None = None,
     ) -> None:
+        """``grace``: seconds for the ranks to save; ``shutdown_timeout``: torchrun's, from SIGTERM on, if given."""
         self.stopping: Stopping | None = None
         """None while no stop is in progress."""
         self._node, self._rendezvous, self._signals, self._ranks = node, rendezvous, signals, ranks
-        self._grace = grace
+        self._grace, self._shutdown_timeout = grace, shutdown_timeout
         self._answered = -1
         """Number of the last answered proposal."""
         self._requested: tuple[StopRequest, float] | None = None
@@ -135,6 +142,12 @@ class GracefulStop:
         left = [readings.get(process.local_rank) for process in self._ranks.alive()]
         return self._signals.stop is signal.SIGTERM and all(r is not None and r.stop_signalled for r in left)
 
+    def term_seconds(self, default: float) -> float:
+        """How long ranks that are ended may take after SIGTERM; those that got it for this stop have had their time."""
+        if self._shutdown_timeout is None:
+            return default
+        return 0.0 if self.stopping is not None and self.stopping.by_signal else self._shutdown_timeout
+
     def _request(self, reason: str, state: str) -> None:
         if self._requested is not None:
             return
@@ -146,6 +159,7 @@ class GracefulStop:
     def _follow(self, proposal: StopProposal) -> None:
         request, step, grace = proposal.request, proposal.step, self._grace
         if step is None:
+            grace = grace if self._shutdown_timeout is None else self._shutdown_timeout
             logger.warning(
                 "%s; sending SIGTERM to the ranks, since the script does not call rankwatch.should_stop() on every "
                 "rank, or has completed no step yet",

@@ -272,10 +272,19 @@ def read_options(
             job_name=name,
             policy=policy,
             prewarm=flags.prewarm_settings(args, env),
+            shutdown_timeout=_shutdown_timeout(args, env),
             **given,
         ),
         checked.max_restarts,
     )
+
+
+def _shutdown_timeout(args: argparse.Namespace, env: Mapping[str, str]) -> float | None:
+    """torchrun's, where it is given; a value that is none is refused with torch's own words later."""
+    given, text = getattr(args, "shutdown_timeout", None), env.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
+    if given is None and text.isascii() and text.isdigit():
+        given = int(text)
+    return None if given is None else float(given)
 
 
 def settle_rendezvous(args: argparse.Namespace, *, spares: bool = False) -> str | None:

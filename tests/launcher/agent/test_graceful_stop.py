@@ -21,7 +21,7 @@ from rankwatch_launcher.outcome import PREEMPTED, STOPPED
 class Scene:
     """One node with one rank; everything around the graceful stop is recorded."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shutdown_timeout: float | None = None) -> None:
         self.now = 100.0
         monkeypatch.setattr(graceful_stop.time, "monotonic", lambda: self.now)
         self.store = JobStore(HashStore(), "job")
@@ -47,7 +47,7 @@ class Scene:
         ranks: Any = SimpleNamespace(signal=self.sent.append, alive=lambda: [SimpleNamespace(local_rank=0)])
         signals: Any = self.signals
         self.rendezvous = rendezvous
-        self.stop = GracefulStop(node, rendezvous, signals, ranks, 50.0)
+        self.stop = GracefulStop(node, rendezvous, signals, ranks, 50.0, shutdown_timeout)
 
     def _take(self) -> list[RankRequest]:
         taken, self.requests = self.requests, []
@@ -111,6 +111,24 @@ def test_without_a_step_the_ranks_get_sigterm(scene: Scene) -> None:
     assert scene.sent == [signal.SIGTERM]
     assert scene.stop.stopping is not None
     assert scene.stop.stopping.by_signal
+
+
+def test_torchruns_shutdown_timeout_bounds_the_time_after_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, shutdown_timeout=3.0)
+    assert scene.stop.term_seconds(15.0) == 3.0
+    scene.propose(1, None)
+    assert scene.sent == [signal.SIGTERM]
+    assert scene.stop.stopping is not None
+    assert scene.stop.stopping.until == scene.now + 3.0
+    assert scene.stop.term_seconds(15.0) == 0.0, "these ranks have had their time"
+
+
+def test_torchruns_shutdown_timeout_leaves_an_agreed_step_its_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, shutdown_timeout=3.0)
+    scene.propose(1, 20)
+    assert scene.stop.stopping is not None
+    assert scene.stop.stopping.until == scene.now + 50.0
+    assert scene.stop.term_seconds(15.0) == 3.0
 
 
 def test_without_an_agreement_in_time_the_ranks_get_sigterm(scene: Scene) -> None:

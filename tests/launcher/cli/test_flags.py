@@ -128,6 +128,20 @@ def test_one_node_meets_with_itself_and_several_as_configured() -> None:
     assert (two.rdzv_backend, two.master_port) == ("static", 29500)
 
 
+@pytest.mark.parametrize(
+    ("argv", "env", "seconds"),
+    [
+        ([], {}, None),
+        ([], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}, 7.0),
+        (["--shutdown-timeout", "0"], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}, 0.0),
+    ],
+)
+def test_torchruns_shutdown_timeout_counts_where_it_is_given(
+    argv: list[str], env: dict[str, str], seconds: float | None
+) -> None:
+    assert options(*argv, env=env)[0].shutdown_timeout == seconds
+
+
 @pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2", "zeus"])
 def test_one_node_needs_no_rendezvous_that_is_not_rankwatchs_own(backend: str) -> None:
     args = main.build_parser().parse_args(
