@@ -29,6 +29,7 @@ from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
+    CODE_DO_NOT_REQUEUE,
     OUTCOME_VARIABLE,
     finished_flag_path,
     log_training_complete,
@@ -222,7 +223,10 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     finally:
         for line in launcher.summary:
             logger.info("%s", line)
-    return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+    code, other = launcher.outcome.code, _no_restart_code(*foreign)
+    if code == CODE_DO_NOT_REQUEUE and other is not None:
+        code = other
+    return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
 
 
 def _complaint() -> str | None:
@@ -344,6 +348,10 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
         logger.setLevel(level)
     if args.log_level == "WARNING":
         logging.getLogger("torch.distributed.run").setLevel(logging.ERROR)  # its advice about OMP_NUM_THREADS
+
+
+def _no_restart_code(theirs: Translated, file: Translated) -> int | None:
+    return file.no_restart_code if theirs.no_restart_code is None else theirs.no_restart_code
 
 
 def _export(options: Options) -> None:
