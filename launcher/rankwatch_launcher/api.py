@@ -1,6 +1,6 @@
 """The launcher as a function, the counterpart of ``torch.distributed.launcher.api``.
 
-``elastic_launch(config, train)(arguments)`` runs ``train`` on every rank, watched and restarted as by ``rankwatch run``.
+``elastic_launch(config, train)(arguments)`` runs ``train`` on each rank, watched and restarted as by ``rankwatch run``.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ seen = {
     "open files": resource.getrlimit(resource.RLIMIT_NOFILE),
 }
 (OUT / f"saw-{NODE}-{RANK}-{ATTEMPT}.json").write_text(json.dumps(seen))
-print(f"stdout of {RANK}", flush=True)
-print(f"stderr of {RANK}", file=sys.stderr, flush=True)
+for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+    stream.write(f"{name} of {RANK}\n")
+    stream.flush()
 
 if HOW == "all-raise" or (HOW == "raise" and RANK == "1") or (HOW == "raise-once" and (RANK, ATTEMPT) == ("1", "0")):
     raise ValueError("as told")
@@ -56,7 +57,8 @@ if HOW == "collective":
     dist.init_process_group("gloo")
     tensor = torch.ones(1) * int(RANK)
     dist.all_reduce(tensor)
-    print("sum", tensor.item(), flush=True)
+    sys.stdout.write(f"sum {tensor.item()}\n")
+    sys.stdout.flush()
     os._exit(0)
 if HOW in ("handle", "linger"):
 

@@ -63,7 +63,7 @@ SCENES: Final = (
     Scene("python-flags", STANDALONE, env=_env(PYTHONUNBUFFERED="1", PYTHONOPTIMIZE="1")),
     Scene("inherited", STANDALONE, env=_env(SENTINEL="FOOBAR")),
     Scene("fork", f"{STANDALONE} --start-method=fork"),
-    Scene("macro", STANDALONE, "{here}/rank.py --local ${{local_rank}}"),
+    Scene("macro", STANDALONE, "{here}/rank.py --place '${{local_rank}}'"),
     Scene("collective", STANDALONE, how="collective"),
     # What is started
     Scene("module", f"-m {STANDALONE}", "rank a --b", folder="{here}"),

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.conftest import RUN, SOURCES, wait_for
+from launcher.conftest import SOURCES, wait_for
 from launcher.parity.scenes import Scene
 from support.forked import ForkedPopen
 from support.ports import free_port
 from support.processes import MARK, end_marked, marked, without
 
 HERE: Final = Path(__file__).parent
+RANKWATCH: Final = "import sys; from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))"
 TORCHRUN: Final = "import sys; from torch.distributed.run import main; sys.exit(main())"
 PATIENCE: Final = 120.0
 EVENT: Final = re.compile(r'"name": "torchelastic\.worker\.status\.(\w+)"')
@@ -52,7 +53,7 @@ def play(scene: Scene, ours: bool, folder: Path, url: str) -> Seen:
         for i, more in enumerate(scene.nodes):
             words = shlex.split(f"{scene.flags} {more} {scene.script}".format(**places))
             with (out / f"stdout{i}").open("wb") as stdout, (out / f"stderr{i}").open("wb") as stderr:
-                command = [sys.executable, "-c", RUN if ours else TORCHRUN, *flags[0], *words]
+                command = [sys.executable, "-c", RANKWATCH if ours else TORCHRUN, *flags[0], *words]
                 where = scene.folder.format(**places) or str(out)
                 processes.append(
                     ForkedPopen(command, cwd=where, env=env, stdout=stdout, stderr=stderr, start_new_session=True)
@@ -93,12 +94,20 @@ def _seen(scene: Scene, out: Path, codes: list[int]) -> Seen:
     }
     error = out / "error.json"
     found["error file"] = json.loads(error.read_text())["message"]["message"] if error.exists() else ""
-    replace = str(out), "OUT"
-    seen = [json.loads(json.dumps(each).replace(*replace)) for each in saw.values()]
-    found["environment"] = _counted([each.pop("environment") for each in seen])
+    seen = [json.loads(_placed(json.dumps(each), out)) for each in saw.values()]
+    for each in seen:
+        each["path"] = "script" if each["path"] == "HERE" else "launcher"
+        if "--multiprocessing-fork" in each["command"]:  # torch's own process, whose other arguments are descriptors
+            each["command"] = ["--multiprocessing-fork"]
+    variables = [each.pop("environment") for each in seen]
+    found["environment"] = _counted([{k: v for k, v in each.items() if k != MARK} for each in variables])
     for part in sorted({part for each in seen for part in each}):
         found[part] = _counted([{"": each[part]} for each in seen])
     return found
+
+
+def _placed(text: str, out: Path) -> str:
+    return text.replace(str(out), "OUT").replace(str(HERE / "rank.py"), "RANK").replace(str(HERE), "HERE")
 
 
 def _counted(values: list[Mapping[str, Any]]) -> dict[str, list[str]]:

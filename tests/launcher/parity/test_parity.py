@@ -21,7 +21,7 @@ IN_SCENES: Final = "Differences by scene"
 
 
 class Row(NamedTuple):
-    """A documented difference."""
+    """A documented difference; ``scenes`` are patterns of names."""
 
     scenes: str
     what: str
