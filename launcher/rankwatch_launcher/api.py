@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from uuid import uuid4
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
+from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import call
 from rankwatch_launcher.coordination.rendezvous import BACKENDS
@@ -92,7 +92,7 @@ class elastic_launch:  # noqa: N801  # torch's name
             command, rest = str(self._entrypoint), [str(each) for each in arguments]
             if callable(self._entrypoint):
                 call.write_call(folder, self._entrypoint, arguments)
-                command, rest = sys.executable, ["-u", "-m", call.__name__, name]
+                command, *rest = own_python("-u", "-m", call.__name__, name)
             launcher = Launcher(self._options, replace(self._config, rdzv_timeout=-1))
             try:
                 launcher.run(command, rest)
