@@ -157,5 +157,4 @@ SCENES: Final = (
         "nodes-unequal", f"--nnodes=3 {C10D}", nodes=("--nproc-per-node=1", "--nproc-per-node=2", "--nproc-per-node=1")
     ),
     Scene("nodes-roles", f"--nnodes=3 {C10D}", nodes=("--role=master", "--role=trainer", "--role=trainer")),
-    Scene("nodes-fail", f"--nnodes=2 {C10D}", how="raise", nodes=("", "")),
 )

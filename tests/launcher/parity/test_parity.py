@@ -67,6 +67,7 @@ def _short(value: Any) -> str:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
 def test_a_scene_ends_alike_but_for_the_documented_differences(
     scene: Scene, tmp_path: Path, monitor: FakeMonitor
