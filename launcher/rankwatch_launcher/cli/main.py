@@ -276,16 +276,20 @@ def read_options(
             job_name=name,
             policy=policy,
             prewarm=flags.prewarm_settings(args, env),
-            shutdown_timeout=_shutdown_timeout(args, env),
+            shutdown_timeout=_shutdown_timeout(args, env, theirs, file),
             **given,
         ),
         checked.max_restarts,
     )
 
 
-def _shutdown_timeout(args: argparse.Namespace, env: Mapping[str, str]) -> float | None:
+def _shutdown_timeout(
+    args: argparse.Namespace, env: Mapping[str, str], theirs: Translated, file: Translated
+) -> float | None:
     """torchrun's, where it is given; a value that is none is refused with torch's own words later."""
-    given, text = getattr(args, "shutdown_timeout", None), env.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
+    sources = getattr(args, "shutdown_timeout", None), theirs.shutdown_timeout, file.shutdown_timeout
+    given = next((each for each in sources if each is not None), None)
+    text = env.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
     if given is None and text.isascii() and text.isdigit():
         given = int(text)
     return None if given is None else float(given)
