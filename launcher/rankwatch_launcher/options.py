@@ -96,6 +96,8 @@ class Options:
     job_name: str = "train"
     policy: dict[str, Any] = field(default_factory=dict)
     prewarm: PrewarmSettings | None = None
+    shutdown_timeout: float | None = None
+    """torchrun's flag, or its variable, in seconds; None: not given."""
 
     auto: bool = _option(
         False,

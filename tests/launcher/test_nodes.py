@@ -16,7 +16,9 @@ import pytest
 
 from launcher.conftest import FakeMonitor, wait_for
 from launcher.node_set import Nodes, Start
+from rankwatch_launcher.coordination.store_file import MasterAddress, StoreFile
 from support.console import events, restarts
+from support.ports import free_port
 
 
 @pytest.fixture
@@ -58,6 +60,20 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
         "finished",
     )
     assert job.printed("attempt 3") == []
+
+
+def test_launchers_meet_by_a_file_that_holds_the_address_of_an_earlier_launch(
+    start: Start, tmp_path: Path, monitor: FakeMonitor
+) -> None:
+    gone = MasterAddress("127.0.0.1", free_port())
+    StoreFile(str(tmp_path / "store"), "nodes").claim(None, gone)
+    job = Nodes(start, tmp_path, monitor, "2", by_file=True)
+    job.script()
+    job.start("a", "b")
+    job.until("trains", count=2)
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+    assert StoreFile(str(tmp_path / "store"), "nodes").address() is None
 
 
 def test_a_node_that_an_operator_excludes_is_parked_and_its_place_is_taken(

@@ -34,7 +34,7 @@ NOTHING: Final[Mapping[str, Any]] = {}
 FOREIGN_SWITCHES: Final = (
     *("-h", "--help", "--standalone", "-m", "--module", "--virtual-local-rank", "--virtual_local_rank"),
     *("--no-python", "--no_python", "--run-path", "--run_path"),
-    *("--ignore-missing-fault-tol-cfg", "--ignore_missing_fault_tol_cfg"),
+    *("--ignore-missing-fault-tol-cfg", "--ignore_missing_fault_tol_cfg", "--ft-ignore-missing-cfg"),
 )
 """Flags of torchrun and ft_launcher without a value; all others have one. A test compares them with the parser."""
 

@@ -32,6 +32,7 @@ from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
+    CODE_DO_NOT_REQUEUE,
     CODE_FAILED,
     FAILED,
     OUTCOME_VARIABLE,
@@ -231,13 +232,13 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     complaint = None if args.no_monitor else _complaint()
     if complaint is None and not args.no_monitor:
         from rankwatch_launcher import torch_compat
-        from rankwatch_launcher.coordination.rendezvous import BACKENDS
         from rankwatch_launcher.job.launcher import Launcher
 
         original_id = args.rdzv_id
-        settle_rendezvous(args)
-        if args.rdzv_backend not in BACKENDS:
-            complaint = f"the rendezvous backend {args.rdzv_backend!r} is not one of {', '.join(BACKENDS)}"
+        try:
+            complaint = settle_rendezvous(args, spares=bool(given.get("spares")))
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
     if args.no_monitor or complaint is not None:
         if complaint is not None:
             logger.warning("%s; running plain torchrun: hangs will not be detected", complaint)
@@ -269,7 +270,10 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     finally:
         if launcher.summary is not None:
             launcher.summary.show()
-    return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+    code, other = launcher.outcome.code, _no_restart_code(*foreign)
+    if code == CODE_DO_NOT_REQUEUE and other is not None:
+        code = other
+    return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
 
 
 def _refuse(wrong: Mistake, outcome: str) -> int:
@@ -342,21 +346,67 @@ def read_options(
             job_name=name,
             policy=policy,
             prewarm=flags.prewarm_settings(args, env),
+            shutdown_timeout=_shutdown_timeout(args, env, theirs, file),
             **given,
         ),
         checked.max_restarts,
     )
 
 
-def settle_rendezvous(args: argparse.Namespace) -> None:
-    """Choose the rendezvous as torchrun does: a single node without an address uses a free local port."""
+def _shutdown_timeout(
+    args: argparse.Namespace, env: Mapping[str, str], theirs: Translated, file: Translated
+) -> float | None:
+    """torchrun's, where it is given; a value that is none is refused with torch's own words later."""
+    sources = getattr(args, "shutdown_timeout", None), theirs.shutdown_timeout, file.shutdown_timeout
+    given = next((each for each in sources if each is not None), None)
+    text = env.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
+    if given is None and text.isascii() and text.isdigit():
+        given = int(text)
+    return None if given is None else float(given)
+
+
+def settle_rendezvous(args: argparse.Namespace, *, spares: bool = False) -> str | None:
+    """Choose the rendezvous; return why only plain torchrun has the one that is asked for, None when it is not so.
+
+    As with torchrun, a single node without an address uses a free local port. So does one without spares whose backend
+    is not Rankwatch's own: there is nobody to meet.
+
+    Raises:
+        ValueError: ``--nnodes`` or ``--rdzv-conf`` is invalid.
+        RuntimeError: the former, too.
+    """
+    from torch.distributed.elastic.rendezvous.utils import _parse_rendezvous_config
     from torch.distributed.run import parse_min_max_nnodes
 
-    alone = args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None
-    if args.standalone or (alone and parse_min_max_nnodes(args.nnodes)[1] == 1):
+    from rankwatch_launcher.coordination.rendezvous import BACKENDS
+    from rankwatch_launcher.coordination.store_file import FILE, STORE_TYPE, TCP, store_type
+
+    config = _parse_rendezvous_config(args.rdzv_conf)
+    kind, backend = store_type(config), args.rdzv_backend
+    if backend == "c10d" and kind not in (TCP, FILE):
+        raise ValueError(f"--rdzv-conf {STORE_TYPE} must be {TCP} or {FILE}, not {kind!r}")
+    single = parse_min_max_nnodes(args.nnodes)[1] == 1
+    alone = backend == "static" and not args.rdzv_endpoint and args.master_port is None
+    complaint = None
+    if args.standalone or (alone and single):
         args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "localhost:0", str(uuid4())
+        args.rdzv_conf = _without(STORE_TYPE, config)
+    elif (by_file := backend == "c10d" and kind == FILE) or backend not in BACKENDS:
+        what = f"{STORE_TYPE}={FILE}" if by_file else f"the rendezvous backend {backend!r}"
+        if single and not spares:
+            logger.info("%s is not used: the job has one node, whose launcher has nobody to meet", what)
+            args.rdzv_backend, args.rdzv_endpoint, args.rdzv_conf = "c10d", "localhost:0", _without(STORE_TYPE, config)
+        elif by_file and not (args.rdzv_endpoint and os.path.isdir(Path(args.rdzv_endpoint).absolute().parent)):
+            raise ValueError(f"{STORE_TYPE}={FILE} needs --rdzv-endpoint FILE, in a folder that all nodes share")
+        elif not by_file:
+            complaint = f"{what} is torchrun's alone, Rankwatch has {', '.join(BACKENDS)}"
     if args.master_port is None:
         args.master_port = 29500
+    return complaint
+
+
+def _without(key: str, config: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in config.items() if name != key)
 
 
 def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> None:
@@ -370,6 +420,10 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
     level = args.log_level or level
     if level is not None:
         logger.setLevel(level)
+
+
+def _no_restart_code(theirs: Translated, file: Translated) -> int | None:
+    return file.no_restart_code if theirs.no_restart_code is None else theirs.no_restart_code
 
 
 def _export(options: Options) -> None:

@@ -14,7 +14,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +37,7 @@ from rankwatch_launcher.coordination.decisions import AttemptDecision
 from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.coordination.store_file import STORE_TYPE, MasterAddress, StoreFile, by_file
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.open_files import allow_connections
 from rankwatch_launcher.outcome import FINISHED, Outcome
@@ -71,26 +71,15 @@ class JobOver(Exception):  # noqa: N818
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class MasterAddress:
-    """Where the ranks' store of an attempt is."""
-
-    address: str
-    port: int
-
-    def __post_init__(self) -> None:
-        """Refuse a port that is none."""
-        if not 0 < self.port < 1 << 16:
-            raise ValueError(f"{self.port} is no port")
-
-
 class Rendezvous(RendezvousHandler):
     """The attempts of one launcher. ``join`` is called once, ``next_attempt`` before each attempt."""
 
     def __init__(self, parameters: RendezvousParameters, *, join_timeout: float) -> None:
         self._parameters = parameters
         self._join_timeout = join_timeout
-        self._host, self._port = parse_rendezvous_endpoint(parameters.endpoint, default_port=0)
+        self._file = StoreFile(parameters.endpoint, parameters.run_id) if by_file(parameters.config) else None
+        endpoint = "" if self._file is not None else parameters.endpoint
+        self._host, self._port = parse_rendezvous_endpoint(endpoint, default_port=_DEFAULT_PORT)
         self._members: MembershipService | None = None
         self._ranks_store: TCPStore | None = None
         self.attempt = 0
@@ -211,6 +200,8 @@ class Rendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         """See torch."""
         self._ranks_store = None
+        if self._file is not None:
+            self._file.withdraw()
         return True
 
     # Waiting ----------------------------------------------------------------------------------------------------------
@@ -251,13 +242,7 @@ class Rendezvous(RendezvousHandler):
         if place.group_rank == 0:
             address = self._own_address()
             allow_connections(_CONNECTIONS * (place.world_size + self._parameters.max_nodes))
-            try:
-                self._ranks_store = hosted_store(address, 0, self._only_on(address))
-            except DistError as error:
-                where, detail = f"{address}, this node's own name", str(error).splitlines()[0]
-                raise RendezvousError(
-                    f"the ranks' store cannot be reached at {where}: give --local-addr ({detail})"
-                ) from error
+            self._ranks_store = _reachable_store(address, self._only_on(address))
             store.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
         while (found := store.find(name, MasterAddress)) is None:
@@ -285,6 +270,8 @@ class Rendezvous(RendezvousHandler):
 
     def _connect(self) -> Store:
         """Connect to the store, or host it; launchers that come before its host wait."""
+        if self._file is not None:
+            return self._connect_by_file(self._file)
         began, logged = time.monotonic(), False
         while True:
             left = began + self._join_timeout - time.monotonic()
@@ -302,12 +289,28 @@ class Rendezvous(RendezvousHandler):
                         raise
             self._pause(1.0)
 
+    def _connect_by_file(self, file: StoreFile) -> Store:
+        """Connect to the store of which the file has the address, or host it and write its address there."""
+        while True:
+            found = file.address()
+            if found is not None:
+                self._host, self._port = found.address, found.port
+                if self._is_listening():
+                    return self._torchs_store(is_host=False)
+            # There is none, or it is of an earlier launch.
+            host = str(self._parameters.local_addr or socket.getfqdn())
+            allow_connections(_CONNECTIONS * self._parameters.max_nodes)
+            mine = _reachable_store(host, self._only_on(host))
+            if file.claim(found, MasterAddress(host, mine.port)):
+                self._host, self._port = host, mine.port
+                return mine
+            self._pause(_POLL_SECONDS)
+
     def _host_here(self) -> Store:
         """Host the store on its own address alone, or connect to the launcher that does; torch's listens on all."""
         timeout = timedelta(seconds=self._backend_parameters().get_as_int("read_timeout", 60) or 60)
         try:
-            port = _DEFAULT_PORT if self._port == 0 and not self.alone else self._port
-            return hosted_store(self._host, port, self._only_on(self._host), timeout=timeout)
+            return hosted_store(self._host, self._port, self._only_on(self._host), timeout=timeout)
         except OSError:  # another launcher of this machine has the port
             return self._torchs_store(is_host=False)
 
@@ -329,7 +332,7 @@ class Rendezvous(RendezvousHandler):
 
     def _is_listening(self) -> bool:
         try:
-            with socket.create_connection((self._host, self._port or _DEFAULT_PORT), 1.0):
+            with socket.create_connection((self._host, self._port), 1.0):
                 return True
         except OSError:
             return False
@@ -351,9 +354,11 @@ class Rendezvous(RendezvousHandler):
     def _backend_parameters(self, **more: Any) -> RendezvousParameters:
         given = self._parameters
         config: dict[str, Any] = {**given.config, **more}
+        config.pop(STORE_TYPE, None)
         if given.backend == "static" and "is_host" not in more:
             config["is_host"] = int(config.get("rank", 0)) == 0
-        return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
+        endpoint = given.endpoint if self._file is None else _endpoint(self._host, self._port)
+        return RendezvousParameters("c10d", endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
 
 
 def only_on(host: str, *, alone: bool = False) -> str:
@@ -411,6 +416,25 @@ def hosted_store(host: str, port: int, address: str, **options: Any) -> TCPStore
         return TCPStore(
             address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), **options
         )
+
+
+def _reachable_store(host: str, address: str) -> TCPStore:
+    """A store at a free port, for clients that reach this node as ``host``.
+
+    Raises:
+        RendezvousError: they cannot.
+    """
+    try:
+        return hosted_store(host, 0, address)
+    except DistError as error:
+        detail = str(error).splitlines()[0]
+        raise RendezvousError(
+            f"a store cannot be reached at {host}, this node's own name: give --local-addr ({detail})"
+        ) from error
+
+
+def _endpoint(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _outcome(members: MembershipService) -> Outcome | None:

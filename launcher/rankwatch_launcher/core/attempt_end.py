@@ -241,6 +241,13 @@ def describe_restart(decision: AttemptDecision) -> str:
     return f"restarting all ranks ({decision.used} of {decision.max_restarts})"
 
 
+def describe_stopped(reason: str, *, by_signal: bool) -> str:
+    """A graceful stop after which all ranks here exited with code 0; ``by_signal``: they got SIGTERM, not a step."""
+    if by_signal:
+        return f"{reason}; all ranks here exited with code 0 after SIGTERM, and only the script knows what they saved"
+    return f"{reason}; all ranks here left after the agreed step and exited with code 0"
+
+
 def is_regrouping(decision: AttemptDecision) -> bool:
     """Whether a restart only regroups nodes, without a fault."""
     return not decision.fault and not decision.exclude

@@ -96,8 +96,15 @@ def end_ranks(state: AttemptState, proposed: AttemptDecision, decision: AttemptD
     number = signal.SIGTERM if decision.verdict == STOP else state.site.kill_signal
     if number == signal.SIGKILL or not state.live:
         return kill(state, proposed, decision, at)
-    phase = Terminating(proposed, decision, at + TERM_SECONDS)
+    phase = Terminating(proposed, decision, at + _term_seconds(state))
     return replace(state, phase=phase), (SignalRanks(number, ending=True),)
+
+
+def _term_seconds(state: AttemptState) -> float:
+    """What ranks get after SIGTERM; those that got it for this stop already have had their time."""
+    if state.site.shutdown_timeout is None:
+        return TERM_SECONDS
+    return 0.0 if state.stopping is not None and state.stopping.by_signal else state.site.shutdown_timeout
 
 
 def kill(state: AttemptState, proposed: AttemptDecision | None, decision: AttemptDecision | None, at: float) -> Step:
@@ -121,7 +128,7 @@ def finish(state: AttemptState) -> Step:
     effects: tuple[Effect, ...] = (Close(),)
     if (stopping := state.stopping) is not None and not state.complete:
         state = replace(state, outcome=Outcome(stopping.state, 0, stopping.reason))
-        text = f"stopped: {stopping.reason}; all ranks here saved and exited with code 0"
+        text = f"stopped: {attempt_end.describe_stopped(stopping.reason, by_signal=stopping.by_signal)}"
         effects = (Log(text, warning=False), Close())
     return replace(state, phase=Over()), effects
 

@@ -142,6 +142,8 @@ def _announcement(state: AttemptState, request: StopRequest) -> tuple[Effect, ..
 def _begin(state: AttemptState, origin: StopProposal | Directive, at: float) -> AttemptState:
     if isinstance(origin, StopProposal):
         grace, by_signal, request = state.site.stop_grace, origin.step is None, origin.request
+        if by_signal and state.site.shutdown_timeout is not None:
+            grace = state.site.shutdown_timeout
         return replace(state, stopping=Stopping(request.reason, at + grace, grace, request.state, by_signal=by_signal))
     grace, by_signal = origin.deadline, origin.stop_step is None
     return replace(state, stopping=Stopping(origin.reason, at + grace, grace, STOPPED, origin.incident_id, by_signal))

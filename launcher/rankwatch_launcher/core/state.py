@@ -37,6 +37,8 @@ class Site:
     first: bool = False
     """It is the job's first attempt."""
     stop_grace: float = 50.0
+    shutdown_timeout: float | None = None
+    """torchrun's, from SIGTERM to SIGKILL, where it is given."""
     kill_signal: int = signal.SIGKILL
     """What ends the ranks for a restart; another than SIGKILL precedes it."""
 

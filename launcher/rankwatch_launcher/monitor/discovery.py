@@ -77,7 +77,7 @@ class MonitorDiscovery:
         self._run = uuid4().hex
         self._options = options
         self._connect = connect
-        self._endpoint_host = parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
+        self._endpoint_host = _host_of(endpoint)
         self._monitor: LocalMonitor | None = None
         self._job_id = options.job_id or job_id.usable(f"{options.job_name}-{uuid4().hex[:8]}")
         self._done = False
@@ -232,6 +232,14 @@ class MonitorDiscovery:
             os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)
+
+
+def _host_of(endpoint: str) -> str:
+    """The host of an endpoint; that of a file is not one, but not this host alone either."""
+    try:
+        return parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
+    except ValueError:
+        return endpoint
 
 
 def _own_ingest(url: str, token: str) -> str:

@@ -106,7 +106,8 @@ class Agent(LocalElasticAgent):
         self._signals.polled = False
         with self.record_duration("RENDEZVOUS"):
             place, info = handler.next_attempt()
-        worker_group.workers = workers_of(place, spec.local_world_size)
+        with self.record_duration("ASSIGN_WORKER_RANKS"):
+            worker_group.workers = workers_of(place, spec.local_world_size)
         assert info.bootstrap_store_info is not None
         group: Any = worker_group  # torch declares these as None
         group.store = info.store
@@ -168,6 +169,7 @@ class Agent(LocalElasticAgent):
             spares=options.spares > 0,
             first=rendezvous.attempt == 1 and self._starts == 1,
             stop_grace=options.stop_grace,
+            shutdown_timeout=options.shutdown_timeout,
             kill_signal=signal.Signals[name] if name else signal.SIGKILL,
         )
 

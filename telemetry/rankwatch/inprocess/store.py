@@ -16,6 +16,7 @@ import threading
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from rankwatch.contract import env
 from rankwatch.contract.interpreter import own_python
 from rankwatch.inprocess import store_server
 from rankwatch.inprocess.state import InProcessError
@@ -84,9 +85,9 @@ def locate(*, world: int, rank: int, call: int, port: int | None, timeout: float
     if not address or not store_port:
         raise InProcessError("MASTER_ADDR and MASTER_PORT must be set, as by torchrun, srun or `rankwatch run`")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port is None:
-        # torchrun keeps this store across restarts.
-        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return StoreAddress(address, store_port, f"{store_server.PREFIX}/{restart}/{call}")
+        # torchrun keeps this store across restarts, and counts these for each node: a node that joins late begins at 0.
+        attempt = os.environ.get(env.ATTEMPT) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return StoreAddress(address, store_port, f"{store_server.PREFIX}/{attempt}/{call}")
     if rank == 0:
         only = listens_on(address)
         if _process is None or not _process.is_running() or _process.port != store_port:

@@ -143,7 +143,7 @@ def test_without_a_monitor_it_is_plain_torchrun_with_its_defaults(recorded: Reco
 def test_what_cannot_be_monitored_is_run_plainly_with_a_warning(
     recorded: Recorded, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    argv = ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "h:1"] if reason == "backend" else []
+    argv = ["--nnodes", "2", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "h:1"] if reason == "backend" else []
     if reason == "torch":
         monkeypatch.setattr(torch_compat, "complaint", lambda: "torch lacks a method")
     with caplog.at_level(logging.WARNING, logger.name):
