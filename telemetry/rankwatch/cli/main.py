@@ -81,7 +81,7 @@ def _fail(message: str) -> int:
 
 TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
-    ("Look at jobs", ("jobs", "status", "open", "report", "incidents", "digest", "why", "wandb-workspace")),
+    ("Look at jobs", ("diagnose", "jobs", "status", "open", "report", "incidents", "digest", "why", "wandb-workspace")),
     ("Act on a job", ("order", "policy", "token", "session")),
     ("Check and try", ("demo", "doctor", "replay", "completion")),
 )
