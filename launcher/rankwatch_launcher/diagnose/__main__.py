@@ -26,7 +26,10 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Collect, and write the report to its file or to standard output."""
     arguments = parser().parse_args()
-    text = json.dumps(asdict(Collector(arguments.pid, arguments.job).report(arguments.seconds)), separators=(",", ":")) + "\n"
+    text = (
+        json.dumps(asdict(Collector(arguments.pid, arguments.job).report(arguments.seconds)), separators=(",", ":"))
+        + "\n"
+    )
     if arguments.report == "-":
         sys.stdout.write(text)
         return 0

@@ -171,7 +171,9 @@ class Collector:
             if (each.job, each.rank) not in {(one.job, one.rank) for one in seen}:
                 bare = RankStack(each.rank, each.pid, "", process_state=procfs.process_state(each.pid))
                 seen.append(self._seen(_Watched(each, None), bare, None))
-        missing = [one for one in _missing(seen) if (one.job, one.rank) not in {(each.job, each.rank) for each in exits}]
+        missing = [
+            one for one in _missing(seen) if (one.job, one.rank) not in {(each.job, each.rank) for each in exits}
+        ]
         return NodeReport(
             socket.gethostname(), at, seconds, tuple(seen), (*exits, *missing), tuple(self._obstacles(found, stacks))
         )

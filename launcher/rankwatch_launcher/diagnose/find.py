@@ -14,7 +14,7 @@ How this works
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,9 @@ LAUNCHERS: Final = {
 }  # fmt: skip
 """Programs that start ranks, by a word of their command line."""
 TORCH: Final = "libtorch"
+NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
+COMMAND: Final = " diagnose"
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
 _PPID: Final = 1
@@ -176,7 +178,7 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     """
     processes = _Processes.read(proc)
     own = os.getpid() if own is None else own
-    ours = {own, *processes.above(own), *processes.below(own)}
+    ours = {own, *(each for each in processes.above(own) if COMMAND in processes.command(each))}
     stated: dict[int, Rank] = {}
     unreadable: list[int] = []
     for pid in processes.parents:
@@ -188,18 +190,32 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
                 unreadable.append(pid)
         elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
             stated[pid] = rank
+    chosen = _topmost(stated, processes)
+    chosen += _siblings(processes, ours, {each.pid for each in chosen})
     if pids:
-        asked = [stated.get(pid) or Rank(pid, f"pid {min(pids)}", i, guessed=True) for i, pid in enumerate(sorted(pids))]
-        chosen = [each for each in asked if each.pid in processes.parents]
-    else:
-        chosen = _topmost(stated, processes)
-        chosen += _siblings(processes, ours, {each.pid for each in chosen})
+        chosen = _asked_for(pids, chosen, stated, processes)
     found = [
         replace(each, age=processes.age(each.pid), launcher=processes.launcher_of(each.pid))
         for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
         if COLLECTOR not in processes.command(each.pid)
     ]
     return Found(tuple(_once(found)), tuple(sorted(unreadable)))
+
+
+def _asked_for(
+    pids: Collection[int], chosen: Sequence[Rank], stated: Mapping[int, Rank], processes: _Processes
+) -> list[Rank]:
+    """The ranks that these processes are, or that are below them; else the processes, as ranks of one job."""
+    found, bare = list[Rank](), list[int]()
+    for pid in sorted(set(pids) & processes.parents.keys()):
+        below = set(processes.below(pid))
+        own = [each for each in chosen if each.pid == pid] or [each for each in chosen if each.pid in below]
+        if own or pid in stated:
+            found += own or [stated[pid]]
+        else:
+            bare.append(pid)
+    job = f"{NODE} pid {min(bare, default=0)}"
+    return found + [Rank(pid, job, i, len(bare), guessed=True) for i, pid in enumerate(bare)]
 
 
 def _once(found: list[Rank]) -> Iterator[Rank]:
@@ -271,13 +287,13 @@ def _siblings(processes: _Processes, ours: Collection[int], known: Collection[in
         if pid not in ours and pid not in known and processes.has_torch(pid) and processes.is_python(pid)
         and not any(each in known for each in processes.above(pid))
     }  # fmt: skip
-    found = []
-    for parent, children in processes.children.items():
-        several = [pid for pid in children if pid in torch]
+    found, taken = list[Rank](), set[int]()
+    for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
+        several = [pid for pid in processes.children[parent] if pid in torch]
         started_here = parent in torch or bool(launcher_named(processes.command(parent)))
-        below = any(len(torch.intersection(processes.children.get(each, ()))) > 1 for each in processes.above(parent))
-        if len(several) > 1 and started_here and not (below and parent in torch):
-            job = f"pid {parent}"
+        if len(several) > 1 and started_here and parent not in taken:
+            taken.update(several, *(processes.below(pid) for pid in several))
+            job = f"{NODE} pid {parent}"
             found += [Rank(pid, job, i, len(several), i, guessed=True) for i, pid in enumerate(several)]
     return found
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Never
 from rankwatch.contract.messages import Collective
 from rankwatch_launcher.stacks import collectives
 
-DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")  # noqa: S108
+DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
 """Where torch dumps to without TORCH_FR_DUMP_TEMP_FILE, by version."""
 
 

@@ -95,7 +95,9 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--hosts", metavar="HOST,HOST", help="look at these nodes, by ssh, instead of this one")
     which.add_argument("--slurm-job", metavar="ID", help="look at the nodes of this Slurm job, by 'srun --overlap'")
     which.add_argument("--kubernetes", metavar="SELECTOR", help="look at the pods with these labels, by kubectl exec")
-    which.add_argument("--report", metavar="FILE", help="only write what is seen of this node ('-': to standard output)")
+    which.add_argument(
+        "--report", metavar="FILE", help="only write what is seen of this node ('-': to standard output)"
+    )
     which.add_argument("--from", metavar="FILE", dest="files", nargs="+", help="judge these reports of nodes together")
     made.add_argument("--namespace", help="of the pods")
     made.add_argument(

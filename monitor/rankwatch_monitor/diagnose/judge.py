@@ -174,7 +174,9 @@ class _Case:
         if usage is None or stack.rank in self.standing:
             return False
         shown = PROOFS[self.job.columns.proof_R[stack.rank]] if self.job.columns.proof_R[stack.rank] >= 0 else None
-        another_line = usage.same_stack is not None and usage.same_stack + 0.05 < min(usage.seconds, proof.STILL_SECONDS)
+        another_line = usage.same_stack is not None and usage.same_stack + 0.05 < min(
+            usage.seconds, proof.STILL_SECONDS
+        )
         if shown is Proof.BUSY or another_line:
             return True
         if stack.process_state in (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE) or usage.gpu:
@@ -239,9 +241,7 @@ class _Case:
         waits = self._waits()
         causes = proof.watched(shown, ranks, waits, self.stacks)
         culprits = [culprit_of(self.job.columns, rank, cause) for rank, cause in zip(ranks, causes, strict=True)]
-        return self._made_of(
-            Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown
-        )
+        return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown)
 
     def _all_stand(self, decision: Decision) -> Judged:
         blamed = self._blame()
@@ -275,7 +275,9 @@ class _Case:
     def _first_end(self) -> tuple[NodeReport, SeenExit, int] | None:
         """The first process that ended by itself meanwhile, and how many more did; None: none did."""
         meanwhile = [
-            (report, end) for report, end in self.exits if end.age is not None and end.code not in (*KILLED_BY_LAUNCHER, 0)
+            (report, end)
+            for report, end in self.exits
+            if end.age is not None and end.code not in (*KILLED_BY_LAUNCHER, 0)
         ] or [(report, end) for report, end in self.exits if end.age is not None and end.code not in (-15, 0)]
         if not meanwhile:
             return None
@@ -313,8 +315,8 @@ class _Case:
         number = len(ranks)
         common = Common(VerdictKind.STALLED, source=LimitSource.FIRST_TIME)
         began = self.at - self.seconds
-        columns = ([0.0] * number, [self.seconds] * number, [began] * number)
-        verdicts = Verdicts(np.array(ranks), *map(np.array, columns), [common])
+        zero, elapsed, since = (np.full(number, value) for value in (0.0, self.seconds, began))
+        verdicts = Verdicts(np.array(ranks, dtype=np.int64), zero, elapsed, since, [common])
         progress = self.stacks.group_progress()
         return blame(self.job.columns, verdicts, self.stacks.groups(), progress=progress, without_stacks=self.silent)
 
@@ -419,5 +421,3 @@ def worst(judged: Iterable[Judged]) -> Verdict | None:
     """The verdict that the exit code tells; None: there is no job."""
     found = {each.verdict for each in judged}
     return next((each for each in (Verdict.TROUBLE, Verdict.UNKNOWN, Verdict.HEALTHY) if each in found), None)
-
-

@@ -70,7 +70,8 @@ def _about(judged: Judged) -> str:
     launcher = next((each.launcher for each in judged.ranks if each.launcher), "")
     started = f", started by {launcher}" if launcher else ""
     age = f" {duration(max(each.age for each in judged.ranks))} ago" if judged.ranks and launcher else ""
-    return f"Job {judged.name}: {ranks}{of} rank{'' if ranks == 1 == judged.job.world_size else 's'} on {hosts}{started}{age}"
+    number = f"{ranks}{of} ranks" if of else count(ranks, "rank")
+    return f"Job {judged.name}: {number} on {hosts}{started}{age}"
 
 
 def _wait(judged: Judged) -> WaitKind | None:
@@ -120,14 +121,16 @@ def _stacks(judged: Judged, room: int) -> list[str]:
     width = WIDTH // len(columns) - 2
     made = ["", "Stacks, innermost first:"]
     for row in range(max(map(len, columns))):
-        cells = [textwrap.shorten(column[row], width, placeholder="...") if row < len(column) else "" for column in columns]
+        cells = [
+            textwrap.shorten(column[row], width, placeholder="...") if row < len(column) else "" for column in columns
+        ]
         made.append("  " + "  ".join(f"{cell:<{width}}" for cell in cells).rstrip())
     return made
 
 
 def _column(group: StackGroup, number: int) -> list[str]:
     frames = [_frame(frame) for frame in group.frames]
-    cut = frames[: number - 2] + [f"({len(frames) - number + 2} more)"] if len(frames) > number - 1 else frames
+    cut = [*frames[: number - 2], f"({len(frames) - number + 2} more)"] if len(frames) > number - 1 else frames
     return [words.named_ranks(group.ranks), *cut]
 
 
@@ -226,5 +229,3 @@ def _rank_to_json(rank: SeenRank) -> dict[str, Any]:
         "log": None if rank.log is None else asdict(rank.log),
         "gpu": None if rank.gpu is None else asdict(rank.gpu),
     }
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
-from rankwatch.cli.formatting import capital, count, duration
+from rankwatch.cli.formatting import count, duration
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
 from rankwatch.contract.enums import Proof, WaitKind
@@ -55,7 +55,9 @@ def healthy(ranks: int, world_size: int, seconds: float, working: int) -> str:
     """All ranks move."""
     of = f" of {world_size}" if world_size > ranks else ""
     who = "The rank moves" if ranks == 1 == world_size else f"All {ranks}{of} ranks move"
-    works = f", and {count(working, 'rank')} used its processors" if working == 1 else f", and {working} used a processor"
+    works = (
+        f", and {count(working, 'rank')} used its processors" if working == 1 else f", and {working} used a processor"
+    )
     return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works if working else ''}."
 
 
@@ -70,7 +72,9 @@ def all_stand(ranks: int, places: Sequence[Place], unseen: Sequence[int], second
     where = "; ".join(map(str, places[:MAX_PLACES])) + ("; and more" if len(places) > MAX_PLACES else "")
     text = f"{who} for {'its' if ranks == 1 else 'their'} peers and did not move in {seconds:.1f} s ({where})"
     if unseen:
-        return f"{text}; the cause is with {named_ranks(unseen)}, which {'was' if len(unseen) == 1 else 'were'} not seen."
+        return (
+            f"{text}; the cause is with {named_ranks(unseen)}, which {'was' if len(unseen) == 1 else 'were'} not seen."
+        )
     if len(places) > 1:
         return f"{text}: they are in different places of the program, so no rank is named."
     return f"{text}: a transfer that takes long, their network or a device, so no rank is named."
@@ -121,7 +125,7 @@ def crashed(
     else:
         text = sentence.sentence(found, [(rank, host, cause)], None)
     if more:
-        text += f" {capital(count(more, 'more process'))}{'' if more == 1 else 'es'} ended after it."
+        text += f" {more} more process{'' if more == 1 else 'es'} ended after it."
     if newest is not None and restarts and newest.age < 60:
         text += f" {restarted(restarts, newest.age, newest.launcher)}"
     return text
@@ -150,7 +154,7 @@ def look_again(unseen: Sequence[int], silent: Sequence[str]) -> Advice:
 
 def obstacle(found: Obstacle) -> str:
     """What could not be read, and what would let it."""
-    of = f" of {count(len(found.pids), 'process')}{'es' if len(found.pids) > 1 else ''}" if found.pids else ""
+    of = f" of {len(found.pids)} process{'es' if len(found.pids) > 1 else ''}" if found.pids else ""
     match found.kind:
         case Hindrance.NO_PY_SPY:
             return "Not seen: stacks, since py-spy is not installed here ('pip install py-spy')."
@@ -162,9 +166,9 @@ def obstacle(found: Obstacle) -> str:
         case Hindrance.NO_SYSTEM_CALLS:
             return f"Not seen: what threads{of} wait for; the kernel or sandbox does not tell (as root it may)."
         case Hindrance.OTHER_USERS:
-            return f"Not looked at: {count(len(found.pids), 'Python process')}{'es' if len(found.pids) > 1 else ''} of other users ('sudo rankwatch diagnose' sees all)."
+            return f"Not looked at: Python processes of other users ({len(found.pids)}); run as root, it sees all."
         case Hindrance.HIDDEN:
-            return "Processes of other users are hidden (hidepid); 'sudo rankwatch diagnose' sees all."
+            return "Processes of other users are hidden (hidepid); run as root, it sees all."
         case _:
             assert_never(found.kind)
 
@@ -173,8 +177,9 @@ def no_ranks(nodes: int, failed: Sequence[tuple[str, str]], obstacles: Sequence[
     """Nothing was found on the nodes."""
     where = "here" if nodes == 1 and not failed else f"on {count(nodes, 'node')}"
     made = [
-        f"CANNOT TELL: no rank was found {where}: no Python process states a rank in its environment (RANK, WORLD_SIZE,",
-        "MPI's or Slurm's), or runs with torch below a launcher. '--pid PID' looks at any process.",
+        f"CANNOT TELL: no rank was found {where}: no Python process has a rank in its environment",
+        "(RANK and WORLD_SIZE, MPI's, Slurm's), or is one of several with torch below a launcher.",
+        "'--pid PID' looks at any process.",
     ]
     made += [f"No report of {host}: {why}." for host, why in failed[:8]]
     return made + [obstacle(each) for each in obstacles[:4]]
