@@ -59,7 +59,7 @@ def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> li
         options = ["--nproc-per-node", number, "--master-port", str(port)]
         return [python, "-m", "torch.distributed.run", *options, str(script)]
     if start == "accelerate":
-        options = ["--cpu", "--num_processes", number, "--num_machines", "1", "--main_process_port", str(port)]
+        options = ["--multi_gpu", "--num_processes", number, "--num_machines", "1", "--main_process_port", str(port)]
         options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
         return [python, "-m", "accelerate.commands.launch", *options, str(script)]
     spawner = folder / "spawner.py"
@@ -159,7 +159,7 @@ def _sick(job: Job, script: Script, result: dict[str, Any]) -> None:
 def _healthy(job: Job, script: Script, result: dict[str, Any]) -> None:
     del script
     until = time.monotonic() + START_SECONDS
-    while job.name not in _found(job):
+    while job.name not in _found():
         if time.monotonic() > until or job.process.poll() is not None:
             raise TimeoutError("no ranks in time")
         time.sleep(0.5)
@@ -174,7 +174,7 @@ def _healthy(job: Job, script: Script, result: dict[str, Any]) -> None:
     result["verdict"] = "wrong" if troubled else "right" if code == 0 else f"ended with code {code}"
 
 
-def _found(job: Job) -> set[str]:
+def _found() -> set[str]:
     return {each.job for each in find.ranks().ranks}
 
 

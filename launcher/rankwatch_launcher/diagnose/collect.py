@@ -43,7 +43,10 @@ LOOKS: Final = 3
 """At least, on however busy a machine."""
 LOOK_SECONDS: Final = 5.0
 LOCALS_SECONDS: Final = 2.0
-NAMED_ONLY_BY_STACK: Final = "torch/multiprocessing/spawn.py"
+SPAWN: Final = "mp.spawn"
+SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
+COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
+"""Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
 WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
 MAX_THREADS: Final = 16
 MAX_FRAMES: Final = 12
@@ -76,11 +79,13 @@ class Collector:
         self._reader = StackReader(py_spy=find_program("py-spy"))
         self._meters: dict[str, UsageMeter] = {}
         self._watched: list[_Watched] = []
+        self._stated: dict[int, Rank | None] = {}
+        """By process: the rank that its stack states; None: it is a loader worker."""
 
     def report(self, seconds: float = SECONDS) -> NodeReport:
         """Look at the ranks for so long."""
         found = self._find()
-        self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in self._named(found.ranks)]
+        self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
         try:
             began, last, looks = time.monotonic(), 0.0, 0
             while self._watched:
@@ -104,8 +109,7 @@ class Collector:
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
-        ranks = tuple(each for each in found.ranks if self._job in (None, each.job))
-        return replace(found, ranks=ranks)
+        return replace(found, ranks=tuple(self._named([e for e in found.ranks if self._job in (None, e.job)])))
 
     # Looks ------------------------------------------------------------------------------------------------------------
 
@@ -144,16 +148,29 @@ class Collector:
 
     def _named(self, ranks: Sequence[Rank]) -> list[Rank]:
         """The ranks with the numbers that their stacks state, without loader workers."""
-        tool, found = find_program("py-spy"), list[Rank]()
+        tool, found, sizes = find_program("py-spy"), list[Rank](), dict[int, int | None]()
         for each in ranks:
             if not each.guessed or tool is None:
                 found.append(each)
                 continue
+            if each.pid in self._stated:
+                found += filter(None, [self._stated[each.pid]])
+                continue
             frames = _locals(tool, each.pid)
             if any(f["name"] == WORKER_LOOP[0] and WORKER_LOOP[1] in f["filename"] for f in frames):
+                self._stated[each.pid] = None
                 continue
-            number = next((_local(f, "i") for f in frames if f["filename"].endswith(NAMED_ONLY_BY_STACK)), None)
-            found.append(each if number is None else replace(each, rank=number, local_rank=number, guessed=False))
+            number = _stated(frames, "i")
+            if number is None:
+                self._stated[each.pid] = each
+                found.append(each)
+                continue
+            if each.parent not in sizes:
+                sizes[each.parent] = _stated(_locals(tool, each.parent), "nprocs")
+            size = sizes[each.parent] or each.world_size
+            stated = replace(each, rank=number, local_rank=number, world_size=size, local_world_size=size)
+            self._stated[each.pid] = known = replace(stated, guessed=False, launcher=SPAWN)
+            found.append(known)
         return found
 
     # The report -------------------------------------------------------------------------------------------------------
@@ -266,10 +283,10 @@ def _exit(each: _Watched, now: float) -> SeenExit:
 
 
 def _missing(seen: Sequence[SeenRank]) -> list[SeenExit]:
-    """Ranks of this node that have no process, by the local ranks of the others; torchrun alone counts them so."""
+    """Ranks of this node that have no process, by the local ranks of the others."""
     of_job: dict[tuple[str, int], list[SeenRank]] = {}
     for each in seen:
-        if each.launcher in ("torchrun", "accelerate", "deepspeed") and 0 <= each.local_rank < each.local_world_size:
+        if each.launcher in COUNT_THEIR_RANKS and 0 <= each.local_rank < each.local_world_size:
             of_job.setdefault((each.job, each.attempt), []).append(each)
     found = []
     for (job, attempt), ranks in of_job.items():
@@ -304,11 +321,16 @@ def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
             return []
 
 
-def _local(frame: Mapping[str, Any], name: str) -> int | None:
-    for each in frame.get("locals") or ():
-        if each.get("name") == name and str(each.get("repr", "")).isdigit():
-            return int(each["repr"])
-    return None
+def _stated(frames: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    """The number that ``torch.multiprocessing.spawn`` has in a variable; None: it is not on the stack."""
+    variables = (
+        each
+        for frame in frames
+        if str(frame["filename"]).endswith(SPAWN_FILE)
+        for each in frame.get("locals") or ()
+        if each.get("name") == name and str(each.get("repr", "")).isdigit()
+    )
+    return next((int(each["repr"]) for each in variables), None)
 
 
 def _tail(path: Path, size: int) -> list[str]:

@@ -67,6 +67,9 @@ class Rank:
     age: float = 0.0
     launcher: str = ""
     guessed: bool = False
+    parent: int = 0
+    torch: bool = False
+    """It has loaded torch."""
     stated_by: int = 0
     """Position in :data:`_NUMBERS`."""
     dumps: str = ""
@@ -195,7 +198,13 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
     found = [
-        replace(each, age=processes.age(each.pid), launcher=processes.launcher_of(each.pid))
+        replace(
+            each,
+            age=processes.age(each.pid),
+            launcher=processes.launcher_of(each.pid),
+            parent=processes.parents[each.pid],
+            torch=processes.has_torch(each.pid),
+        )
         for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
         if COLLECTOR not in processes.command(each.pid)
     ]
@@ -219,13 +228,17 @@ def _asked_for(
 
 
 def _once(found: list[Rank]) -> Iterator[Rank]:
-    """Of processes that state one rank of one job, as while the ranks are restarted, the newest."""
+    """Of processes that state one rank of one job the one with torch, as a rank leaves services and commands behind.
+
+    While the ranks are restarted, the newest. What was left behind by a rank that has ended is none, either.
+    """
     newest: dict[tuple[str, int], Rank] = {}
     for each in found:
         before = newest.get((each.job, each.rank))
-        if before is None or (each.attempt, -each.age) > (before.attempt, -before.age):
+        if before is None or (each.attempt, each.torch, each.age) > (before.attempt, before.torch, before.age):
             newest[each.job, each.rank] = each
-    return iter(newest.values())
+    with_parent = {each.job for each in newest.values() if each.torch and each.parent > 1}
+    return (each for each in newest.values() if each.torch or each.parent > 1 or each.job not in with_parent)
 
 
 def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:

@@ -52,7 +52,8 @@ from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.diagnose import words
 
 MAX_RANKS: Final = 1 << 20
-KILLED_BY_LAUNCHER: Final = (-15, -9)
+SIGKILL: Final = 9
+KILLED_BY_LAUNCHER: Final = (-15, -SIGKILL)
 """Exit codes of ranks that their launcher has ended since another one failed."""
 LOOP_RESTARTS: Final = 2
 LOOP_SECONDS: Final = 120.0
@@ -239,8 +240,10 @@ class _Case:
             return self._made_of(Verdict.UNKNOWN, self._undecided([]), decision)
         shown = replace(self._shown(Decision(decision.proof, ranks)), waiting=len(self.standing))
         waits = self._waits()
-        causes = proof.watched(shown, ranks, waits, self.stacks)
-        culprits = [culprit_of(self.job.columns, rank, cause) for rank, cause in zip(ranks, causes, strict=True)]
+        # The others may wait for one that nobody has seen, or that has ended; these may as well be ending after it.
+        named = ranks if not self.unseen and not self.exits and 2 * len(ranks) <= len(self.seen) else ()
+        causes = proof.watched(shown, named, waits, self.stacks)
+        culprits = [culprit_of(self.job.columns, rank, cause) for rank, cause in zip(named, causes, strict=True)]
         return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown)
 
     def _all_stand(self, decision: Decision) -> Judged:
@@ -274,11 +277,16 @@ class _Case:
 
     def _first_end(self) -> tuple[NodeReport, SeenExit, int] | None:
         """The first process that ended by itself meanwhile, and how many more did; None: none did."""
+        newest = max((rank.attempt for _, rank in self.seen), default=0)
         meanwhile = [
             (report, end)
             for report, end in self.exits
-            if end.age is not None and end.code not in (*KILLED_BY_LAUNCHER, 0)
-        ] or [(report, end) for report, end in self.exits if end.age is not None and end.code not in (-15, 0)]
+            # An end of which the code is not known may be that of a job which is done, unless it was restarted.
+            if end.age is not None and (end.code or (end.code is None and (end.message or end.attempt < newest)))
+        ]
+        by_itself = [each for each in meanwhile if each[1].code not in KILLED_BY_LAUNCHER]
+        killed = [each for each in meanwhile if each[1].code == -SIGKILL]
+        meanwhile = by_itself or killed
         if not meanwhile:
             return None
         own = [each for each in meanwhile if not is_consequence(each[1].message)] or meanwhile

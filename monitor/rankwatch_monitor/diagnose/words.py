@@ -53,12 +53,11 @@ def hangs(culprits: Named, why_none: Unnamed | None, seen: Shown | None) -> str:
 
 def healthy(ranks: int, world_size: int, seconds: float, working: int) -> str:
     """All ranks move."""
-    of = f" of {world_size}" if world_size > ranks else ""
-    who = "The rank moves" if ranks == 1 == world_size else f"All {ranks}{of} ranks move"
-    works = (
-        f", and {count(working, 'rank')} used its processors" if working == 1 else f", and {working} used a processor"
-    )
-    return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works if working else ''}."
+    who = "The rank moves" if ranks == 1 == world_size else f"All {ranks} ranks move"
+    who = f"{count(ranks, 'rank')} of {world_size} was looked at, and moves" if ranks == 1 < world_size else who
+    who = f"{ranks} of {world_size} ranks were looked at, and all of them move" if 1 < ranks < world_size else who
+    works = f", and {working} used a processor" if working else ""
+    return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works}."
 
 
 def nothing_seen(ranks: int) -> str:
