@@ -16,13 +16,15 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.diagnosis import NodeReport
 from rankwatch.contract.interpreter import own_python
-from rankwatch.contract.messages import read_text
-from rankwatch.contract.text import one_line
+from rankwatch.contract.messages import Frame, read
+from rankwatch.contract.text import decoded, one_line
 
 COLLECTOR: Final = ("-m", "rankwatch_launcher.diagnose")
 ANSWER_SECONDS: Final = 12.0
@@ -170,7 +172,27 @@ def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
 def _read(text: bytes) -> NodeReport:
     if len(text) > LARGEST:
         raise ValueError("it is too large")
-    return read_text(NodeReport, text)
+    data = decoded(text)
+    stacks = _without_frames(data)
+    report = read(NodeReport, data)
+    ranks = (
+        replace(rank, stack=replace(rank.stack, frames=frames))
+        for rank, frames in zip(report.ranks, stacks, strict=True)
+    )
+    return replace(report, ranks=tuple(ranks))
+
+
+def _without_frames(data: Any) -> list[tuple[Frame, ...]]:
+    """Take the main threads' stacks out of a report: thousands of ranks have few, each of which is read once."""
+    try:
+        return [_frames(tuple(tuple(f.items()) for f in rank["stack"].pop("frames", ()))) for rank in data["ranks"]]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"its ranks have wrong values: {error!r}") from None
+
+
+@lru_cache(maxsize=4096)
+def _frames(frames: tuple[tuple[tuple[str, Any], ...], ...]) -> tuple[Frame, ...]:
+    return tuple(read(Frame, dict(frame)) for frame in frames)
 
 
 def _listed(*command: str) -> str:
