@@ -124,8 +124,7 @@ class Collector:
             usage = self._meters.setdefault(job, UsageMeter(self._proc)).sample(of_job, now, threads)
             for stack in of_job:
                 each = alive[stack.rank]
-                read = stack if stack.frames or each.stack is None else each.stack
-                each.stack = replace(read, process_state=stack.process_state, usage=usage[stack.rank])
+                each.stack = replace(stack, usage=usage[stack.rank])
                 each.threads = threads.get(stack.rank) or each.threads
 
     def _await_ends(self, seconds: float) -> None:

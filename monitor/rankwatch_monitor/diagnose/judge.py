@@ -240,8 +240,10 @@ class _Case:
             return self._made_of(Verdict.UNKNOWN, self._undecided([]), decision)
         shown = replace(self._shown(Decision(decision.proof, ranks)), waiting=len(self.standing))
         waits = self._waits()
-        # The others may wait for one that nobody has seen, or that has ended; these may as well be ending after it.
-        named = ranks if not self.unseen and not self.exits and 2 * len(ranks) <= len(self.seen) else ()
+        # The others may wait for one that nobody has seen or that has ended, and these may be ending after it: a process
+        # that leaves has no stack.
+        whole = not self.unseen and not self.exits and all(rank.stack.frames for _, rank in self.seen)
+        named = ranks if whole and 2 * len(ranks) <= len(self.seen) else ()
         causes = proof.watched(shown, named, waits, self.stacks)
         culprits = [culprit_of(self.job.columns, rank, cause) for rank, cause in zip(named, causes, strict=True)]
         return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown)
@@ -297,10 +299,13 @@ class _Case:
         rank, host, columns = first.rank, report.host, self.job.columns
         columns.hosts[rank] = columns.hosts[rank] or host
         cause = words.ended(first)
-        culprits = () if cause is None else (Culprit(rank, host, cause, int(columns.local_rank_R[rank])),)
+        follows = is_consequence(first.message)
+        named = cause is not None and not follows
+        culprits = (Culprit(rank, host, cause, int(columns.local_rank_R[rank])),) if named and cause is not None else ()
         found = Detection(VerdictKind.PROCESS_EXITED, rank, host, None, 0.0, 0.0, LimitSource.CONFIGURED)
         restarts = max([seen.attempt for _, seen in self.seen], default=0)
-        text = words.crashed(found, rank, host, cause, more, restarts, self.seen[0][1] if self.seen else None)
+        newest = self.seen[0][1] if self.seen else None
+        text = words.crashed(found, rank, host, cause, more, restarts, newest, follows=follows)
         return self._made_of(
             Verdict.TROUBLE, text, proof.NOTHING, kind=VerdictKind.PROCESS_EXITED, blamed=Blame(culprits), found=found
         )

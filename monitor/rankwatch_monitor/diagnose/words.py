@@ -116,13 +116,23 @@ def ended(end: SeenExit) -> Exited | None:
 
 
 def crashed(
-    found: Detection, rank: int, host: str, cause: Exited | None, more: int, restarts: int, newest: SeenRank | None
+    found: Detection,
+    rank: int,
+    host: str,
+    cause: Exited | None,
+    more: int,
+    restarts: int,
+    newest: SeenRank | None,
+    *,
+    follows: bool,
 ) -> str:
     """A process ended while it was looked at."""
     if cause is None:
         text = f"The process of rank {rank}{sentence.on(host)} ended first; how, only its launcher knows."
     else:
         text = sentence.sentence(found, [(rank, host, cause)], None)
+    if follows:
+        text += " It lost its connection to another rank, which had ended before anybody looked."
     if more:
         text += f" {more} more process{'' if more == 1 else 'es'} ended after it."
     if newest is not None and restarts and newest.age < 60:

@@ -64,6 +64,12 @@ def test_nor_is_it_named_where_another_rank_was_not_seen_or_has_ended() -> None:
     assert named(of(works(0), stands(1), stands(2), exits=[gone])) == []
 
 
+def test_nor_where_a_process_has_no_stack_as_one_that_is_ending() -> None:
+    ending = seen(3, (), usage(main_cpu=4.0, same_stack=None))
+    assert named(of(works(0), stands(1), stands(2), ending)) == []
+    assert named(of(stands(0), stands(1), stands(2), ending)) == []
+
+
 def test_nor_where_most_ranks_work() -> None:
     judged = of(works(0), works(1), works(2), stands(3))
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
@@ -121,6 +127,8 @@ def test_the_process_that_ended_first_is_named_and_not_those_that_its_launcher_e
 def test_nor_one_that_only_lost_its_connection() -> None:
     lost = crash(0, 3.1, 1, "RuntimeError: Connection closed by peer")
     assert named(of(exits=[lost, crash(1, 3.0, 1, "ValueError: no data")])) == [1]
+    judged = of(exits=[lost])
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
 
 
 def test_how_a_process_ended_may_be_unknown() -> None:
