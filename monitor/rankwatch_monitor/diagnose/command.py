@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from rankwatch.cli.common import EXIT_TROUBLE, print_text
@@ -32,11 +33,12 @@ def diagnose(argv: Sequence[str]) -> int:
         return subprocess.call(own_python(*nodes.COLLECTOR, "--report", arguments.report, *flags))
     if find_spec("numpy") is None:
         return _fail("the verdict needs numpy: pip install numpy; '--report FILE' does not")
+    if arguments.record is not None and any(find_spec(name) is None for name in ("sqlalchemy", "zstandard")):
+        return _fail("--record needs the monitor's packages: pip install 'rankwatch[monitor]'")
     try:
-        answers = _answers(arguments, flags)
-    except nodes.NodeError as error:
+        return _print(arguments, _answers(arguments, flags))
+    except ValueError as error:  # nodes.NodeError too
         return _fail(str(error))
-    return _print(arguments, answers)
 
 
 def _answers(arguments: argparse.Namespace, flags: Sequence[str]) -> nodes.Answers:
@@ -62,6 +64,10 @@ def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
         judged = [each for each in judged if each.name == arguments.job]
     order = (judge.Verdict.TROUBLE, judge.Verdict.UNKNOWN, judge.Verdict.HEALTHY)
     judged.sort(key=lambda each: order.index(each.verdict))
+    if arguments.record is not None:
+        from rankwatch_monitor.diagnose import record
+
+        record.write(Path(arguments.record), judged)
     obstacles = [each for report in answers.reports for each in report.obstacles]
     if arguments.json:
         print_text(json.dumps(screen.to_json(judged, answers.failed, obstacles), indent=2) + "\n")
@@ -105,6 +111,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="COMMAND",
         help="what 'rankwatch diagnose' is called on the other nodes (default: this Python at the same path; in pods "
         "'rankwatch diagnose')",
+    )
+    made.add_argument(
+        "--record",
+        metavar="FILE",
+        help="also write it as a record, which 'rankwatch open --database FILE' shows; needs the extra 'monitor'",
     )
     made.add_argument("--json", action="store_true", help="print everything as JSON")
     return made

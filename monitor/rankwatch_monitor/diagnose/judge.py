@@ -34,6 +34,7 @@ import numpy as np
 from rankwatch.contract.diagnosis import NodeReport, SeenExit, SeenRank
 from rankwatch.contract.enums import JobState, LimitSource, ProcessState, Proof, VerdictKind
 from rankwatch.contract.exits import is_consequence
+from rankwatch.contract.job_id import usable
 from rankwatch.contract.messages import NodeRegistration, RankStack, Wait
 from rankwatch.contract.peers import waiting_call
 from rankwatch_monitor.core.cause import Detection, Shown, Site
@@ -139,7 +140,7 @@ class _Case:
 
     def _made(self, attempt: int) -> Job:
         """The job as its monitor would have it."""
-        job = Job(self.name, self.at - self.seconds)
+        job = Job(usable(self.name), self.at - self.seconds, name=self.name)
         ends = [end for _, end in self.exits]
         size = max([rank.world_size for _, rank in self.seen], default=0)
         size = max([min(size, MAX_RANKS), *(rank.rank + 1 for _, rank in self.seen), *(end.rank + 1 for end in ends)])
@@ -240,8 +241,8 @@ class _Case:
             return self._made_of(Verdict.UNKNOWN, self._undecided([]), decision)
         shown = replace(self._shown(Decision(decision.proof, ranks)), waiting=len(self.standing))
         waits = self._waits()
-        # The others may wait for one that nobody has seen or that has ended, and these may be ending after it: a process
-        # that leaves has no stack.
+        # The others may wait for one that nobody has seen or that has ended, and these may be ending after it: a
+        # process that leaves has no stack.
         whole = not self.unseen and not self.exits and all(rank.stack.frames for _, rank in self.seen)
         named = ranks if whole and 2 * len(ranks) <= len(self.seen) else ()
         causes = proof.watched(shown, named, waits, self.stacks)
@@ -395,8 +396,8 @@ class _Case:
         """The incident as a monitor would hold it that nobody has asked to act."""
         began = self.at - self.seconds
         incident = Incident(
-            f"{self.name}-diagnosed",
-            self.name,
+            f"{self.job.id}-diagnosed",
+            self.job.id,
             kind,
             self.job.attempt,
             self.at,
