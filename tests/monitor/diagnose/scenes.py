@@ -13,7 +13,7 @@ from rankwatch.contract.messages import Collective, Frame, RankStack, Usage, Wai
 JOB = "10.0.0.1:29500"
 AT = 1_000_000.0
 SPAN = 6.5
-OWN = Frame("main", "/home/u/train.py", 40)
+OWN = Frame("main", "/src/train.py", 40)
 
 
 def call(name: str = "all_reduce", line: int = 40) -> tuple[Frame, ...]:
@@ -24,7 +24,7 @@ def call(name: str = "all_reduce", line: int = 40) -> tuple[Frame, ...]:
 
 def at(function: str = "evaluate", line: int = 12) -> tuple[Frame, ...]:
     """A stack in the script's own code."""
-    return Frame(function, "/home/u/train.py", line), OWN
+    return Frame(function, "/src/train.py", line), OWN
 
 
 def stands(rank: int, *, name: str = "all_reduce", line: int = 40, **more: Any) -> SeenRank:
