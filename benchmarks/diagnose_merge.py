@@ -53,9 +53,8 @@ def main() -> None:
         size = path.stat().st_size
     cpu = used.ru_utime + used.ru_stime
     print("\n".join(done.stdout.splitlines()[:3]))
-    print(
-        f"{given.nodes} reports of {given.ranks} ranks ({size / 1e6:.0f} MB): {seconds:.2f} s, {cpu:.2f} s of CPU; {_table.machine()}"
-    )
+    took = f"{seconds:.2f} s, {cpu:.2f} s of CPU"
+    print(f"{given.nodes} reports of {given.ranks} ranks ({size / 1e6:.0f} MB): {took}; {_table.machine()}")
     if given.json:
         given.json.write_text(
             json.dumps({"machine": _table.machine(), "nodes": given.nodes, "seconds": seconds, "cpu": cpu})

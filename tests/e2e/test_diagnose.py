@@ -44,14 +44,13 @@ for step in range(1000):
     dist.all_reduce(value)
 """
 CRASHES = """
-for step in range(1000):
-    dist.all_reduce(value)
-    time.sleep(0.05)
-    if step == 20:
-        ready()
-        if rank == 1:
-            raise ValueError("no data")
+import os, time
+import torch
+print("READY", os.environ["RANK"], flush=True)
+time.sleep(1.0 if os.environ["RANK"] == "1" else 600.0)
+raise ValueError("no data")
 """
+"""Without a process group: torchrun's own restarts of gloo jobs hang now and then."""
 HEALTHY = """
 for step in range(4000):
     if step == 20:
@@ -73,7 +72,7 @@ class Job:
     def __init__(self, folder: Path, script: str, *flags: str) -> None:
         self.stop, self.log, self.mark, port = folder / "stop", folder / "log", uuid4().hex, free_port()
         self.name = f"127.0.0.1:{port}"
-        (folder / "train.py").write_text(BEGIN + script)
+        (folder / "train.py").write_text(script if script is CRASHES else BEGIN + script)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(

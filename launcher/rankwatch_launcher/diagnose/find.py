@@ -27,6 +27,7 @@ LAUNCHERS: Final = {
     "torch/distributed/run.py": "torchrun", "rankwatch": "rankwatch run", "accelerate": "accelerate",
     "deepspeed": "deepspeed", "slurmstepd": "srun", "srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun",
     "orted": "mpirun", "prted": "mpirun", "prterun": "mpirun", "hydra_pmi_proxy": "mpirun", "raylet": "ray",
+    "accelerate.commands.launch": "accelerate",
 }  # fmt: skip
 """Programs that start ranks, by a word of their command line."""
 TORCH: Final = "libtorch"
@@ -162,9 +163,11 @@ class _Processes:
 
 def launcher_named(command: str) -> str:
     """The launcher that a command line starts; empty: none."""
-    for word in command.split()[:4]:
-        name = word.rpartition("/")[2]
-        if found := LAUNCHERS.get(name):
+    first, *more = command.split() or [""]
+    program = next((word for word in more if not word.startswith("-")), "")
+    interpreted = first.rpartition("/")[2].startswith(("python", "bash", "sh"))
+    for word in (first.rstrip(":"), program if interpreted else ""):
+        if found := LAUNCHERS.get(word.rpartition("/")[2]):
             return found
         if (found := next((LAUNCHERS[path] for path in LAUNCHERS if "/" in path and word.endswith(path)), "")) != "":
             return found

@@ -161,3 +161,18 @@ def test_processes_that_were_asked_for(proc: Proc) -> None:
     assert set(proc.found(10)) == {20, 21}
     assert proc.found(40) == {40: (f"{find.NODE} pid 40", 0)}
     assert proc.found(41) == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("/x/bin/python /x/bin/torchrun --nproc-per-node 2 train.py", "torchrun"),
+        ("python3 -u -m torch.distributed.run train.py", "torchrun"),
+        ("slurmstepd: [7.0]", "srun"),
+        ("/usr/bin/mpirun -n 2 python train.py", "mpirun"),
+        ("python bench.py --start torchrun", ""),
+        ("bash", ""),
+    ],
+)
+def test_what_a_command_line_launches(command: str, launcher: str) -> None:
+    assert find.launcher_named(command) == launcher
