@@ -82,6 +82,7 @@ PROGRAMS = {
 """Programs of command lines that are not Rankwatch's own, and what covers them or why nothing does."""
 STARTING = {
     "demo": "tests/examples/test_demo.py",
+    "diagnose": "tests/e2e/test_diagnose.py",
     "doctor": "tests/telemetry/cli/test_doctor.py",
     "open": "tests/telemetry/cli/test_past.py",
     "order gpt-sweep-17 restart_excluding_node": "tests/telemetry/cli/test_actions.py",

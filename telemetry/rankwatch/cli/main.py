@@ -84,7 +84,10 @@ def _fail(message: str) -> int:
 
 TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
-    ("Look at jobs", ("jobs", "status", "open", "report", "incidents", "digest", "why", "audit", "wandb-workspace")),
+    (
+        "Look at jobs",
+        ("diagnose", "jobs", "status", "open", "report", "incidents", "digest", "why", "audit", "wandb-workspace"),
+    ),
     ("Act on a job", ("order", "policy", "token")),
     ("Check and try", ("demo", "doctor", "replay", "completion")),
 )
