@@ -31,6 +31,8 @@ from rankwatch_launcher.agent.agent import Agent
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
 from rankwatch_launcher.agent.rank_log import log_facts
 from rankwatch_launcher.agent.signals import Signals
+from rankwatch_launcher.checks.check import CheckedNode
+from rankwatch_launcher.checks.gate import Named, NodeGate, paths_of, variables_of
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
@@ -128,6 +130,7 @@ class Launcher:
         discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint, node)
         rendezvous = _rendezvous(config, node, discovery, signals)
         rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
+        rendezvous.gate = gate = _gate(options, node, self._learned_limits)
         pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
@@ -180,6 +183,8 @@ class Launcher:
             signals.ignore()  # what follows is bounded in time, and must be completed
             if pool is not None:
                 pool.close()
+            if gate is not None:
+                gate.close()
             events.record(event(), torch_compat.setting(config, "event_log_handler"))
             self.outcome = replace(self.outcome, job_id=discovery.job_id, **_job_record(rendezvous, node))
             node.report(
@@ -244,7 +249,12 @@ class Launcher:
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
         )
         me = Member(
-            node.name, node.host, config.nproc_per_node, config.role, preferred_rank=_preferred_rank(config, os.environ)
+            node.name,
+            node.host,
+            config.nproc_per_node,
+            config.role,
+            preferred_rank=_preferred_rank(config, os.environ),
+            checks=rendezvous.gate is not None,
         )
         budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
@@ -289,6 +299,28 @@ def _rendezvous(config: LaunchConfig, node: Node, discovery: MonitorDiscovery, s
 
     rendezvous.on_standby = on_standby
     return rendezvous
+
+
+def _gate(options: Options, node: Node, learned_limits: LearnedLimitsFile | None) -> NodeGate | None:
+    """The checks of this node before each attempt; None: they are switched off."""
+    if options.node_check == "off":
+        return None
+    beside_checkpoints = (options.finished_flag, learned_limits.path if learned_limits is not None else "")
+    paths = paths_of(options.check_path, beside_checkpoints)
+
+    def checked() -> CheckedNode:
+        return CheckedNode(
+            paths=paths,
+            command=options.check_command,
+            monitor=node.link.url if node.link is not None else "",
+            slots=str(node.folder.path),
+            variables=variables_of(os.environ),
+        )
+
+    def named() -> Named:
+        return Named(node.name, node.host, node.link.job_id if node.link is not None else "")
+
+    return NodeGate(checked, node.checked, named=named, on_bad_node=options.on_bad_node)
 
 
 def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rendezvous: Rendezvous) -> WorkerSpec:

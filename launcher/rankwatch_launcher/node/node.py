@@ -27,6 +27,7 @@ from rankwatch.contract.messages import (
     RankStack,
     RunClaim,
 )
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
@@ -82,6 +83,8 @@ class Node:
         self._watch = RankWatch(self.name, self.stacks)
         self._first_look = FirstLook(self.stacks)
         self.role = (NodeRole.ACTIVE, "")
+        self.checks: tuple[CheckResult, ...] = ()
+        """What the last checks of this node found."""
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
         self.launchers = 1
@@ -135,7 +138,16 @@ class Node:
             ft_state=self._learned_limits.loaded,
             run=self.run,
             min_nodes=self.min_nodes,
+            checks=self.checks,
         )
+
+    def checked(self, results: tuple[CheckResult, ...]) -> None:
+        """The node was checked; the monitor is told what it does not know yet."""
+        known = {(each.name, each.state, each.reason) for each in self.checks}
+        self.checks = results
+        if self.link is not None and known != {(each.name, each.state, each.reason) for each in results}:
+            delay = random.random() * evidence_spread(self.launchers)
+            self.link.post("nodes", lambda: asdict(self.registration()), delay=delay)
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:
         """Post a process event to the monitor."""
