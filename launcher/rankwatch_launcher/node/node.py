@@ -143,9 +143,8 @@ class Node:
 
     def checked(self, results: tuple[CheckResult, ...]) -> None:
         """The node was checked; the monitor is told what it does not know yet."""
-        known = {(each.name, each.state, each.reason) for each in self.checks}
-        self.checks = results
-        if self.link is not None and known != {(each.name, each.state, each.reason) for each in results}:
+        known, self.checks = self.checks, tuple(each.brief() for each in results)
+        if self.link is not None and known != self.checks:
             delay = random.random() * evidence_spread(self.launchers)
             self.link.post("nodes", lambda: asdict(self.registration()), delay=delay)
 

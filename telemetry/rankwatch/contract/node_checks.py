@@ -108,6 +108,10 @@ class CheckResult:
     """What was read: of a failure, the fields of its sentence."""
     seconds: float = 0.0
 
+    def brief(self) -> CheckResult:
+        """It as it is registered: of a check that did not fail, nothing but that, so that most nodes send the same."""
+        return replace(self, evidence=self.evidence if self.state is CheckState.FAILED else {}, seconds=0.0)
+
     def bounded(self) -> CheckResult:
         """It with texts that no terminal obeys, cut: paths, devices and commands may print anything."""
         evidence = {
