@@ -58,6 +58,12 @@ class NodeGate:
         self._counters: dict[str, int] = {}
         self._at = 0.0
         self._again_at = 0.0
+        self._standing: tuple[CheckResult, ...] = ()
+        """What was measured with other nodes, and holds for this launch."""
+
+    def keep_out(self, failure: CheckResult) -> None:
+        """The node takes no part in this launch: it is at fault in what was measured together with others."""
+        self._standing = (*self._standing, failure)
 
     def begin(self) -> None:
         """Check the node for the next attempt; what was found before does not count any more."""
@@ -71,6 +77,7 @@ class NodeGate:
             self._counters |= self._running.counters
             self._running, self._at = None, time.monotonic()
             self._again_at = self._at + AGAIN_SECONDS
+            results += self._standing
             self._report(results)
             self._take(tuple(replace(each, seconds=0.0) for each in failed(results)))
         elif self._running is None and self._failures and time.monotonic() > self._again_at:

@@ -116,6 +116,8 @@ class Rendezvous(RendezvousHandler):
         """Called when this launcher becomes a spare or is parked."""
         self.standing_by = False
         """Whether this launcher is a spare or parked."""
+        self.before_joining: Callable[[Store, bool, Callable[[float], None]], None] | None = None
+        """Called once with the store, whether it is held here, and what waits between two looks at it."""
         self.gate: Gate | None = None
         """None: every node takes part."""
 
@@ -137,8 +139,19 @@ class Rendezvous(RendezvousHandler):
             self._pause(0.5)
             store = self._connect()
             members = make(store, self._is_held_here(store))
+        if self.before_joining is not None:
+            self.before_joining(store, self._is_held_here(store), self._pause)
         self._members = members
         members.join()
+
+    def connect(self) -> tuple[Store, bool]:
+        """Connect to the store only; whether it is held here.
+
+        Raises:
+            RendezvousConnectionError: it cannot be reached.
+        """
+        store = self._connect()
+        return store, self._is_held_here(store)
 
     @property
     def members(self) -> MembershipService:

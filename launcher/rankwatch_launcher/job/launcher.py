@@ -38,6 +38,7 @@ from rankwatch_launcher.coordination.membership import Member, MembershipRules, 
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.job import closing_summary
+from rankwatch_launcher.job.pair_check import Attendance, PairCheck, log_table
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
@@ -131,6 +132,8 @@ class Launcher:
         rendezvous = _rendezvous(config, node, discovery, signals)
         rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
         rendezvous.gate = gate = _gate(options, node, self._learned_limits)
+        if gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
+            rendezvous.before_joining = partial(_measure_pairs, config, options, node, gate)
         pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
@@ -321,6 +324,28 @@ def _gate(options: Options, node: Node, learned_limits: LearnedLimitsFile | None
         return Named(node.name, node.host, node.link.job_id if node.link is not None else "")
 
     return NodeGate(checked, node.checked, named=named, on_bad_node=options.on_bad_node)
+
+
+def _measure_pairs(
+    config: LaunchConfig,
+    options: Options,
+    node: Node,
+    gate: NodeGate,
+    store: torch_compat.Store,
+    leads: bool,
+    pause: Callable[[float], None],
+) -> None:
+    """Measure the nodes in groups of two before the first attempt; one at fault takes no part in this launch."""
+    last_call = float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS))
+    patience = float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
+    attendance = Attendance(config.min_nodes, config.max_nodes + options.spares, last_call, patience)
+    me = Member(node.name, node.host, config.nproc_per_node)
+    verdicts = PairCheck(store, config.run_id, me, attendance, leads=leads, pause=pause).run()
+    if leads:
+        log_table(verdicts)
+    for verdict in verdicts:
+        if verdict.node == node.name and verdict.fault is not None:
+            gate.keep_out(verdict.fault)
 
 
 def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rendezvous: Rendezvous) -> WorkerSpec:

@@ -16,7 +16,7 @@ MAX_CHECKS: Final = 16
 """Results of one node that are kept."""
 MAX_FIELDS: Final = 16
 """Fields of the evidence of one result."""
-MAX_VALUE: Final = 300
+MAX_VALUE: Final = 200
 """Characters of one of them."""
 
 
