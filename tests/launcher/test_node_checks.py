@@ -126,3 +126,16 @@ def test_who_waits_too_long_for_a_node_to_pass_is_told_what_it_fails(nodes: Call
     assert job.launchers["a"].wait() == 1
     assert f"storage: {job.folder}/missing cannot be used: No such file or directory" in str(job.outcome("a")["reason"])
     assert gate.AGAIN_SECONDS > 3, "it was checked once"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(360)
+def test_nodes_are_measured_in_twos_before_the_first_attempt(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script()
+    job._common += ["--node-check", "pairs"]
+    job.start("a", "b")
+    job.until("NODE +MATRIX PRODUCT +ALL-REDUCE")
+    job.until("trains", count=2)
+    job.finish()
+    assert [job.launchers[name].wait() for name in "ab"] == [0, 0]

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore
+
+from rankwatch_launcher.torch_compat import PrefixStore, TCPStore
 
 CPU_SIZE: Final = 512
 CPU_PRODUCTS: Final = 40

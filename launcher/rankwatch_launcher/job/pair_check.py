@@ -161,6 +161,7 @@ class PairCheck:
     ) -> None:
         """``leads``: it holds the store; ``pause`` waits between two looks at it, and may raise."""
         self._tcp, self._store = store, JobStore(store, f"{run_id}/pairs")
+        self._gpus, self._published_at = 0, 0.0
         self._me, self._attendance, self._leads, self._pause, self._seconds = me, attendance, leads, pause, seconds
 
     def run(self) -> tuple[Verdict, ...]:
@@ -205,6 +206,7 @@ class PairCheck:
             else:
                 plan = Plan(second_groups(groups[0], answers[0]), self._gpus)
             self._store.publish(name, asdict(plan))
+            self._published_at = time.monotonic()
             return plan
         wait = self._attendance.patience if number == 1 else self._seconds + 2 * SLACK
         found = self._until(lambda: self._store.find(name, Plan), wait)
@@ -241,13 +243,12 @@ class PairCheck:
     def _collect(self, number: int, plan: Plan) -> dict[str, Figures]:
         found: dict[str, Figures] = {}
         missing = [node for group in plan.groups for node in group]
-        until = time.monotonic() + SLACK  # this node has itself taken up to the limit
         while missing:
             for node in missing:
                 if (figures := self._store.find(f"figures/{number}/{node}", Figures)) is not None:
                     found[node] = figures
             missing = [node for node in missing if node not in found]
-            if time.monotonic() > until and len(found) > 0:
+            if time.monotonic() > self._published_at + self._seconds + SLACK:
                 break
             if missing:
                 self._pause(POLL_SECONDS)
