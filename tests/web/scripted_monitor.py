@@ -1,12 +1,14 @@
 """A monitor that answers as a test configures it: states that real jobs reach rarely or slowly, at once and for long.
 
-The shapes are those of the REST surface; of the monitor's own code only ``mount`` and the policy's checks run here.
+The shapes are those of the REST surface; of the monitor's own code ``mount``, the policy's checks and the phases of an
+incident run here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import socket
 import threading
@@ -21,8 +23,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
-from rankwatch.contract.enums import RankState
+from rankwatch.contract.enums import Action, LimitSource, RankState, VerdictKind
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.cause import Detection
+from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import downtime, phases
 from rankwatch_monitor.web import mount
 from support.served import served
 from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
@@ -116,7 +122,7 @@ class Script:
             "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
             "action_reason": "a configured limit acts at once", "withheld": None, "ended": None,
             "phase": "capturing", "confirmed": True, "outcome": "",
-            "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
+            "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 2, "captured": None,
                          "restarted": None, "first_step": None},
             "steps_lost": None,
         }  # fmt: skip
@@ -157,9 +163,9 @@ class Script:
         """State where the time went; seconds by bucket. The ledger holds the job's incidents."""
         entries = [
             {
-                "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "detect_s": 10.2,
-                "decide_s": 0.02, "capture_s": 1.1, "restart_s": 4.0, "first_step_s": 6.5, "total_s": 24.8,
-                "lost_steps_s": 3.0, "lost_s": 24.8, "steps_lost": 3, "outcome": each["outcome"],
+                "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "steps_lost": 3,
+                "outcome": each["outcome"], "lost_steps_s": 3.0, "cost": {"seconds": 24.8, "since": None},
+                "phases": _course(each["timeline"]["since"], detect=10.2, capture=1.1, restart=4.0, recover=6.5),
             }
             for each in self.incidents[job_id]
         ]  # fmt: skip
@@ -330,14 +336,16 @@ def _app(script: Script) -> FastAPI:
 
     @app.get("/api/v1/jobs/{job_id}/incidents")
     async def incidents(job_id: str) -> Any:
-        return {"incidents": script.incidents[job_id]} if job_id in script.jobs else _problem(404, f"No job {job_id}.")
+        if job_id not in script.jobs:
+            return _problem(404, f"No job {job_id}.")
+        return {"incidents": [_timed(each) for each in script.incidents[job_id]]}
 
     @app.get("/api/v1/jobs/{job_id}/incidents/{incident_id}")
     async def incident(job_id: str, incident_id: str) -> Any:
         [found] = [each for each in script.incidents[job_id] if each["id"] == incident_id]
         blamed = [culprit["rank"] for culprit in found["culprits"]]
         others = [rank for rank in range(len(script.ranks[job_id])) if rank not in blamed]
-        return found | {
+        return _timed(found) | {
             "stack_groups": [_group(others, WAITING, f"{len(others)} ranks", False),
                              _group(blamed, STUCK, f"rank {blamed[0]}", True)],
             "stack_errors": [],
@@ -354,7 +362,7 @@ def _app(script: Script) -> FastAPI:
         return _stream(script, lambda: script.pictures.get(job_id) or [
             ("job", script.jobs[job_id]),
             ("grid", _grid(script, job_id)),
-            *(("incident", each) for each in script.incidents[job_id]),
+            *(("incident", _timed(each)) for each in script.incidents[job_id]),
             *(("performance", each) for each in [script.performance.get(job_id)] if each),
         ])  # fmt: skip
 
@@ -423,6 +431,34 @@ def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Res
             await asyncio.sleep(0.1)
 
     return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _course(begin: float, **took: float) -> list[dict[str, Any]]:
+    """Consecutive phases of so many seconds."""
+    ends = itertools.accumulate(took.values(), initial=begin)
+    return [
+        {"name": name, "begin": one, "end": other, "mark": name, "limit": None}
+        for name, (one, other) in zip(took, itertools.pairwise(ends), strict=True)
+    ]
+
+
+def _timed(incident: dict[str, Any]) -> dict[str, Any]:
+    """The incident with the phases and the cost that follow from its times."""
+    job, line, known = Job(incident["job_id"], incident["opened_at"]), incident["timeline"], incident
+    record = Incident(
+        known["id"], known["job_id"], VerdictKind(known["kind"]), known["attempt"], known["opened_at"], "",
+        action=Action(known["action"]), phase=Phase(known["phase"]), confirmed=known["confirmed"],
+        closed_at=known["closed_at"], timeline=Timeline(**line),
+        found=Detection(VerdictKind(known["kind"]), 0, "", known["section"], known["limit"] or 0.0,
+                        known["elapsed"] or 0.0, LimitSource.CONFIGURED),
+    )  # fmt: skip
+    lost = incident.get("lost_steps_s")
+    cost = downtime.cost(job, record, time.time())
+    return incident | {
+        "phases": phases.to_json(job, record, time.time()),
+        "cost": cost._replace(seconds=cost.seconds + (lost or 0.0))._asdict(),
+        "lost_steps_s": lost,
+    }
 
 
 def _problem(status: int, detail: str) -> Response:

@@ -109,8 +109,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
-            re.compile(thin(r"^Decide100 msdecided [\d:]+$")),
-            re.compile(thin(r"^Capture1\.0 scaptured [\d:]+$")),
+            re.compile(thin(r"^Capture1\.1 scaptured [\d:]+$")),
             re.compile(thin(r"^Restart3\.0 srestarted [\d:]+$")),
             re.compile(r"^Recover\d.*first new step [\d:]+$"),
             thin("Lost steps3.0 s3 steps, the first counts as Recover"),
@@ -156,7 +155,6 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     expect(suspicion.locator(".phases li")).to_have_text(
         [
             re.compile("Detect.*of which 10.s is the limit"),
-            re.compile(r"^Capture1\.0.scaptured [\d:]+$"),
             re.compile("Confirm.*so far"),
         ]
     )
@@ -222,7 +220,6 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
     figures = [
         "section over its limit",
         "10.2 s",
-        "20 ms",
         "1.1 s",
         "4.0 s",
         "6.5 s",

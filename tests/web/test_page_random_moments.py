@@ -60,7 +60,7 @@ BUCKETS: Final = {
     "not monitored": Bucket.UNSEEN,
     "runs without steps": Bucket.UNMEASURED,
     **dict.fromkeys(("hang", "handling incidents"), Bucket.HANG),
-    **dict.fromkeys(("Detect", "Confirm", "Decide", "Capture", "Restart", "Stop", "Unresolved"), Bucket.HANG),
+    **dict.fromkeys(("Detect", "Confirm", "Capture", "Restart", "Stop", "Unresolved"), Bucket.HANG),
     **dict.fromkeys(("restarts", "Recover"), Bucket.RESTART),
 }
 """What the page calls them, or the stages of incidents that it shows instead.

@@ -13,7 +13,7 @@ from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import downtime, job_view
 from web.scene_monitor import serving_scenes
 from web.slow_scenes import HOT, account, slow_input, throttled
 
@@ -186,9 +186,9 @@ def test_a_past_incident_is_shown_in_its_own_time(page: Page) -> None:
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job/incidents/{incident.id}")
         expect(page.locator(".answers")).to_contain_text(re.compile(r"From\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
-        row = job_view.incident_durations(scene.job, incident)
-        part = rf"of it {row['lost_steps_s']:.1f}{SPACE}s of training lost \({incident.steps_lost} steps\)"
-        cost = rf"{row['total_s']:.1f}{SPACE}s"
+        lost_steps_s = downtime.of_lost_steps(scene.job, incident)
+        part = rf"of it {lost_steps_s:.1f}{SPACE}s of training lost \({incident.steps_lost} steps\)"
+        cost = rf"{downtime.total(scene.job, incident):.1f}{SPACE}s"
         expect(page.locator(".answers")).to_contain_text(re.compile(f"Cost{cost}{part}"))
         table = page.get_by_role("region", name="Time by incident")
         expect(table.locator("td.force")).to_have_text(re.compile(f"^{cost}$"))

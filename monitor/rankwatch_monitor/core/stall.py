@@ -21,21 +21,33 @@ RECENT: Final = 10.0
 """Seconds since the last progress up to which a rank within a section counts as moving."""
 
 
+def observe(job: Job) -> None:
+    """Note at an evaluation whether a rank stands within a section, so that its time there is not held against it."""
+    if _judged(job) and _within_a_section(job):
+        job.pace.excused_at = job.pace.seen_at
+
+
 def verdicts(job: Job) -> Verdicts:
     """A verdict on each live rank of a stalled job, ordered by rank."""
-    columns, pace = job.columns, job.pace
-    if not pace.stalled or not job.policy.learn_timeouts or job.stopping is not None:
+    pace = job.pace
+    if not _judged(job) or _within_a_section(job):
         return NONE
-    live_R = live_ranks(columns)
-    within_R = ~columns.outside_sections()
-    stands_R = ~(columns.sections_updated_R - columns.last_progress_R <= RECENT)
-    if np.any(live_R & within_R & stands_R):
-        pace.excused_at = pace.seen_at
     since = max(pace.stepped_at, pace.excused_at)
     elapsed = pace.seen_at - since
     if elapsed <= pace.limit:
         return NONE
-    ranks = np.flatnonzero(live_R)
+    ranks = np.flatnonzero(live_ranks(job.columns))
     limit_V, elapsed_V, since_V = (np.full(len(ranks), value) for value in (pace.limit, elapsed, since))
     common = Common(VerdictKind.STALLED, source=LimitSource.FIRST_TIME)
     return Verdicts(ranks, limit_V, elapsed_V, since_V, [common])
+
+
+def _judged(job: Job) -> bool:
+    return job.pace.stalled and job.policy.learn_timeouts and job.stopping is None
+
+
+def _within_a_section(job: Job) -> bool:
+    """Whether a live rank makes no progress within a section, where its limit applies."""
+    columns = job.columns
+    stands_R = ~(columns.sections_updated_R - columns.last_progress_R <= RECENT)
+    return bool(np.any(live_ranks(columns) & ~columns.outside_sections() & stands_R))

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import incident_view, job_view, verdict
+from rankwatch_monitor.core.views import downtime, incident_view, job_view, phases, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -128,8 +128,10 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(
-            incident_view.shown(job, i, now, activity) | job_view.incident_durations(job, i)
-            for i in job.incidents[-KEPT:]
+            incident_view.shown(job, each, now, activity)
+            | {f"{name}_s": seconds for name, seconds in phases.durations(job, each, now).items()}
+            | {"total_s": downtime.total(job, each)}
+            for each in job.incidents[-KEPT:]
         ),
         steps_per_second=summary["iterations_per_second"],
         headline=summary["headline"],

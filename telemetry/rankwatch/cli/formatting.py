@@ -139,6 +139,18 @@ def finding(verdict: str) -> str:
     return _FINDINGS.get(verdict) or spaced(verdict)
 
 
+PHASES: Final = {
+    "detect": "to find it",
+    "confirm": "to confirm it",
+    "capture": "to take stacks",
+    "restart": "to restart",
+    "stop": "to stop",
+    "recover": "to the first new step",
+    "unresolved": "unresolved",
+}
+"""What the time of each phase of an incident went into."""
+
+
 def action_line(incident: Mapping[str, Any]) -> str:
     """What was or will be done about an incident, as the API has it: ``planned action: restart; the policy is ...``."""
     action, timeline, restarts = incident["action"], incident["timeline"], incident["action"].startswith("restart")

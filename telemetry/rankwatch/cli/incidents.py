@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import (
+    PHASES,
     count,
     duration,
     fault,
@@ -37,14 +38,8 @@ SHOWN_ERRORS: Final = 8
 SHOWN_RANKS: Final = 3
 """Culprits named in the list."""
 
-PHASES: Final = (
-    ("detect_s", "DETECT", "to find it"),
-    ("decide_s", "DECIDE", "to decide"),
-    ("capture_s", "CAPTURE", "to take stacks"),
-    ("restart_s", "RESTART", "to restart"),
-    ("first_step_s", "FIRST STEP", "to the first new step"),
-)
-"""Phases of an incident: field, column title, text in the timeline."""
+COLUMNS: Final = ("detect", "confirm", "capture", "restart", "recover")
+"""Phases with a column in the table."""
 
 Json = Mapping[str, Any]
 
@@ -77,7 +72,7 @@ def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
         Column("ATTEMPT", right=True, drop=10),
         Column("CULPRIT", least=8),
         Column("ACTION", drop=3, least=8),
-        *(Column(title, right=True, drop=drop) for (_, title, _), drop in zip(PHASES, (5, 9, 8, 6, 7), strict=True)),
+        *(Column(name.upper(), right=True, drop=drop) for name, drop in zip(COLUMNS, (5, 9, 8, 6, 7), strict=True)),
         Column("TOTAL", right=True),
         Column("STEPS LOST", right=True, drop=4),
         Column("ID", least=8, middle=True),
@@ -132,37 +127,39 @@ def log_report(incident: Json) -> list[str]:
 def _row(row: Json) -> list[Cell]:
     blamed = ", ".join(f"{c['rank']} {spaced(c['class'])}" for c in row["culprits"][:SHOWN_RANKS]) or "none"
     more = len(row["culprits"]) - SHOWN_RANKS
-    took = row["took"]
+    took, cost = {each["name"]: each for each in row["phases"]}, row["cost"]
     return [
         Cell(when(row["opened_at"]).removesuffix(" UTC")),
         Cell(fault(row["kind"]), "" if row["closed_at"] else "bad"),
         Cell(str(row["attempt"])),
         Cell(blamed + (f" and {more} more" if more > 0 else "")),
         Cell(spaced(row["action"])),
-        *(Cell("" if took.get(name) is None else duration(took[name])) for name, _, _ in PHASES),
-        Cell("open" if took.get("total_s") is None else duration(took["total_s"])),
+        *(Cell(_took(took[name]) if name in took else "") for name in COLUMNS),
+        Cell("open" if row["closed_at"] is None else duration(cost["seconds"])),
         Cell("" if row["steps_lost"] is None else str(row["steps_lost"])),
         Cell(row["id"].removeprefix(f"{row['job_id']}-")),
     ]
 
 
 def _timeline(incident: Json, terminal: Terminal) -> list[str]:
-    took = incident["took"]
-    since = incident["timeline"]["since"] or incident["opened_at"]
+    cost, since = incident["cost"], incident["timeline"]["since"] or incident["opened_at"]
     lines = ["TIMELINE", f"  {when(since)}  the problem began"]
-    passed = 0.0
-    for name, _, words in PHASES:
-        if took.get(name) is not None:
-            passed += took[name]
-            lines.append(f"  {'+ ' + duration(passed):>23}  {duration(took[name])} {words}")
-    if took.get("total_s") is not None:
-        lost = of_it_lost(took.get("lost_steps_s"), incident["steps_lost"])
-        lines.append(f"  {'':>23}  {duration(took['total_s'])} in all{lost}")
+    lines += [
+        f"  {'+ ' + duration(each['end'] - since):>23}  {_took(each)} {PHASES[each['name']]}"
+        for each in incident["phases"]
+        if each["end"] is not None
+    ]
+    if cost["since"] is None:
+        lost = of_it_lost(incident["lost_steps_s"], incident["steps_lost"])
+        lines.append(f"  {'':>23}  {duration(cost['seconds'])} in all{lost}")
     else:
-        # The monitor counts, so that page and command line state the same whatever this machine's clock shows.
-        lost = took["lost_s"] if "lost_s" in took else max(0.0, time.time() - since)
-        lines.append(terminal.paint(f"  {'':>23}  open for {duration(lost)}", "bad"))
+        so_far = cost["seconds"] + max(0.0, time.time() - cost["since"])
+        lines.append(terminal.paint(f"  {'':>23}  open for {duration(so_far)}", "bad"))
     return lines
+
+
+def _took(phase: Json) -> str:
+    return "" if phase["end"] is None else duration(phase["end"] - phase["begin"])
 
 
 def _group(group: Json, terminal: Terminal) -> list[str]:
@@ -202,9 +199,7 @@ def _members(members: Sequence[int]) -> str:
 
 
 def _listed(client: MonitorClient, job: str) -> dict[str, Any]:
-    rows = client.listed(f"{path_of(job)}/incidents", "incidents")
-    took = {row["id"]: row for row in client.read(f"{path_of(job)}/goodput")["incidents"]}
-    return {"job": job, "incidents": [{**row, "took": _phases(took.get(row["id"], {}))} for row in rows]}
+    return {"job": job, "incidents": client.listed(f"{path_of(job)}/incidents", "incidents")}
 
 
 def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
@@ -217,17 +212,13 @@ def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
         what = f"has {len(fitting)} incidents that begin or end with" if fitting else "has no incident"
         words = f"job {job!r} {what} {wanted!r}; 'rankwatch incidents {job}' lists them"
         raise MonitorError(words, EXIT_WRONG)
-    return {**whole(client, job, fitting[0]["id"]), "took": fitting[0]["took"]}
+    return whole(client, job, fitting[0]["id"])
 
 
 def whole(client: MonitorClient, job: str, incident: str) -> dict[str, Any]:
     """One incident with its stacks and logs."""
     found: dict[str, Any] = client.read(f"{path_of(job)}/incidents/{quote(incident, safe='')}")
     return found
-
-
-def _phases(row: Json) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name.endswith("_s")}
 
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:

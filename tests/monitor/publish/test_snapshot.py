@@ -13,6 +13,7 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.views import phases
 from rankwatch_monitor.publish.snapshot import KEPT, SECTIONS, Spread, snapshot
 
 
@@ -105,7 +106,7 @@ def test_an_incident_with_its_sentence_and_what_each_phase_took() -> None:
     assert incident["reason"] == scene.job.incidents[0].reason
     assert incident["detect_s"] > 0
     assert incident["total_s"] == pytest.approx(
-        sum(incident[f"{phase}_s"] for phase in ("detect", "decide", "capture", "restart", "first_step", "lost_steps"))
+        sum(incident[f"{phase}_s"] for phase in (*phases.NAMES, "lost_steps") if incident[f"{phase}_s"])
     )
     assert taken.restarts == 1
     assert taken.goodput is not None

@@ -54,6 +54,24 @@ def detect(
     )
 
 
+def configured_deadline(columns: RankColumns, limits: Limits) -> float:
+    """Unix seconds at which the first live rank passes a configured limit of what it does now; infinite: none does.
+
+    A limit that was passed already counts from when it was: the verdict on it follows with the rank's next report.
+    """
+    live_R, updated_R, rank = live_ranks(columns), columns.sections_updated_R, limits.rank
+    ends = []
+    for s, name in enumerate(columns.sections):
+        if (limit := rank.sections.get(name)) is not None:
+            since_R = columns.open_since_RS[:, s]
+            ends.append(since_R + _raised_in_the_first_step(columns, limit, updated_R - since_R, rank))
+    if rank.out_of_section is not None and limits.out_of_section_source.acts_at_once:
+        ends.append(np.where(columns.uses_sections_R, columns.idle_since_R + rank.out_of_section, np.nan))
+    if rank.heartbeat is not None and limits.heartbeat_source.acts_at_once:
+        ends.append(columns.last_heartbeat_R + rank.heartbeat)
+    return float(min((np.fmin.reduce(end_R[live_R], initial=np.inf) for end_R in ends), default=np.inf))
+
+
 def _past(
     kind: VerdictKind,
     elapsed_R: Floats,

@@ -54,7 +54,7 @@ from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch.contract.peers import waits_for_peers
 from rankwatch_monitor.core.cause import Shown, Some, Watched
 from rankwatch_monitor.core.hang.collectives import call_of, cannot_complete, waiting_ranks
-from rankwatch_monitor.core.hang.stacks import StackGroup, Stacks, of_torch_or_rankwatch, site_of
+from rankwatch_monitor.core.hang.stacks import StackGroup, Stacks, of_script, site_of
 from rankwatch_monitor.core.ranks import PROOFS, RankColumns, left_ranks, live_ranks
 
 STILL_SECONDS: Final = 6.0
@@ -91,9 +91,6 @@ MAY_END: Final = (
     WaitKind.STORAGE,
     WaitKind.DEVICE,
 )
-
-_OTHER_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
-"""Parts of paths of files that are not the script's."""
 
 
 def of_stack(stack: RankStack) -> Proof | None:
@@ -328,5 +325,4 @@ def watched(seen: Shown, ranks: Sequence[int], waits: Mapping[int, Wait], stacks
 def own_frame(rank: int, groups: Sequence[StackGroup]) -> Frame | None:
     """The innermost function of the script in which a rank is, else the innermost one; None: its stack is unknown."""
     frames = next((group.frames for group in groups if rank in group.ranks), ())
-    own = (f for f in frames if not any(part in f.file for part in _OTHER_CODE) and not of_torch_or_rankwatch(f))
-    return next(own, next(iter(frames), None))
+    return next(filter(of_script, frames), next(iter(frames), None))

@@ -114,6 +114,18 @@ def site_of(frame: Frame | None) -> Site | None:
     return None if frame is None else Site(frame.function, frame.file.rsplit("/", 1)[-1], frame.line)
 
 
+_OTHER_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
+"""Parts of paths of files that are not the script's."""
+
+
+def of_script(frame: Frame) -> bool:
+    """Whether a frame is of the training script or its own modules: not of a package or native code."""
+    python = frame.file.endswith((".py", ".pyx")) or frame.file.startswith("<")  # of ``python -c``, of a notebook
+    if not python or any(part in frame.file for part in _OTHER_CODE):
+        return False
+    return not of_torch_or_rankwatch(frame)
+
+
 def of_torch_or_rankwatch(frame: Frame) -> bool:
     """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script.
 

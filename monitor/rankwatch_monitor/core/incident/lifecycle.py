@@ -33,7 +33,7 @@ from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import proof, standstill
 from rankwatch_monitor.core.hang.blame import behind_abort, blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
-from rankwatch_monitor.core.hang.detect import detect
+from rankwatch_monitor.core.hang.detect import configured_deadline, detect
 from rankwatch_monitor.core.hang.verdict import (
     NONE,
     Blame,
@@ -85,6 +85,7 @@ def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
     """Evaluate a job at ``now`` and return what follows; without ``windows``, a complete one is left for later."""
     effects: list[Effect] = straggler_detector.judge(job, now, windows=windows)
     _give_back(job)
+    stall.observe(job)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
@@ -812,13 +813,15 @@ def _waits(incident: Incident) -> dict[int, Wait]:
 
 
 def _set_deadline(job: Job, incident: Incident, decision: proof.Decision, now: float) -> None:
-    """Note when patience ends; no time where none ends it."""
+    """Note when patience ends, or before that a configured limit that is running; no time where none ends it."""
     begun = _waited_since(job, incident)
     bound = patience(job, incident, begun)
     acts = not decision.holds and not incident.held and incident.kind is not VerdictKind.STALLED
-    deadline = begun + bound.seconds if acts else None
+    configured = configured_deadline(job.columns, job.limits)
+    first = min(begun + bound.seconds if acts else math.inf, configured)
+    deadline = None if math.isinf(first) else first
     before = incident.acts_at
-    same = deadline is before or (deadline is not None and before is not None and abs(deadline - before) < SAME_MOMENT)
+    same = deadline == before or (deadline is not None and before is not None and abs(deadline - before) < SAME_MOMENT)
     if not same or (bound.cost, bound.attempts) != (incident.restart_cost, incident.attempts_here):
         machine.transition(incident, machine.DeadlineSet(deadline, bound.cost, bound.attempts), now)
 

@@ -8,11 +8,12 @@ stood still from the beginning of the trouble, not from its detection,
 *  else until the job ended, or was last heard of where it is lost,
 *  else until now: its cost *so far*.
 
-The first new step is part of it, so that of the lost steps those after it count. The page computes the same from the
-fields of the API (``logic/phases.ts``).
+The first new step is part of it, so that of the lost steps those after it count.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
@@ -52,6 +53,28 @@ def of_lost_steps(job: Job, incident: Incident) -> float | None:
     """Seconds of the steps that its restart threw away; None: there was no restart with a new step."""
     first_step = incident.timeline.first_step
     return None if first_step is None else job.ledger.lost_by(first_step)
+
+
+class Cost(NamedTuple):
+    """What an incident costs in time, for readers with a clock of their own."""
+
+    seconds: float
+    """That are settled."""
+    since: float | None
+    """Unix seconds since when it grows by the clock; None: it is final."""
+
+
+def cost(job: Job, incident: Incident, now: float) -> Cost:
+    """What it costs as of ``now`` (unix seconds)."""
+    if known_until(job, incident, now) is None:
+        return Cost(of_lost_steps(job, incident) or 0.0, began(incident))
+    return Cost(seconds(job, incident, now), None)
+
+
+def total(job: Job, incident: Incident) -> float | None:
+    """What it has cost the job for good; None: it is not over."""
+    took = held_up(incident)
+    return None if took is None else took + (of_lost_steps(job, incident) or 0.0)
 
 
 def seconds(job: Job, incident: Incident, now: float) -> float:

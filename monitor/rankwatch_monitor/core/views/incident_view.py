@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from rankwatch_monitor.core.hang.proof import own_frame
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, headline
+from rankwatch_monitor.core.views import downtime, headline, phases
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
 from rankwatch_monitor.core.views.incident_label import label
@@ -30,6 +31,28 @@ class OfHost(NamedTuple):
         return self._asdict()
 
 
+class Place(NamedTuple):
+    """Where the first culprit is, not where the others wait for it."""
+
+    function: str
+    file: str
+    line: int
+    """Of the innermost frame of its script; empty and 0: no stack of it was captured."""
+    section: str | None
+    """In which it passed its limit; None: outside of all, or the limit was another rank's."""
+
+
+def place(incident: Incident) -> Place | None:
+    """Where the incident is about; None: nothing is known of it."""
+    named, found = incident.culprits, incident.found
+    own = found is not None and (not named or any(each.rank == found.rank for each in named))
+    section = found.section if found is not None and own else None
+    frame = own_frame(named[0].rank, incident.stacks.groups()) if named else None
+    if frame is None:
+        return None if section is None else Place("", "", 0, section)
+    return Place(frame.function, frame.file, frame.line, section)
+
+
 def shown(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> dict[str, Any]:
     """The incident with what is derived from it; of one that is over without its host, see :func:`of_host`.
 
@@ -43,6 +66,9 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
     return {
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
+        "place": None if (where := place(incident)) is None else where._asdict(),
+        "cost": downtime.cost(job, incident, now)._asdict(),
+        "phases": phases.to_json(job, incident, now),
         "label": label(incident),
         "headline": headline.headline(incident),
         "title": headline.title(incident),

@@ -15,12 +15,13 @@ from rankwatch.contract.enums import JobState, Proof, RankState, VerdictKind
 from rankwatch.contract.node_checks import failed, unfit
 from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.blame import exit_of
+from rankwatch_monitor.core.hang.stacks import of_script
 from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase, shown_check
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, rankings, verdict
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, phases, rankings, verdict
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -304,37 +305,18 @@ def goodput(job: Job, now: float) -> dict[str, Any]:
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
         "incidents": [
-            {**incident_durations(job, each), "lost_s": downtime.seconds(job, each, now)}
+            {
+                "id": each.id,
+                "kind": str(each.kind),
+                "opened_at": each.opened_at,
+                "phases": phases.to_json(job, each, now),
+                "cost": downtime.cost(job, each, now)._asdict(),
+                "lost_steps_s": downtime.of_lost_steps(job, each),
+                "steps_lost": each.steps_lost,
+                "outcome": each.outcome,
+            }
             for each in reversed(job.incidents)
         ],
-    }
-
-
-def incident_durations(job: Job, incident: Incident) -> dict[str, Any]:
-    """Seconds of each phase of an incident and of the lost steps, None for those not reached; and in all."""
-    line = incident.timeline
-    before = downtime.began(incident)
-    phases: dict[str, float | None] = {}
-    for name, at in (
-        ("detect_s", line.detected),
-        ("decide_s", line.decided),
-        ("capture_s", line.captured),
-        ("restart_s", line.restarted),
-        ("first_step_s", line.first_step),
-    ):
-        phases[name] = None if at is None else max(0.0, at - before)
-        before = before if at is None else max(before, at)
-    lost = downtime.of_lost_steps(job, incident)
-    held_up = downtime.held_up(incident)
-    return {
-        "id": incident.id,
-        "kind": str(incident.kind),
-        "opened_at": incident.opened_at,
-        **phases,
-        "lost_steps_s": lost,
-        "total_s": None if held_up is None else held_up + (lost or 0.0),
-        "steps_lost": incident.steps_lost,
-        "outcome": incident.outcome,
     }
 
 
@@ -345,7 +327,9 @@ def stack_groups(incident: Incident) -> list[dict[str, Any]]:
         {
             "ranks": list(g.ranks),
             "label": g.label,
-            "frames": [{"function": f.function, "file": f.file, "line": f.line} for f in g.frames],
+            "frames": [
+                {"function": f.function, "file": f.file, "line": f.line, "of_script": of_script(f)} for f in g.frames
+            ],
             "is_culprit": bool(named & set(g.ranks)),
             "waits": g.waits,
             "process_state": g.process_state,

@@ -18,7 +18,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import job_view, rankings, verdict
+from rankwatch_monitor.core.views import downtime, job_view, rankings, verdict
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
@@ -134,7 +134,7 @@ class _Snapshot(Collector):
             outcome = "open" if latest.open else latest.outcome or "closed"
             what = (job.id, latest.id, latest.kind, *blamed, latest.reason, outcome)
             self._add(names.INCIDENT_OPENED, latest.opened_at, *what)
-            if (total := job_view.incident_durations(job, latest)["total_s"]) is not None:
+            if (total := downtime.total(job, latest)) is not None:
                 self._add(names.INCIDENT_SECONDS, total, job.id, latest.id)
         for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
             self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import (
+    PHASES,
     action_line,
     count,
     duration,
@@ -29,7 +30,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, goodput_note, job_view, rank_logs, verdict
+from rankwatch_monitor.core.views import downtime, goodput_note, job_view, phases, rank_logs, verdict
 from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
@@ -40,14 +41,6 @@ SHOWN_FRAMES: Final = 6
 """Innermost frames per group of stacks; the outer ones are the same on all ranks."""
 SHOWN_CULPRITS: Final = 8
 SHOWN_NODES: Final = 12
-
-_PHASES: Final = (
-    ("detect_s", "to detect"),
-    ("decide_s", "to decide"),
-    ("capture_s", "to capture stacks"),
-    ("restart_s", "to restart"),
-    ("first_step_s", "to the first new step"),
-)
 
 
 def text(job: Job, now: float, activity: HostActivity | None = None) -> str:
@@ -156,19 +149,19 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     lines += wrapped(action_line(incident.to_json()), "    ")
     if incident.outcome:
         lines += wrapped(f"outcome: {incident.outcome}", "    ")
-    lines += wrapped(_took(job, incident), "    ")
+    lines += wrapped(_took(job, incident, now), "    ")
     for each in incident.node_checks:
         lines += wrapped(f"node {each.host or each.node} fails its check: {sentence(each.result)}", "    ")
     return lines + _stacks(incident) + _logs(job, incident)
 
 
-def _took(job: Job, incident: Incident) -> str:
-    row = job_view.incident_durations(job, incident)
-    phases = [f"{duration(row[name])} {phase}" for name, phase in _PHASES if row[name] is not None]
-    if row["total_s"] is not None:
-        lost = of_it_lost(row["lost_steps_s"], incident.steps_lost)
-        phases.append(f"{duration(row['total_s'])} in all{lost}")
-    return f"took: {', '.join(phases)}"
+def _took(job: Job, incident: Incident, now: float) -> str:
+    took = phases.durations(job, incident, now).items()
+    parts = [f"{duration(seconds)} {PHASES[name]}" for name, seconds in took if seconds is not None]
+    if (total := downtime.total(job, incident)) is not None:
+        lost = of_it_lost(downtime.of_lost_steps(job, incident), incident.steps_lost)
+        parts.append(f"{duration(total)} in all{lost}")
+    return f"took: {', '.join(parts)}"
 
 
 def _stacks(incident: Incident) -> list[str]:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from rankwatch.cli.formatting import action_line, fault
 from rankwatch.contract.enums import JobState, VerdictKind
+from rankwatch_monitor.core.views import phases
 from rankwatch_monitor.publish.snapshot import Snapshot, WorstRank
 
 PREFIX: Final = "rankwatch/"
@@ -141,11 +142,7 @@ def summary(snapshot: Snapshot, page: str | None = None) -> dict[str, str]:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 _PHASES: Final = (
-    "detect_s",
-    "decide_s",
-    "capture_s",
-    "restart_s",
-    "first_step_s",
+    *(f"{name}_s" for name in phases.NAMES),
     "lost_steps_s",
     "total_s",
     "steps_lost",

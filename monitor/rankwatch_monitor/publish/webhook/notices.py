@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import downtime, incident_view, job_view, verdict
+from rankwatch_monitor.core.views import downtime, incident_view, verdict
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
@@ -136,21 +136,21 @@ def _closed(job: Job, incident: Incident, cost: float | None) -> str:
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
     if cost is None:
         return text
-    row = job_view.incident_durations(job, incident)
-    lost = of_it_lost(row["lost_steps_s"], incident.steps_lost)
-    return f"{text} Cost: {duration(row['total_s'])}{lost}; {gpu_time(3600.0 * cost)}."
+    total = downtime.total(job, incident) or 0.0
+    lost = of_it_lost(downtime.of_lost_steps(job, incident), incident.steps_lost)
+    return f"{text} Cost: {duration(total)}{lost}; {gpu_time(3600.0 * cost)}."
 
 
 def _cost(job: Job, incident: Incident) -> float | None:
     """GPU-hours in which all ranks were stopped or did steps that were lost; None if the job kept running."""
-    took = job_view.incident_durations(job, incident)["total_s"]
+    took = downtime.total(job, incident)
     if took is None or (incident.elective and incident.action in (Action.LOG, Action.CAPTURE)):
         return None
-    return float(took) * job.world_size / 3600.0
+    return took * job.world_size / 3600.0
 
 
 def _shown(job: Job, incident: Incident, now: float, activity: HostActivity | None) -> dict[str, Any]:
-    shown = incident_view.shown(job, incident, now, activity) | job_view.incident_durations(job, incident)
+    shown = incident_view.shown(job, incident, now, activity)
     culprits = shown["culprits"]
     return shown | {
         "culprits": culprits[:SHOWN],

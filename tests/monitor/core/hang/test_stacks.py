@@ -28,6 +28,7 @@ from rankwatch_monitor.core.hang.stacks import (
     StackGroup,
     Stacks,
     call_site,
+    of_script,
     waits_for_peers,
 )
 
@@ -100,6 +101,21 @@ def test_the_place_of_a_call_is_that_of_the_script(folder: str, script: str) -> 
     assert call_site(frames) == frames[4]
     helper = Frame("barrier", folder + "rankwatch/rerun/collectives.py", 30)
     assert call_site((stack(0, "barrier", file=TORCH).frames[0], helper, frames[4])) == frames[4]
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/srv/ada/train/train_gpt.py", True),
+        ("<string>", True),
+        ("/usr/lib/python3.11/threading.py", False),
+        ("/opt/venv/lib/python3.12/site-packages/torch/_tensor.py", False),
+        ("<frozen runpy>", False),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", False),
+    ],
+)
+def test_the_script_stands_out_from_packages_the_standard_library_and_native_code(file: str, own: bool) -> None:
+    assert of_script(Frame("train", file, 1)) is own
 
 
 def test_the_rooms_of_rankwatch_are_known() -> None:

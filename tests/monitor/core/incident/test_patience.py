@@ -12,7 +12,7 @@ import pytest
 
 from monitor.core.hang.test_proof import SLEEPS, STILL, UNSEEN, watched
 from monitor.core.scene import WINDOW, Scene
-from rankwatch.contract.enums import Action, DirectiveKind, Proof, WaitKind
+from rankwatch.contract.enums import Action, DirectiveKind, LimitSource, Proof, WaitKind
 from rankwatch.contract.messages import Usage, Wait
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.incident.lifecycle import allowed_action
@@ -62,6 +62,19 @@ def test_it_lasts_for_the_window_at_least_and_twice_that_where_the_wait_may_end(
     assert (scene.incident.confirmed, scene.incident.acts_at) == (False, acts_at), "it is no other time at each look"
     assert factor * WINDOW <= restarted(scene, usage) <= factor * WINDOW + 5
     assert scene.incident.acts_at is None, "it is confirmed"
+
+
+def test_a_configured_limit_that_is_running_ends_it_before_its_time() -> None:
+    """The limit learned beside it raises the suspicion; what is shown is when the configured one acts."""
+    scene = suspected(UNSEEN, calculate_timeouts=True, section_timeouts={"step": 60.0})
+    incident = scene.incident
+    assert (incident.confirmed, incident.limit_source) == (False, LimitSource.LEARNED)
+    assert incident.timeline.since is not None
+    acts_at = incident.timeline.since + 60.0
+    assert incident.acts_at == pytest.approx(acts_at, abs=1.0)
+    assert incident.acts_at < incident.opened_at + WINDOW
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART))
+    assert scene.now == pytest.approx(acts_at, abs=2.0)
 
 
 def test_what_was_passed_when_it_was_detected_stays_as_it_was() -> None:

@@ -9,6 +9,7 @@ from monitor.core.scene import Scene
 from rankwatch.cli.formatting import duration, gpu_time
 from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch_monitor.core.views import digest, downtime, ended, incident_view, job_view, node_view, verdict
+from rankwatch_monitor.core.views.phases import durations
 from rankwatch_monitor.publish.text import report
 from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
@@ -16,10 +17,11 @@ from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 def figures(scene: Scene) -> dict[str, float]:
     """The cost of the last incident as each of the places has it."""
     job, incident, now = scene.job, scene.job.incidents[-1], scene.now
+    cost = job_view.goodput(job, now)["incidents"][0]["cost"]
     (row,) = node_view.one_node([job], "host-1", now)["incidents"]  # type: ignore[index]
     assert duration(downtime.seconds(job, incident, now)) in report.text(job, now)
     return {
-        "goodput": job_view.goodput(job, now)["incidents"][0]["lost_s"],
+        "goodput": cost["seconds"] + (0.0 if cost["since"] is None else now - cost["since"]),
         "node": (now if row["until"] is None else row["until"]) - row["since"],
         "digest": downtime.of_job(job, 0.0, now),
     }
@@ -45,37 +47,35 @@ def test_the_cost_of_a_closed_incident_is_final() -> None:
     cost = incident.timeline.first_step - incident.timeline.since
     assert figures(scene) == dict.fromkeys(("goodput", "node", "digest"), cost)
     scene.run(30)
-    assert figures(scene)["goodput"] == cost == job_view.incident_durations(scene.job, incident)["total_s"]
+    assert figures(scene)["goodput"] == cost == downtime.total(scene.job, incident)
 
 
 def test_the_steps_that_a_restart_threw_away_are_part_of_the_cost() -> None:
     scene = Accounted(hosts=2, checkpoint=50).run(60)
     scene.hang(3).until(lambda: scene.closings).run(30)
     job, incident = scene.job, scene.incident
-    row = job_view.incident_durations(job, incident)
+    lost, total = downtime.of_lost_steps(job, incident), downtime.total(job, incident)
+    assert lost is not None
+    assert total is not None
     steps = incident.steps_lost
     assert steps is not None
-    assert row["lost_steps_s"] == scene.spent["lost_steps"] == pytest.approx(steps - 0.5, abs=1.0), "a step a second"
-    phases = [row[name] for name in ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s", "lost_steps_s")]
-    assert row["total_s"] == pytest.approx(sum(phases))
-    assert row["total_s"] == downtime.seconds(job, incident, scene.now) == downtime.of_job(job, 0.0, scene.now)
-    assert incident_view.shown(job, incident, scene.now)["lost_steps_s"] == row["lost_steps_s"]
-    lost = f", of it {duration(row['lost_steps_s'])} of training lost ({steps} steps)"
-    assert f"{duration(row['total_s'])} in all{lost}" in " ".join(report.text(job, scene.now).split())
+    assert lost == scene.spent["lost_steps"] == pytest.approx(steps - 0.5, abs=1.0), "a step a second"
+    assert total == pytest.approx(lost + sum(filter(None, durations(job, incident, scene.now).values())))
+    assert total == downtime.seconds(job, incident, scene.now) == downtime.of_job(job, 0.0, scene.now)
+    assert incident_view.shown(job, incident, scene.now)["lost_steps_s"] == lost
+    words = f", of it {duration(lost)} of training lost ({steps} steps)"
+    assert f"{duration(total)} in all{words}" in " ".join(report.text(job, scene.now).split())
     notice = [each.body for each in new_notices(job, Announced(), scene.now) if "is over" in each.body["text"]]
-    assert notice[0]["incident"]["total_s"] == row["total_s"]
-    assert notice[0]["text"].endswith(
-        f"Cost: {duration(row['total_s'])}{lost}; {gpu_time(row['total_s'] * job.world_size)}."
-    )
+    assert notice[0]["incident"]["cost"] == {"seconds": total, "since": None}
+    assert notice[0]["text"].endswith(f"Cost: {duration(total)}{words}; {gpu_time(total * job.world_size)}.")
 
 
 def test_an_incident_without_a_restart_costs_its_downtime() -> None:
     scene = Accounted(hosts=2, on_hang="log").run(60)
     scene.hang(3).until_found().run(20)
     scene.resume().until(lambda: scene.closings)
-    row = job_view.incident_durations(scene.job, scene.incident)
-    assert row["lost_steps_s"] is None
-    assert row["total_s"] == downtime.held_up(scene.incident)
+    assert downtime.of_lost_steps(scene.job, scene.incident) is None
+    assert downtime.total(scene.job, scene.incident) == downtime.held_up(scene.incident)
 
 
 def test_repeated_crashes_cost_what_all_of_them_cost() -> None:

@@ -55,8 +55,8 @@ def test_each_incident_with_reason_culprit_phases_and_what_was_lost(hung: Accoun
     assert "culprit: rank 5 on host-1, stopped" in shown
     assert "outcome: attempt 2 resumed at step 56; 3 steps were lost" in shown
     assert (
-        "took: 11.0 s to detect, 0.0 s to decide, 0.0 s to capture stacks, 1.0 s to restart, 1.5 s to the first new "
-        "step, 15.5 s in all, of it 2.0 s of training lost (3 steps)"
+        "took: 11.0 s to find it, 1.0 s to restart, 1.5 s to the first new step, 15.5 s in all, of it 2.0 s of "
+        "training lost (3 steps)"
     ) in shown
 
 

@@ -48,7 +48,7 @@ def test_an_incident_is_reported_when_it_opens_and_when_it_is_over() -> None:
     assert [(c["rank"], c["host"]) for c in shown["culprits"]] == [(c.rank, c.host) for c in incident.culprits]
     assert closed.body["incident"]["outcome"] == incident.outcome
     assert incident.outcome in closed.body["text"]
-    lasted = closed.body["incident"]["total_s"]
+    lasted = closed.body["incident"]["cost"]["seconds"]
     assert closed.body["incident"]["cost_gpu_hours"] == pytest.approx(lasted * 4 / 3600)
     assert f"{gpu_time(lasted * 4)}." in closed.body["text"]
     json.dumps([opened.body, closed.body], allow_nan=False)

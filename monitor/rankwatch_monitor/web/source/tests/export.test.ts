@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
 import { culpritLabel, incidentText, jobText, stacksText, withoutStack } from "../src/logic/export";
-import { advice, incident } from "./samples";
+import { advice, course, incident } from "./samples";
 
 const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
 const group = (ranks: number[], facts: Partial<StackGroup> = {}): StackGroup => ({
-  ranks, label: `${ranks.length} ranks`, frames: [{ function: "read", file: "/srv/data.py", line: 41 }], is_culprit: true, process_state: "alive", ...facts,
+  ranks, label: `${ranks.length} ranks`, frames: [{ function: "read", file: "/srv/data.py", line: 41, of_script: true }], is_culprit: true, process_state: "alive", ...facts,
 });
 const detail = (facts: Partial<IncidentDetail>): IncidentDetail => ({ ...incident({ culprits: [culprit(3)] }), stack_groups: [], stack_errors: [], ...facts });
 const job = { id: "j", name: "pretrain", world_size: 64 } as JobSummary;
@@ -36,6 +36,7 @@ test("the text has what the page has: headline, next action, culprits, phases, c
   const text = incidentText({ ...job, advice: advice({ text: "Nothing to do: the restart is under way", waits: true }) }, detail({
     headline: "Rank 3 has not entered all_reduce #7", reason: "Rank 3 on node-0 has been in section step for 14.2 s.",
     timeline: { since: 1e9, detected: 1e9 + 10, decided: null, captured: null, restarted: null, first_step: null },
+    phases: course(1e9, { detect: 1e9 + 10 }),
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],
     logs: [{ title: "Log of rank 3", rank: 3, host: "node-0", stream: "stderr", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0" } }],

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary } from "../src/api/types";
+import type { JobSummary, LedgerEntry } from "../src/api/types";
 import { asOfNow, byStage, goodputNotes, inWords, isYoung, slices, spent, stages, windowDiffers, windowName } from "../src/logic/goodput";
 import { clock } from "../src/logic/text";
-import { incident } from "./samples";
+import { course, incident } from "./samples";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -48,34 +48,31 @@ test("the sliding window is shown once the run is longer than it", () => {
 });
 
 test("a suspicion is confirmed in a stage of its own, which the table has only then", () => {
-  const suspected = incident({ timeline: { ...hung, decided: null, captured: null, restarted: null, first_step: null }, confirmed: false, phase: "confirming", closed_at: null });
+  const going = { phases: course(100, { detect: 111, confirm: null }), cost: { seconds: 0, since: 100 } };
+  const suspected = incident({ ...going, confirmed: false, phase: "confirming", closed_at: null });
   const job = { ...summary, state: "suspected", started_at: 0 } as JobSummary;
-  const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, decide_s: null, capture_s: null, restart_s: null, first_step_s: null, total_s: null }] };
+  const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, ...going }] };
   const found = spent(job, answer, [suspected], 120);
-  assert.deepEqual([found.buckets.Confirm, found.apart], [9, []]);
-  assert.deepEqual(found.columns.slice(0, 3), ["Detect", "Confirm", "Decide"]);
-  assert.ok(!spent(job, { ...answer, incidents: [entry] }, [], 120).columns.includes("Confirm"));
+  assert.deepEqual([found.buckets.Confirm, found.apart, found.columns], [9, [], ["Detect", "Confirm"]]);
+  assert.deepEqual(spent(job, { ...answer, incidents: [entry] }, [], 120).columns, ["Detect", "Restart", "Recover"]);
 });
 
 const summary = { ended_at: null, last_heard: null, goodput: 0.9 };
-const entry = { id: "i", kind: "section_overrun", opened_at: 110, detect_s: 11, decide_s: 0, capture_s: 0, restart_s: 1, first_step_s: 1.5, total_s: 13.5, lost_s: 13.5, steps_lost: 3, outcome: "" };
-const hung = { since: 100, detected: 111, decided: 111, captured: 111, restarted: 112, first_step: 113.5 };
+const entry: LedgerEntry = {
+  id: "i", kind: "section_overrun", opened_at: 110, steps_lost: 3, outcome: "", lost_steps_s: null,
+  phases: course(100, { detect: 111, restart: 112, recover: 113.5 }), cost: { seconds: 13.5, since: null },
+};
 
 test("the time of incidents has the names and the seconds of their stages", () => {
-  const taken = stages(entry, incident({ timeline: hung, closed_at: 114 }), 500);
-  assert.deepEqual(stages(entry, undefined, 500), taken, "also where only the entry is known");
-  const { buckets, apart } = byStage({ productive: 80, hang: 11, handling: 1, restart: 1.5 }, [taken]);
+  const { buckets, apart } = byStage({ productive: 80, hang: 11, handling: 1, restart: 1.5 }, [stages(entry, undefined, 500)]);
   assert.deepEqual([slices(buckets).map(({ name, seconds }) => [name, seconds]), apart], [[["kept steps", 80], ["Detect", 11], ["Restart", 1], ["Recover", 1.5]], []]);
 });
 
 test("an entry that is over has its stages, although the incident was read while it was open", () => {
-  const open = incident({ phase: "capturing", timeline: { ...hung, captured: null, restarted: null, first_step: null }, closed_at: null });
-  assert.deepEqual(stages({ ...entry, capture_s: 1.1 }, open, 500), {
-    Detect: { seconds: 11, open: false }, Decide: { seconds: 0, open: false }, Capture: { seconds: 1.1, open: false },
-    Restart: { seconds: 1, open: false }, Recover: { seconds: 1.5, open: false },
-  });
-  const going = stages({ ...entry, capture_s: null, restart_s: null, first_step_s: null, total_s: null }, open, 114);
-  assert.deepEqual(going.Capture, { seconds: 3, open: true });
+  const going = { phases: course(100, { detect: 111, capture: null }), cost: { seconds: 0, since: 100 } };
+  const open = incident({ ...going, phase: "capturing", closed_at: null });
+  assert.deepEqual(Object.keys(stages(entry, open, 500)), ["Detect", "Restart", "Recover"]);
+  assert.deepEqual(stages({ ...entry, ...going }, open, 114).Capture, { seconds: 3, open: true });
 });
 
 test("time that is not that of the stages has a name of its own", () => {
@@ -84,15 +81,14 @@ test("time that is not that of the stages has a name of its own", () => {
 });
 
 test("a stage that the monitor counts in another bucket makes no difference where all seconds are the same", () => {
-  const logged = incident({ phase: "detected", timeline: { since: 100, detected: 112, decided: 112, captured: 117, restarted: null, first_step: null }, action: "log", closed_at: null });
-  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, logged, 125);
-  const { buckets, apart } = byStage({ productive: 80, hang: 25 }, [taken]);
+  const logged = { phases: course(100, { detect: 112, capture: 117, unresolved: null }), cost: { seconds: 0, since: 100 } };
+  const { buckets, apart } = byStage({ productive: 80, hang: 25 }, [stages({ ...entry, ...logged }, undefined, 125)]);
   assert.deepEqual([buckets, apart], [{ productive: 80, Detect: 12, Unresolved: 8, Capture: 5 }, []]);
 });
 
 test("what has passed since the answer belongs to the stage that goes on", () => {
-  const crash = incident({ kind: "process_exited", phase: "acting", timeline: { ...hung, since: 100, detected: 100, decided: 100, captured: null, restarted: null, first_step: null } });
-  const taken = stages({ ...entry, restart_s: null, first_step_s: null, total_s: null }, crash, 108.5);
+  const crash = { phases: course(100, { restart: null }), cost: { seconds: 0, since: 100 } };
+  const taken = stages({ ...entry, ...crash }, undefined, 108.5);
   assert.deepEqual(taken.Restart, { seconds: 8.5, open: true });
   const now = asOfNow({ productive: 100, handling: 8 }, [taken], 108.5);
   assert.deepEqual(byStage(now, [taken]), { buckets: { productive: 100, Restart: 8.5 }, apart: [] });

@@ -181,20 +181,28 @@ export interface Goodput {
 }
 
 /** Duration of each phase of an incident; null: the phase was not reached. */
+/** Seconds that an incident costs; `since`: it grows by the clock, null: it is final. */
+export interface Cost {
+  seconds: number;
+  since: number | null;
+}
+
+/** A phase of an incident, in unix seconds; `end`: null while it goes on. */
+export interface PhaseRow {
+  name: string;
+  begin: number;
+  end: number | null;
+  mark: string;
+  limit: number | null;
+}
+
 export interface LedgerEntry {
   id: string;
   kind: string;
   opened_at: number;
-  detect_s: number | null;
-  decide_s: number | null;
-  capture_s: number | null;
-  restart_s: number | null;
-  first_step_s: number | null;
-  lost_steps_s?: number | null;
-  /** Null while it is not over. */
-  total_s: number | null;
-  /** What it has cost as of the answer. */
-  lost_s: number;
+  phases: PhaseRow[];
+  cost: Cost;
+  lost_steps_s: number | null;
   steps_lost: number | null;
   outcome: string;
 }
@@ -375,8 +383,12 @@ export interface Incident {
   /** How it ended: "went_on", "recovered", "job_ended" ... */
   ended: string | null;
   timeline: Timeline;
-  /** Seconds of the lost steps. Absent with older monitors. */
-  lost_steps_s?: number | null;
+  phases: PhaseRow[];
+  cost: Cost;
+  /** Where the first culprit is; `function` empty: no stack of it was captured. Null: not known. */
+  place: { function: string; file: string; line: number; section: string | null } | null;
+  /** Seconds of the lost steps. */
+  lost_steps_s: number | null;
   steps_lost: number | null;
   /** The last step that any rank completed in its attempt. Absent with older monitors. */
   furthest_iteration?: number | null;
@@ -388,6 +400,8 @@ export interface Frame {
   function: string;
   file: string;
   line: number;
+  /** It is of the training script and its own modules. */
+  of_script: boolean;
 }
 
 export interface StackGroup {

@@ -83,7 +83,7 @@ export function incidentText(job: JobSummary, incident: IncidentDetail, address:
     `Closed:   ${stamp(incident.closed_at)}`,
     `Action:   ${words(incident.action)}${incident.action_reason && ` (${incident.action_reason})`}`,
     ...(incident.outcome ? [`Outcome:  ${incident.outcome}`] : []),
-    `Cost:     ${[costText(incident, job, now), ofItLost(incident.lost_steps_s, incident.steps_lost)].filter(Boolean).join(", ")}`,
+    `Cost:     ${[costText(incident, now), ofItLost(incident.lost_steps_s, incident.steps_lost)].filter(Boolean).join(", ")}`,
     `Page:     ${address}`,
     ...part("What to do now", incident.closed_at === null ? adviceLines(job.advice) : []),
     ...part("Culprits", culprits.map(({ rank, host, class: kind, reason }) => `rank ${rank} on ${host || "unknown node"}: ${words(kind)}${reason && `, ${reason}`}`)),

@@ -2,24 +2,12 @@
 
 import type { Frame, StackGroup } from "../api/types";
 
-const LIBRARY = /(^<)|[\\/](site|dist)-packages[\\/]|[\\/]lib(64)?[\\/]python\d|[\\/]python\d[\d.]*[\\/]lib[\\/]|[\\/]torch[\\/](csrc|_C)/;
-
-/** A frame of the training code itself, as opposed to an installed package, the standard library or native code. */
-export function isUserFrame(frame: Frame): boolean {
-  return /\.pyx?$/.test(frame.file) && !LIBRARY.test(frame.file);
-}
-
 /** A short, distinctive part of a path: package and file of an installed file, else the last two parts. */
 export function shortFile(file: string): string {
   const installed = /(?:site|dist)-packages[\\/](.+)$/.exec(file);
   const parts = (installed?.[1] ?? file).split(/[\\/]/);
   if (installed && parts.length > 2) return `${parts[0]}/…/${parts.at(-1)}`;
   return parts.slice(-2).join("/");
-}
-
-/** Where the culprit is: the innermost frame of its training code; null: not known. */
-export function stuckAt(groups: readonly StackGroup[]): Frame | null {
-  return groups.find((group) => group.is_culprit)?.frames.find(isUserFrame) ?? null;
 }
 
 /** How many of the outermost frames all groups share. */

@@ -1,7 +1,7 @@
 // Goodput: buckets of seconds as slices of one bar, with their labels.
 
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
-import { ALL_STAGES, LOST, phases, STAGES } from "./phases";
+import { LOST, phases, STAGES } from "./phases";
 import { clock, percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: new steps, other necessary work, lost time, unknown. */
@@ -19,7 +19,6 @@ const BUCKETS: Record<string, string> = {
   Unresolved: "Unresolved",
   Confirm: "Confirm",
   handling: "handling incidents",
-  Decide: "Decide",
   Capture: "Capture",
   Restart: "Restart",
   Stop: "Stop",
@@ -72,22 +71,16 @@ export interface Stage {
   open: boolean;
 }
 
-/**
- * The stages of an incident by name, as its stage bar has them; from the entry where the incident itself is not known, or where the
- * entry is newer: over, as its total states.
- */
-export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number, job: Pick<JobSummary, "state" | "ended_at" | "last_heard"> | null = null): Record<string, Stage> {
+/** The stages of an incident by name; from whichever of its two answers is the newer one: over, as only one may state. */
+export function stages(entry: LedgerEntry, incident: Incident | undefined, now: number): Record<string, Stage> {
   const found: Record<string, Stage> = {};
-  const newer = entry.total_s !== null && incident?.closed_at === null;
-  if (incident !== undefined && !newer) phases(incident, now, job).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
-  else [entry.detect_s, entry.decide_s, entry.capture_s, entry.restart_s, entry.first_step_s, entry.lost_steps_s].forEach((seconds, i) => {
-    if (seconds != null) found[STAGES[i] ?? LOST] = { seconds, open: false };
-  });
+  const newest = incident === undefined || entry.cost.since === null ? entry : incident;
+  phases(newest, now).forEach(({ name, seconds, to }) => (found[name] = { seconds: seconds + (found[name]?.seconds ?? 0), open: to === null }));
   return found;
 }
 
 /** The stages that the monitor counts in one bucket. */
-const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Confirm", "Decide", "Capture", "Restart", "Stop"], restart: ["Recover"] };
+const STAGES_IN: Record<string, readonly string[]> = { hang: ["Detect", "Unresolved"], handling: ["Confirm", "Capture", "Restart", "Stop"], restart: ["Recover"] };
 /** Seconds by which a bucket may differ from its stages: the monitor counts about once a second. */
 const SAME_S = 0.5;
 /** Seconds that the answer may be older than what is shown. */
@@ -142,17 +135,17 @@ export interface Spent {
   taken: ReadonlyMap<string, Record<string, Stage>>;
   /** The stage that is going on; null: none is. */
   open: string | null;
-  /** The stages that incidents of this job have, and those that all have, in the order of the table. */
+  /** The stages that incidents of this job have, in the order of the table. */
   columns: readonly string[];
 }
 
 export function spent(job: JobSummary, goodput: Goodput, incidents: readonly Incident[], now: number): Spent {
   const byId = new Map(incidents.map((incident) => [incident.id, incident]));
-  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), now, job)]));
+  const taken = new Map(goodput.incidents.map((entry) => [entry.id, stages(entry, byId.get(entry.id), now)]));
   const all = [...taken.values()];
   const age = job.ended_at !== null || job.state === "lost" || job.started_at === null ? 0 : now - job.started_at;
   const open = all.flatMap((each) => Object.keys(each).filter((name) => each[name]!.open))[0] ?? null;
-  const columns = ALL_STAGES.filter((name) => STAGES.includes(name) || all.some((each) => each[name] !== undefined));
+  const columns = [...STAGES, LOST].filter((name) => all.some((each) => each[name] !== undefined));
   return { ...byStage(asOfNow(goodput.buckets, all, age), all), taken, open, columns };
 }
 

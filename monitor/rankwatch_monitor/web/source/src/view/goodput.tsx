@@ -7,7 +7,7 @@ import { COUNTED, goodputNotes, inWords, type Slice, slices, type Spent, type St
 import { incidentAddress } from "../logic/route";
 import { kindWords, lineOf } from "../logic/incidents";
 import { addingUp, costText, LOST, took } from "../logic/phases";
-import { clock, count, duration, listed, percent } from "../logic/text";
+import { clock, count, listed, percent } from "../logic/text";
 import { Facts } from "./facts";
 import { Fold } from "./fold";
 
@@ -71,9 +71,8 @@ function Ledger({ job, entries, incidents, spent: { columns, taken } }: Entries)
   const last = job.ended_at === null ? undefined : incidents.find((incident) => incident.closed_at === job.ended_at)?.id;
   const visible = all ? entries : entries.slice(0, FEW);
   const cost = (entry: LedgerEntry) => {
-    if (entry.total_s !== null) return duration(entry.total_s);
     const incident = byId.get(entry.id);
-    return incident === undefined ? `${took(entry.lost_s, true)} so far` : costText(incident, job, asOf.value);
+    return costText(incident === undefined || entry.cost.since === null ? entry : incident, asOf.value);
   };
   return (
     <>

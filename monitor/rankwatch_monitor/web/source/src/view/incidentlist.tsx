@@ -62,7 +62,7 @@ function facts(job: JobSummary, incident: Incident): string {
   return [
     unconfirmedEnd(incident) ?? (incident.closed_at !== null ? (wasTaken(incident, job.ended_at) ? words(incident.action) : "no action") : incident.confirmed ? "open" : "suspected"),
     detectedWords(incident.timeline.since ?? incident.opened_at, incident.opened_at, asOf.value),
-    costText(incident, job, asOf.value),
+    costText(incident, asOf.value),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
     job.attempt > 1 ? placeWords(incident) : null,
   ].filter(Boolean).join(" · ");

@@ -83,7 +83,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // Until a rank of the next attempt reports, the ranks are those of the attempt that ended.
   const renewing = incident !== null && incident.closed_at === null && isFormer(job, incident) && job.ranks_reporting === 0;
   const state = stateWords(job, watch.grid.value, stale.value, ending);
-  const nextStep = advised && job.advice !== null && (job.state === "lost" || job.state === "failed") && <NextStep job={job} facts={ending !== null ? answers(job, ending, detail.value) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
+  const nextStep = advised && job.advice !== null && (job.state === "lost" || job.state === "failed") && <NextStep job={job} facts={ending !== null ? answers(job, ending) : job.state === "lost" ? [...silent(job), ...nodesHeard(launchers.value)] : []} shared={incident === null} />;
   const headline = incident === null ? state : requested === null && incident.closed_at !== null ? `${state} ${incident.reason}` : incident.reason;
   const slow = !broken && requested === null && ["running", "slow"].includes(job.state) && performance !== null && performance.stragglers.length > 0 ? performance : null;
   // One slow rank stands above, with its figures.

@@ -3,19 +3,13 @@
 import { addingUp, type Phase, took } from "../logic/phases";
 import { clock, limitText } from "../logic/text";
 
-/** Seconds below which a phase that is over took no time. */
-const NO_TIME = 0.0005;
-/** Phases that are left out where they took no time. */
-const AT_ONCE: readonly string[] = ["Detect", "Decide"];
-
-export function PhaseBar({ phases: all }: { phases: Phase[] }) {
-  const phases = all.filter(({ name, seconds, to }) => to === null || seconds >= NO_TIME || !AT_ONCE.includes(name));
+export function PhaseBar({ phases }: { phases: Phase[] }) {
   if (phases.length === 0) return null;
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
   const shown = addingUp(phases.map(({ seconds }) => seconds));
   const kind = (phase: Phase) => phase.name.toLowerCase();
   // Of the detection the limit is as configured or learned: only what comes on top of it is the monitor's own.
-  const pieces = phases.flatMap((phase) => (phase.limit === undefined ? [{ phase, seconds: phase.seconds, kind: kind(phase) }] : [
+  const pieces = phases.flatMap((phase) => (phase.limit === null ? [{ phase, seconds: phase.seconds, kind: kind(phase) }] : [
     { phase, seconds: phase.limit, kind: "limit" }, { phase, seconds: phase.seconds - phase.limit, kind: kind(phase) },
   ]));
   return (
@@ -33,7 +27,7 @@ export function PhaseBar({ phases: all }: { phases: Phase[] }) {
             <i aria-hidden="true" />
             <span>{phase.name}</span>
             <b>{took(shown[i]!, phase.to === null)}</b>
-            {phase.limit !== undefined && <small data-phase="limit"><i aria-hidden="true" />of which {limitText(phase.limit)} is the limit</small>}
+            {phase.limit !== null && <small data-phase="limit"><i aria-hidden="true" />of which {limitText(phase.limit)} is the limit</small>}
             <small>{phase.note ?? (phase.to === null ? "so far" : `${phase.ends} ${clock(phase.to, phase.to)}`)}</small>
           </li>
         ))}

@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
 import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
-import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
+import { sharedOuter, shortFile } from "../logic/frames";
 import { capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
 import { blame } from "../logic/suspicion";
 import { count, plural, runs } from "../logic/text";
@@ -92,7 +92,7 @@ function Frames({ frames }: { frames: Frame[] }) {
   return (
     <ol>
       {frames.map((frame, depth) => (
-        <li key={depth} class={isUserFrame(frame) ? "own" : undefined}>
+        <li key={depth} class={frame.of_script ? "own" : undefined}>
           <span>{frame.function}</span>
           <small title={`${frame.file}:${frame.line}`}>
             {shortFile(frame.file)}:{frame.line}

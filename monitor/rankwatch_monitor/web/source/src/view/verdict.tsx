@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
 import { asOf } from "../api/connection";
 import { repeats } from "../logic/checkpoint";
-import { stuckAt, shortFile } from "../logic/frames";
+import { shortFile } from "../logic/frames";
 import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, quietWords, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
 import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
@@ -57,9 +57,9 @@ export function Verdict({ job, incident, detail, byAddress, brief, titled, detai
       {ofHost?.text && <OfHost {...ofHost} />}
       <div class="beside">
         {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline || incident.reason : quietWords(quiet, null)} launchers={launchers} />}
-        {detailed && <Facts kind="answers" facts={answers(job, incident, detail.value)} />}
+        {detailed && <Facts kind="answers" facts={answers(job, incident)} />}
       </div>
-      <PhaseBar phases={phases(incident, asOf.value, job)} />
+      <PhaseBar phases={phases(incident, asOf.value)} />
       <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
     </Band>
   );
@@ -89,12 +89,12 @@ const plain = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
 
 const asSentence = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
-export function answers(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact[] {
+export function answers(job: JobSummary, incident: Incident): Fact[] {
   const { culprits, timeline } = incident;
   const since = timeline.since ?? timeline.detected;
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
-  const lost = costOf(incident, job, asOf.value);
+  const lost = costOf(incident, asOf.value);
   const ended = over(incident);
   const again = incident.closed_at !== null && incident.closed_at === job.ended_at ? (job.repeated ?? null) : null;
   const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
@@ -103,11 +103,11 @@ export function answers(job: JobSummary, incident: Incident, detail: IncidentDet
   return [
     ...(ordered ? [] : [quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
     { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
-    ...(ordered ? [] : [where(job, incident, detail)]),
+    ...(ordered ? [] : [where(job, incident)]),
     action(job, incident),
     {
       label: again === null ? "Cost" : `Cost of ${count(again.times)} crashes`,
-      value: again !== null ? duration(again.cost) : costText(incident, job, asOf.value),
+      value: again !== null ? duration(again.cost) : costText(incident, asOf.value),
       note: [
         ofItLost((again ?? incident).lost_steps_s, (again ?? incident).steps_lost),
         again === null ? null : `the last one ${took(lost, ended === null)}`,
@@ -135,13 +135,13 @@ function action(job: JobSummary, incident: Incident): Fact {
   return { label, value: words(incident.action), note: [!taken && over && "not taken", because].filter(Boolean).join("; ") };
 }
 
-function where(job: JobSummary, incident: Incident, detail: IncidentDetail | null): Fact {
-  const { elapsed, limit, section } = incident;
+function where(job: JobSummary, incident: Incident): Fact {
+  const { elapsed, limit, place } = incident;
+  const section = place?.section ?? null;
   const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
-  const frame = stuckAt(detail?.stack_groups ?? []);
   const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
-  if (frame !== null)
-    return { label: "Where", value: <span class="code">{frame.function}</span>, note: <><span class="code">{shortFile(frame.file)}:{frame.line}</span>{section !== null && <>, {inSection}</>}{over !== "" && <span class="over">{over}</span>}</> };
+  if (place !== null && place.function !== "")
+    return { label: "Where", value: <span class="code">{place.function}</span>, note: <><span class="code">{shortFile(place.file)}:{place.line}</span>{section !== null && <>, {inSection}</>}{over !== "" && <span class="over">{over}</span>}</> };
   if (section !== null) return { label: "Where", value: <span class="code">{section}</span>, note: over || "section" };
   return { label: "What", value: faultOf(job, incident), note: over || undefined };
 }
