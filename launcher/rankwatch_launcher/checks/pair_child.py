@@ -1,7 +1,7 @@
 """The process that measures: matrix products of its own, and an all-reduce with the ranks of a group. One line a round.
 
 In: ``{"host", "port", "prefix", "rank", "size", "device", "nccl", "seconds"}``. Out: first the number of GPUs, then for
-each round ``{"compute", "all_reduce"}`` in seconds, null what did not end in time.
+each round ``{"compute", "all_reduce"}`` in seconds, null what did not end in time; the first of them also at once.
 """
 
 from __future__ import annotations
@@ -96,8 +96,11 @@ def main() -> int:
         try:
             if order["nccl"]:
                 torch.cuda.set_device(device)
+            began = time.perf_counter()
             found["compute"] = compute(device)
-            found["all_reduce"] = all_reduce(order, device)
+            _say({**found, "whole": False})
+            left = max(1.0, order["seconds"] - (time.perf_counter() - began))
+            found["all_reduce"] = all_reduce({**order, "seconds": left}, device)
         except RuntimeError as error:  # of torch: a device or a peer that fails is what is looked for
             sys.stderr.write(f"{error}\n")
         _say(found)

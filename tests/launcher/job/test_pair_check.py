@@ -87,14 +87,14 @@ def faults(body: dict[str, Any]) -> dict[str, str]:
 
 @pytest.fixture
 def quota() -> Iterator[Callable[[], str]]:
-    """Makes a control group with 3 % of a CPU; returns the file that takes processes."""
+    """Makes a control group with 10 % of a CPU; returns the file that takes processes."""
     made: list[Path] = []
 
     def make() -> str:
         name = f"rankwatch-{os.getpid()}"
         for parent, file, text in (
-            (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us", "3000"),
-            (Path("/sys/fs/cgroup"), "cpu.max", "3000 100000"),
+            (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us", "10000"),
+            (Path("/sys/fs/cgroup"), "cpu.max", "10000 100000"),
         ):
             folder = parent / name
             try:
