@@ -97,8 +97,9 @@ class CheckRun:
         """End the child; one that is blocked in a driver ends when that answers, and nobody waits for it."""
         if self._process is None:
             return
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.poll() != 0:  # else nothing of it is left, and another process may have its number
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         for pipe in (self._process.stdin, self._process.stdout if self._began is None else None):
             if pipe is not None:
                 with contextlib.suppress(OSError):

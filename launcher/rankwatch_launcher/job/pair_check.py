@@ -74,53 +74,58 @@ class Attendance:
 
 
 class Measuring:
-    """The processes of this node that measure: one, or one for each GPU."""
+    """The processes of this node that measure: for each round one, or one for each GPU.
+
+    A collective that waits for a silent partner may not end in time, whatever its limit: the next round has others.
+    """
 
     def __init__(self, ranks: int) -> None:
         self._children: list[subprocess.Popen[bytes]] = []
+        self._rounds: list[list[int]] = [[], []]
+        """The numbers of the processes of each round that is to come."""
         self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._start()
-        self.gpus = min(ranks, self._wait(1, START_SECONDS).get(0, {}).get("gpus", 0))
+        ready = self._wait(len(self._children), START_SECONDS)
+        self.gpus = max(0, min([ranks, *(answer.get("gpus", 0) for answer in ready.values())]))
         for _ in range(self.gpus - 1):
             self._start()
-        self._wait(max(0, self.gpus - 1), START_SECONDS)
+        self._wait(2 * max(0, self.gpus - 1), START_SECONDS)
 
     def measure(self, place: Mapping[str, Any], first_rank: int, gpus: int, seconds: float) -> Figures:
-        """Measure one round: of several processes the slowest counts."""
-        for local, child in enumerate(self._children[: max(1, gpus)]):
-            # A group that fails in time leaves the process ready for the next round.
+        """Measure the next round: of several processes the slowest counts."""
+        numbers = self._rounds.pop(0)[: max(1, gpus)]
+        for local, number in enumerate(numbers):
             more = {"rank": first_rank + local, "device": local, "nccl": gpus > 0, "seconds": PART * seconds}
-            assert child.stdin is not None
+            pipe = self._children[number].stdin
+            assert pipe is not None
             with contextlib.suppress(OSError):
-                child.stdin.write(json.dumps({**place, **more}).encode() + b"\n")
-                child.stdin.flush()
-        found = self._wait(max(1, gpus), seconds, place["prefix"])
-        answers = [found.get(local, {}) for local in range(max(1, gpus))]
+                pipe.write(json.dumps({**place, **more}).encode() + b"\n")
+                pipe.flush()
+        found = self._wait(len(numbers), seconds, place["prefix"])
+        for number in numbers:
+            _end(self._children[number])
+        answers = [found.get(number, {}) for number in numbers]
         slowest = (_slowest(each.get(name) for each in answers) for name in ("compute", "all_reduce"))
         return Figures(*slowest)
 
     def close(self) -> None:
         """End them."""
         for child in self._children:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(1.0)
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            _end(child)
 
     def _start(self) -> None:
-        child = subprocess.Popen(
-            own_python("-m", "rankwatch_launcher.checks.pair_child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._children.append(child)
-        threading.Thread(target=self._read, args=(len(self._children) - 1, child), daemon=True).start()
+        """Start one process for each round."""
+        for numbers in self._rounds:
+            child = subprocess.Popen(
+                own_python("-m", "rankwatch_launcher.checks.pair_child"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            numbers.append(len(self._children))
+            self._children.append(child)
+            threading.Thread(target=self._read, args=(numbers[-1], child), daemon=True).start()
 
     def _read(self, number: int, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
@@ -129,7 +134,7 @@ class Measuring:
                 self._answers.put((number, decoded(line)))
 
     def _wait(self, count: int, seconds: float, prefix: str = "") -> dict[int, dict[str, Any]]:
-        """Answers by process, of one round; those of a round before that come late are left out."""
+        """Answers by process, of one round, or of their start."""
         until = time.monotonic() + seconds
         found: dict[int, dict[str, Any]] = {}
         part: dict[int, dict[str, Any]] = {}  # an all-reduce that does not end leaves the matrix product
@@ -139,6 +144,18 @@ class Measuring:
                 if answer.get("prefix", "") == prefix:
                     (found if answer.get("whole", True) else part)[number] = answer
         return part | found
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(1.0)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _slowest(values: Iterable[float | None]) -> float | None:

@@ -146,13 +146,27 @@ def test_a_node_that_never_answers_is_named_and_the_others_end(nodes: Nodes) -> 
 
 
 @pytest.mark.long
-def test_a_node_under_a_cpu_quota_is_named(nodes: Nodes, quota: Callable[[], str]) -> None:
-    # From the first round on: importing torch under it would take minutes.
-    limited = "from rankwatch_launcher.job.pair_check import Measuring as M; measure = M.measure; "
-    limited += f"M.measure = lambda s, *a: (open({quota()!r}, 'w').write(str(s._children[0].pid)), measure(s, *a))[1]; "
-    nodes.start(only="b", code=limited + CODE)
-    code, body = nodes.result("a")
-    assert code == 3
+def test_a_node_under_a_cpu_quota_is_named(nodes: Nodes, quota: Callable[[], str], tmp_path: Path) -> None:
+    # From the first round on: importing torch under it would take minutes. Its own /sys has no control groups.
+    asked, limited = tmp_path / "pid", tmp_path / "limited"
+    code = (
+        "import os, pathlib, time; from rankwatch_launcher.job.pair_check import Measuring as M; measure = M.measure\n"
+    )
+    code += f"""
+def slow(self, *arguments):
+    pathlib.Path({str(asked)!r}).write_text(" ".join(str(child.pid) for child in self._children))
+    while not os.path.exists({str(limited)!r}):
+        time.sleep(0.05)
+    return measure(self, *arguments)
+M.measure = slow
+"""
+    nodes.start(only="b", code=code + CODE)
+    group = Path(quota())
+    for pid in wait_for(lambda: asked.exists() and asked.read_text(), 240).split():
+        group.write_text(pid)
+    limited.touch()
+    exit_code, body = nodes.result("a")
+    assert exit_code == 3
     assert faults(body)["b"] == "slow_in_both"
     figures = next(each for each in body["nodes"] if each["node"] == "b")["fault"]["evidence"]["figures"]
     assert figures.startswith("matrix product")
