@@ -39,6 +39,7 @@ VERDICTS: Final = {
     "worker": "red",
     "stage": "yellow",
     "workload": "yellow",
+    "suspected": "yellow",
     "link": "orange",
     "no_step": "orange",
 }
@@ -266,7 +267,7 @@ def _steps() -> Row:
     )
     verdicts = lines(
         "Diagnosis",
-        "1 for the current verdict: worker (a rank), stage, workload, link, unexplained, no_step, or healthy.",
+        "1 for the current verdict: worker (a rank), stage, workload, link, unexplained, no_step, suspected, healthy.",
         [query(f"max by (verdict) ({of_job(names.JOB_VERDICT)})", "{{verdict}}")],
         stacked=True,
         steps=True,

@@ -14,7 +14,7 @@ import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, refusal, require
+from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, line_of, refusal, require
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
@@ -100,6 +100,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         elsewhere=elsewhere(monitor),
         replaced=monitor.replaced,
         shed=monitor.report_shed,
+        line=lambda headers: line_of(tokens, headers, headers.get(semconv.JOB_HEADER, "")),
         shared=monitor.shared,
     )
     app.state.otlp = otlp

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from abuse.test_launcher_fuzz import WILD, changed
+from launcher.here import Here
 from rankwatch.contract.limits import RankActivity, RankLimits
 from rankwatch.contract.messages import Directive, NodeRegistration
 from rankwatch.profiling import plan
@@ -27,7 +28,6 @@ from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.monitor import answers
 from rankwatch_launcher.monitor.link import MonitorLink
-from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.outcome import FINISHED, Outcome
 from support.waiting import wait_for
 
@@ -50,10 +50,9 @@ EXAMPLES: Final = settings(
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    made = Node("job", 1, {})
-    yield made
-    made.close()
+def node() -> Iterator[Here]:
+    with Here() as made:
+        yield made
 
 
 @EXAMPLES
@@ -70,13 +69,13 @@ def test_a_directive_is_read_as_it_is_declared_or_refused(item: Any) -> None:
 
 @EXAMPLES
 @given(data=st.data())
-def test_whatever_the_settings_are_the_job_goes_on(node: Node, data: st.DataObject) -> None:
+def test_whatever_the_settings_are_the_job_goes_on(node: Here, data: st.DataObject) -> None:
     answer = json.loads(json.dumps({"settings": data.draw(changed(SETTINGS))}))
     taken = answers.settings_of(answer)
-    node.apply_settings(taken)
-    budget = node.budget(RestartBudget(1, 2))
+    node.session.apply_settings(taken)
+    budget = node.session.budget(RestartBudget(1, 2))
     assert (type(budget.max_restarts), type(budget.max_no_progress)) == (int, int)
-    silence = node._view().silence
+    silence = node.session.view().silence
     assert silence is None or 0.0 < silence < 1e9
     RankLimits.from_settings(taken).passed(RankActivity({"step": 3.0}, 1.0, None, 1.0))
     plan.with_pushed(plan.of_settings(Settings()), taken)

@@ -47,7 +47,6 @@ from rankwatch.inprocess.store_server import RankLine
 from rankwatch.integrations.shared.state_file import StateFile
 from rankwatch.monitor_client import MonitorClient, MonitorError, _detail
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Slots
-from rankwatch_launcher.agent.rank_error import read_error
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
 from rankwatch_launcher.monitor import answers
@@ -60,6 +59,7 @@ from rankwatch_launcher.prewarm import child, handle
 from rankwatch_launcher.prewarm.handle import Answer, PrewarmedWorker
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers.slurm_batch import LAUNCHES, LaunchHistory
+from rankwatch_launcher.shell.rank_error import read_error
 from rankwatch_launcher.stacks import collectives, formats
 
 ROOT: Final = Path(__file__).parents[2]

@@ -16,15 +16,15 @@ from pydantic import TypeAdapter
 
 from abuse.test_answers_fuzz import SETTINGS
 from abuse.test_launcher_fuzz import changed
+from launcher.here import Here
 from rankwatch import launcher_requests
 from rankwatch.contract import env
 from rankwatch.contract.limits import RankActivity, RankLimits
 from rankwatch.contract.messages import RankRequest
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Reading, Slots
-from rankwatch_launcher.agent.rank_error import read_error
-from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.outcome import FINISHED, Outcome
+from rankwatch_launcher.shell.rank_error import read_error
 
 REQUEST: Final = {
     "action": "change_policy", "reason": "why", "rank": 0, "policy": {"section_timeouts": {"step": 5.0}},
@@ -67,12 +67,9 @@ def test_a_request_of_a_rank_is_read_as_it_is_declared_or_ignored(
 @EXAMPLES
 @given(policy=changed(REQUEST["policy"]))
 def test_whatever_policy_a_rank_requests_its_launcher_goes_on(policy: Any) -> None:
-    node = Node("job", 1, {})
-    try:
+    with Here() as node:
         if isinstance(policy, dict):
-            node._change_policy(RankRequest("change_policy", "why", 0, json.loads(json.dumps(policy)), True))
-    finally:
-        node.close()
+            node.session.change_policy(RankRequest("change_policy", "why", 0, json.loads(json.dumps(policy)), True))
 
 
 @EXAMPLES

@@ -12,9 +12,9 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from launcher.conftest import wait_for
-from rankwatch_launcher.agent.workers import RankHandler
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
 from rankwatch_launcher.prewarm.pool import PrewarmPool, PrewarmSettings
+from rankwatch_launcher.shell.workers import RankHandler
 
 AN_ATTEMPT = {
     "RANK": "1",

@@ -150,7 +150,7 @@ class Timed:
             begun = np.broadcast_to(begun.max(axis=1, keepdims=True), begun.shape)
         at = {stage: begun[:, :, stage].copy() for stage in range(job.pipeline)}
         sent: dict[tuple[str, int, int], Any] = {}
-        todo = {stage: _one_forward_one_backward(stage, job.pipeline, job.microbatches) for stage in at}
+        todo = {stage: one_forward_one_backward(stage, job.pipeline, job.microbatches) for stage in at}
         while any(todo.values()):
             for stage, work in todo.items():
                 while work:
@@ -209,7 +209,8 @@ class Timed:
             yield at, reports
 
 
-def _one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """The order of a stage's work: which way, and which microbatch."""
     warm = min(stages - stage - 1, microbatches)
     order = [("forward", mb) for mb in range(warm)]
     for mb in range(microbatches - warm):

@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from support.causal_job import one_forward_one_backward
+
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration", "dp_rank", "stage", "mb_id", "seq_id")
 Slow = Literal["worker", "stage", "workload", "link", "pair", "host", "input", "none"]
 
@@ -129,7 +131,7 @@ class _Job:
         """Run the stages of a replica until all of them are through with their lists of work."""
         trace = self.trace
         todo = {
-            stage: _one_forward_one_backward(stage, trace.stages, trace.microbatches) for stage in range(trace.stages)
+            stage: one_forward_one_backward(stage, trace.stages, trace.microbatches) for stage in range(trace.stages)
         }
         at = dict.fromkeys(range(trace.stages), begun)
         sent: dict[tuple[str, int, int], float] = {}
@@ -183,14 +185,6 @@ class _Job:
             sent[way, stage, mb] = at[stage]
             at[stage] += trace.transfer / 10
         return True
-
-
-def _one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    warm = min(stages - stage - 1, microbatches)
-    order = [("forward", mb) for mb in range(warm)]
-    for mb in range(microbatches - warm):
-        order += [("forward", warm + mb), ("backward", mb)]
-    return order + [("backward", mb) for mb in range(microbatches - warm, microbatches)]
 
 
 def write(path: Path, rows: list[dict[str, Any]], scale: float = 1.0) -> Path:

@@ -76,7 +76,7 @@ class Result:
 class Run:
     """One launcher with its ranks and its own monitor, in a folder of its own, ended with everything it started."""
 
-    def __init__(self, script: Script, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, script: Script, command: Sequence[str], folder: Path, arguments: Sequence[str] = ()) -> None:
         self.log = folder / "log"
         self._monitors = folder / "state" / "rankwatch" / "monitors"
         self._mark = uuid4().hex
@@ -96,7 +96,7 @@ class Run:
         flags = ("--nproc-per-node", "4", "--job-id", self.job, *script.flags)
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *command, *flags, str(script.path)],
+                [sys.executable, *command, *flags, str(script.path), *arguments],
                 env=kept | own,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

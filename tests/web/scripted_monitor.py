@@ -35,11 +35,16 @@ from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
 from web.scripted_tabs import COOKIE, add_tabs
 
 LEGEND = [str(state) for state in RankState]
-OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90}]
+OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90, "of_script": True}]
 WAITING = [
-    {"function": "all_reduce", "file": "/v/lib/python3.11/site-packages/torch/distributed/c10d.py", "line": 3020}
+    {
+        "function": "all_reduce",
+        "file": "/v/lib/python3.11/site-packages/torch/distributed/c10d.py",
+        "line": 3020,
+        "of_script": False,
+    }
 ]
-STUCK = [{"function": "read_shard", "file": "/srv/ada/data.py", "line": 41}]
+STUCK = [{"function": "read_shard", "file": "/srv/ada/data.py", "line": 41, "of_script": True}]
 
 
 @dataclass
@@ -458,6 +463,7 @@ def _timed(incident: dict[str, Any]) -> dict[str, Any]:
         "phases": phases.to_json(job, record, time.time()),
         "cost": cost._replace(seconds=cost.seconds + (lost or 0.0))._asdict(),
         "lost_steps_s": lost,
+        "place": {key: value for key, value in STUCK[0].items() if key != "of_script"} | {"section": known["section"]},
     }
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, percent
 from rankwatch.contract.enums import RESTARTS, VerdictKind
-from rankwatch.contract.text import one_line
+from rankwatch.contract.text import one_line, operands
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.outcome import Outcome
@@ -93,7 +92,7 @@ def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], S
 
 
 def _where(discovery: MonitorDiscovery, job_id: str) -> str:
-    job = shlex.quote(job_id)
+    job = operands(job_id)
     if discovery.record is not None:
         return f"its record: {discovery.record} (rankwatch report {job}, rankwatch open {job})"
     if discovery.holds_monitor:

@@ -1,4 +1,4 @@
-"""Wires and runs one launcher: node, membership, monitor, agent. Replaces torch's ``launch_agent``."""
+"""Wires and runs one launcher: files, monitor, membership, agent. Replaces torch's ``launch_agent``."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ import torch
 from torch.distributed.elastic import events, metrics
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.metrics.api import MetricsConfig
-from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousError, RendezvousParameters
+from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
 from rankwatch.contract.enums import AckState, ProcessEventKind
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
-from rankwatch_launcher.agent import attempt_end
-from rankwatch_launcher.agent.agent import Agent
-from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
-from rankwatch_launcher.agent.rank_log import log_facts
-from rankwatch_launcher.agent.signals import Signals
-from rankwatch_launcher.checks.check import CheckedNode
-from rankwatch_launcher.checks.gate import Named, NodeGate, paths_of, variables_of
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
-from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
+from rankwatch_launcher.coordination.rendezvous import Interrupted, Rendezvous
 from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.job import closing_summary
-from rankwatch_launcher.job.pair_check import Attendance, PairCheck, log_table
+from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, store_timeout_reason
+from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
+from rankwatch_launcher.node.evidence import EvidenceTaker
+from rankwatch_launcher.node.files import AttemptFiles
+from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
-from rankwatch_launcher.node.node import Node
+from rankwatch_launcher.node.session import MonitorSession
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
     CODE_FAILED,
-    CODE_INTERRUPTED,
     FAILED,
     FINISHED,
     PREEMPTED,
@@ -56,6 +52,10 @@ from rankwatch_launcher.outcome import (
 )
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers import kubernetes, slurm
+from rankwatch_launcher.shell.agent import Agent
+from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
+from rankwatch_launcher.shell.rank_log import log_facts
+from rankwatch_launcher.shell.signals import Signals
 
 T = TypeVar("T")
 
@@ -103,148 +103,195 @@ class Launcher:
         os.environ[torch_compat.SIGNALS] = torch_compat.setting(self._config, "signals_to_handle")
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # each attempt's ranks get a new store
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
-        node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
-        node.launchers = node.min_nodes = self._config.min_nodes
-        versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
-        specs = _present(self._config.logs_specs)
-        run = torch_compat.run_folder(specs, self._config.run_id)
-        logs = log_facts(torch_compat.redirected_into(specs), run, sent=self._options.send_logs)
-        node.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
-        try:
-            failures = self._run_job(node, entrypoint, arguments)
-        finally:
-            # Also after a failed start: files in /dev/shm outlive the process.
-            node.folder.remove()
-            torch_compat.remove_empty_logs(specs)
+        with contextlib.ExitStack() as stack:
+            launch = Launch(self, self._options, self._config, self._learned_limits, stack)
+            failures = launch.run(entrypoint, arguments)
         if failures:
-            raise ChildFailedError(_script_name(entrypoint, arguments), failures)
+            raise ChildFailedError(script_name(entrypoint, arguments), failures)
 
-    def _run_job(self, node: Node, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
-        options, config = self._options, self._config
+
+class Launch:
+    """What one launcher holds while it runs; ``stack`` closes all of it, in the reverse order of its making.
+
+    Files in /dev/shm outlive the process: they are removed also after a start that failed.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        options: Options,
+        config: LaunchConfig,
+        learned_limits: LearnedLimitsFile | None,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._launcher, self._options, self._config, self._stack = launcher, options, config, stack
+        specs = _present(config.logs_specs)
+        stack.callback(torch_compat.remove_empty_logs, specs)
+        self.me = Identity.of(os.environ)
+        self.files = AttemptFiles(config.nproc_per_node)
+        stack.callback(self.files.close)
+        self.files.launchers = config.min_nodes
+        self.evidence = EvidenceTaker(self.me.name, self.files)
+        self.session = MonitorSession(
+            self.me,
+            self.files,
+            self.evidence,
+            job_name=options.job_name,
+            policy=options.policy,
+            learned_limits=learned_limits,
+            min_nodes=config.min_nodes,
+        )
+        versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+        run = torch_compat.run_folder(specs, config.run_id)
+        logs = log_facts(torch_compat.redirected_into(specs), run, sent=options.send_logs)
+        self.session.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
-        signals = Signals(torch_compat.setting(config, "signals_to_handle"), stop_signal, node.directives.wake_up)
-        signals.install()
-        if signals.stop is not None and "SLURM_JOB_ID" in os.environ:
+        handled = torch_compat.setting(config, "signals_to_handle")
+        self.signals = Signals(handled, stop_signal, self.session.directives.wake_up)
+        self._event: Callable[[], Any] | None = None
+        """Makes torch's event about the end."""
+        self._store_lost = False
+
+    def run(self, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
+        """Run the attempts; return the ranks that failed the job."""
+        options, config, stack = self._options, self._config, self._stack
+        self.signals.install()
+        if self.signals.stop is not None and "SLURM_JOB_ID" in os.environ:
             # Slurm signals every process of a step: the ranks must handle the signal as the launcher does.
-            os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
-        reaper = OrphanReaper(node.folder.path)
-        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint, node)
-        rendezvous = _rendezvous(config, node, discovery, signals)
-        rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
-        rendezvous.gate = gate = _gate(options, node, self._learned_limits)
-        if gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
-            rendezvous.before_joining = partial(_measure_pairs, config, options, node, gate)
-        pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None
+            os.environ.setdefault(environment.STOP_SIGNAL, str(int(self.signals.stop)))
+        self.rendezvous = rendezvous_of(config)
+        stack.callback(self.rendezvous.shutdown)
+        reaper = OrphanReaper(self.files.folder.path)
+        stack.callback(reaper.dismiss)
+        self.discovery = MonitorDiscovery(options, self.session.connect, config.rdzv_endpoint, self.session)
+        stack.callback(self.discovery.close)
+        stack.callback(self._leave)
+        stack.callback(self.session.close)
+        stack.callback(self.evidence.close)
+        stack.callback(self._conclude)
+        self.rendezvous.on_standby = self._on_standby
+        self.rendezvous.interrupted = interruption(options, self.me, self.session, self.rendezvous, self.signals)
+        self.rendezvous.gate = self.gate = gate_of(options, self.me, self.files, self.session)
+        if self.gate is not None:
+            stack.callback(self.gate.close)
+        pool = PrewarmPool(options.prewarm, self.files.readings) if options.prewarm is not None else None
+        if pool is not None:
+            stack.callback(pool.close)
+        stack.callback(self.signals.ignore)  # what follows is bounded in time, and must be completed
         agent = Agent(
-            _spec(config, entrypoint, arguments, rendezvous),
+            spec_of(config, entrypoint, arguments, self.rendezvous),
             _present(config.logs_specs),
             options=options,
-            node=node,
-            rendezvous=rendezvous,
+            me=self.me,
+            files=self.files,
+            evidence=self.evidence,
+            session=self.session,
+            rendezvous=self.rendezvous,
             reaper=reaper,
-            signals=signals,
-            on_rendezvous=discovery.on_rendezvous,
+            signals=self.signals,
+            on_rendezvous=self.discovery.on_rendezvous,
             pool=pool,
             log_line_prefix_template=config.log_line_prefix_template,
             shutdown_timeout=_present(torch_compat.setting(config, "shutdown_timeout")),
         )
         if missing := torch_compat.missing_attributes(agent):
             raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
-        event = agent.get_event_failed
-        failures: dict[int, ProcessFailure] = {}
+        self._event = agent.get_event_failed
         try:
-            if rendezvous.alone:
-                discovery.begin_alone()
-            self._join(node, rendezvous, partial(self._on_store_timeout, node, agent, discovery, reaper))
+            if self.rendezvous.alone:
+                self.discovery.begin_alone()
+            self._join(agent.kill_ranks)
             result = agent.run()
-            self.outcome = replace(agent.outcome, complete=node.complete())
-            event = agent.get_event_succeeded
-            with contextlib.suppress(torch_compat.DistError):  # the launcher that hosts the store may have left first
-                rendezvous.store.close(self.outcome)
-            if result is not None and self.outcome.state == FAILED:
-                failures = dict(result.failures)
-        except JobOver as over:
-            ended = over.outcome
-            logger.info("the job has ended (%s)%s", ended.state, f": {ended.reason}" if ended.reason else "")
-            self.outcome = Outcome(
-                ended.state, ended.code, ended.reason, cause=ended.cause, no_restart=ended.no_restart
-            )
-        except Interrupted:
-            if signals.stop_received is not None:
-                self.outcome = _ended_by_signal(node, signals.stop_received, signals, rendezvous)
-            else:
-                self.outcome = _ended_by_directive(node)
-                if rendezvous.joined:
-                    rendezvous.store.close(self.outcome)
-        except SignalException as received:
-            self.outcome = _ended_by_signal(node, received.sigval, signals, rendezvous)
-        except (RendezvousError, torch_compat.DistError, TimeoutError) as error:
-            # Without the store nothing can be agreed on, and the job cannot be closed.
-            self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost_reason(error, config.rdzv_endpoint))
-            logger.error("%s", self.outcome.reason)
-        finally:
-            signals.ignore()  # what follows is bounded in time, and must be completed
-            if pool is not None:
-                pool.close()
-            if gate is not None:
-                gate.close()
-            events.record(event(), torch_compat.setting(config, "event_log_handler"))
-            self.outcome = replace(self.outcome, job_id=discovery.job_id, **_job_record(rendezvous, node))
-            node.report(
-                END_EVENTS[self.outcome.state],
-                self.outcome.reason,
-                cause=self.outcome.cause,
-                no_restart=self.outcome.no_restart,
-            )
-            if self.outcome.state == FINISHED:
-                node.finished()
-            write_finished_flag(self.outcome, options.finished_flag, complete_on_success=options.complete_on_success)
-            if options.outcome:
-                _write(self.outcome, options.outcome, node)
-            node.close()
-            _leave(rendezvous, discovery, self.outcome.reason)
-            if discovery.holds_monitor or _leads(rendezvous):
-                self.summary = closing_summary.summary(self.outcome, discovery)
-            discovery.close()
-            reaper.dismiss()
-            rendezvous.shutdown()
-        return failures
+        except ENDINGS as raised:
+            self._end_by(raised)
+            return {}
+        self._launcher.outcome = replace(agent.outcome, complete=self.files.complete())
+        self._event = agent.get_event_succeeded
+        with contextlib.suppress(torch_compat.DistError):  # the launcher that hosts the store may have left first
+            self.rendezvous.store.close(self._launcher.outcome)
+        return dict(result.failures) if result is not None and self._launcher.outcome.state == FAILED else {}
 
-    def _on_store_timeout(
-        self,
-        node: Node,
-        agent: Agent,
-        discovery: MonitorDiscovery,
-        reaper: OrphanReaper,
-        silence: float,
-        links: frozenset[str],
-    ) -> None:
-        """The store's host is frozen or unreachable, and the main thread may be blocked in a call to it forever."""
-        reason = _store_timeout_reason(self._config.rdzv_endpoint, node.host, silence, links)
-        self.outcome = Outcome(FAILED, CODE_FAILED, reason, job_id=discovery.job_id)
-        logger.error("%s", self.outcome.reason)
-        outcome, pattern = self.outcome, self._options.outcome
-        steps: tuple[Callable[[], object], ...] = (
-            agent.kill_ranks,
-            lambda: node.report(ProcessEventKind.FAILED, outcome.reason),
-            lambda: _write(outcome, pattern, node) if pattern else None,
-            node.close,
-            discovery.close,
-            reaper.dismiss,
-        )
+    def end_without_store(self, kill_ranks: Callable[[], object], silence: float, links: frozenset[str]) -> None:
+        """End this process from another thread.
+
+        The store's host is frozen or unreachable, and the main thread may be blocked in a call to it forever.
+        """
+        self._store_lost = True
+        reason = store_timeout_reason(self._config.rdzv_endpoint, self.me.host, silence, links)
+        self._launcher.outcome = Outcome(FAILED, CODE_FAILED, reason)
+        logger.error("%s", reason)
         try:
-            for step in steps:
-                try:
-                    step()
-                except Exception:  # noqa: BLE001  # the exit below must be reached
-                    logger.exception("ending without the store: one step failed")
+            kill_ranks()
+            self._stack.close()
+        except Exception:  # noqa: BLE001  # the exit below must be reached
+            logger.exception("ending without the store: one step failed")
         finally:
-            os._exit(outcome.code)
+            os._exit(CODE_FAILED)
 
-    def _join(
-        self, node: Node, rendezvous: Rendezvous, on_store_timeout: Callable[[float, frozenset[str]], None]
-    ) -> None:
-        config, options = self._config, self._options
+    def _end_by(self, raised: BaseException) -> None:
+        directive = self.session.directives.pending_stop() if isinstance(raised, Interrupted) else None
+        at = Whereabouts(
+            self.me.host,
+            self._config.rdzv_endpoint,
+            self.rendezvous.standing_by,
+            self.signals.stop,
+            self.signals.stop_received,
+            directive,
+        )
+        self._launcher.outcome, level, text = outcome_of(raised, at)
+        logger.log(level, "%s", text)
+        if directive is not None and at.received is None:
+            self.session.directives.ack(directive, AckState.DONE, "no rank ran")
+            if self.rendezvous.joined:
+                self.rendezvous.store.close(self._launcher.outcome)
+
+    # At the end -------------------------------------------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        """Complete the outcome, and tell the monitor and the next launch."""
+        options, launcher = self._options, self._launcher
+        if not self._store_lost:
+            if self._event is not None:
+                events.record(self._event(), torch_compat.setting(self._config, "event_log_handler"))
+            launcher.outcome = replace(launcher.outcome, **job_record(self.rendezvous, self.files))
+        launcher.outcome = outcome = replace(launcher.outcome, job_id=self.discovery.job_id)
+        kind = END_EVENTS[outcome.state]
+        self.session.report(kind, outcome.reason, cause=outcome.cause, no_restart=outcome.no_restart)
+        if outcome.state == FINISHED:
+            self.session.learned_limits.finish()
+        write_finished_flag(outcome, options.finished_flag, complete_on_success=options.complete_on_success)
+        if options.outcome:
+            # Launchers that share a folder and a command line must not write the same file.
+            path = Path(options.outcome.replace("{node}", self.me.host))
+            try:
+                outcome.write(path)
+            except OSError as error:
+                logger.error("the outcome cannot be written to %s: %s", path, error.strerror or error)
+
+    def _leave(self) -> None:
+        """Leave the other launchers, after them if they need the store or the monitor that runs here."""
+        rendezvous, discovery, outcome = self.rendezvous, self.discovery, self._launcher.outcome
+        if self._store_lost:
+            return
+        if rendezvous.joined:
+            with contextlib.suppress(torch_compat.DistError):
+                rendezvous.members.leave(outcome.reason, timeout=LEAVE_SECONDS, needed=discovery.holds_monitor)
+        # Each launcher of a job has a console: one speaks for the job.
+        if discovery.holds_monitor or rendezvous.alone or (rendezvous.attempt > 0 and rendezvous.rank == 0):
+            self._launcher.summary = closing_summary.summary(outcome, discovery)
+
+    # Membership -------------------------------------------------------------------------------------------------------
+
+    def _on_standby(self, place: Place) -> None:
+        """This node runs no ranks: it is a spare, or parked."""
+        self.evidence.end()
+        self.files.leave()
+        self.session.role = place.role, place.reason
+        self.signals.polled = self.rendezvous.members.holds_store
+        self.discovery.on_standby(self.rendezvous)
+
+    def _join(self, kill_ranks: Callable[[], object]) -> None:
+        config, options, session = self._config, self._options, self.session
         rules = MembershipRules(
             config.min_nodes,
             config.max_nodes,
@@ -252,18 +299,21 @@ class Launcher:
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
         )
         me = Member(
-            node.name,
-            node.host,
+            self.me.name,
+            self.me.host,
             config.nproc_per_node,
             config.role,
-            preferred_rank=_preferred_rank(config, os.environ),
-            checks=rendezvous.gate is not None,
+            preferred_rank=preferred_rank(config, os.environ),
+            checks=self.gate is not None,
         )
+        if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
+            patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
+            self.rendezvous.before_joining = partial(measure_pairs, config, options, me, self.gate, patience)
         budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
         def on_lost(member: Member, attempt: int, reason: str) -> None:
             logger.warning("%s", reason)
-            node.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
+            session.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
 
         def make(store: torch_compat.Store, holds_store: bool) -> MembershipService:
             return MembershipService(
@@ -271,18 +321,19 @@ class Launcher:
                 config.run_id,
                 me,
                 rules,
-                budget=lambda: node.budget(budget),
-                progress=node.progress,
+                budget=lambda: session.budget(budget),
+                progress=self.files.progress,
                 on_lost=on_lost,
-                on_store_timeout=on_store_timeout,
+                on_store_timeout=partial(self.end_without_store, kill_ranks),
                 holds_store=holds_store,
             )
 
-        rendezvous.join(make)
+        self.rendezvous.join(make)
 
 
-def _rendezvous(config: LaunchConfig, node: Node, discovery: MonitorDiscovery, signals: Signals) -> Rendezvous:
-    rendezvous = Rendezvous(
+def rendezvous_of(config: LaunchConfig) -> Rendezvous:
+    """This launcher's way into the attempts."""
+    return Rendezvous(
         RendezvousParameters(
             backend=config.rdzv_backend,
             endpoint=config.rdzv_endpoint,
@@ -295,60 +346,9 @@ def _rendezvous(config: LaunchConfig, node: Node, discovery: MonitorDiscovery, s
         join_timeout=float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS)),
     )
 
-    def on_standby(place: Place) -> None:
-        node.stand_by(place.role, place.reason)
-        signals.polled = rendezvous.members.holds_store
-        discovery.on_standby(rendezvous)
 
-    rendezvous.on_standby = on_standby
-    return rendezvous
-
-
-def _gate(options: Options, node: Node, learned_limits: LearnedLimitsFile | None) -> NodeGate | None:
-    """The checks of this node before each attempt; None: they are switched off."""
-    if options.node_check == "off":
-        return None
-    beside_checkpoints = (options.finished_flag, learned_limits.path if learned_limits is not None else "")
-    paths = paths_of(options.check_path, beside_checkpoints)
-
-    def checked() -> CheckedNode:
-        return CheckedNode(
-            paths=paths,
-            command=options.check_command,
-            monitor=node.link.url if node.link is not None else "",
-            slots=str(node.folder.path),
-            variables=variables_of(os.environ),
-        )
-
-    def named() -> Named:
-        return Named(node.name, node.host, node.link.job_id if node.link is not None else "")
-
-    return NodeGate(checked, node.checked, named=named, on_bad_node=options.on_bad_node)
-
-
-def _measure_pairs(
-    config: LaunchConfig,
-    options: Options,
-    node: Node,
-    gate: NodeGate,
-    store: torch_compat.Store,
-    leads: bool,
-    pause: Callable[[float], None],
-) -> None:
-    """Measure the nodes in groups of two before the first attempt; one at fault takes no part in this launch."""
-    last_call = float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS))
-    patience = float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
-    attendance = Attendance(config.min_nodes, config.max_nodes + options.spares, last_call, patience)
-    me = Member(node.name, node.host, config.nproc_per_node)
-    verdicts = PairCheck(store, config.run_id, me, attendance, leads=leads, pause=pause).run()
-    if leads:
-        log_table(verdicts)
-    for verdict in verdicts:
-        if verdict.node == node.name and verdict.fault is not None:
-            gate.keep_out(verdict.fault)
-
-
-def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rendezvous: Rendezvous) -> WorkerSpec:
+def spec_of(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rendezvous: Rendezvous) -> WorkerSpec:
+    """The ranks of this node, for torch's agent."""
     return WorkerSpec(
         role=config.role,
         local_world_size=config.nproc_per_node,
@@ -362,7 +362,7 @@ def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rende
     )
 
 
-def _preferred_rank(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
+def preferred_rank(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
     """The group rank this launcher prefers: as configured, else its index in the scheduler's order."""
     if config.rdzv_backend == "static":
         return int(config.rdzv_configs.get("rank", 0))
@@ -371,16 +371,16 @@ def _preferred_rank(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
     return next((rank for rank in ranks if rank is not None), int(given) if given.isdigit() else None)
 
 
-def _script_name(entrypoint: str, arguments: Sequence[str]) -> str:
+def script_name(entrypoint: str, arguments: Sequence[str]) -> str:
     """The script's name for torch's table of failures: Python's first argument that is not an option."""
     if entrypoint != sys.executable:
         return entrypoint
     return next((argument for argument in arguments if not argument.startswith("-")), entrypoint)
 
 
-def _job_record(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
+def job_record(rendezvous: Rendezvous, files: AttemptFiles) -> dict[str, Any]:
     """Fields of the outcome about the whole job, as far as the store still responds."""
-    steps = node.steps()
+    steps = files.steps()
     here = steps.furthest if steps is not None else None
     facts: dict[str, Any] = {"attempt": rendezvous.attempt, "iteration": here}
     if rendezvous.joined:
@@ -393,84 +393,24 @@ def _job_record(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
     return facts
 
 
-def _write(outcome: Outcome, pattern: str, node: Node) -> None:
-    # Launchers that share a folder and a command line must not write the same file.
-    path = Path(pattern.replace("{node}", node.host))
-    try:
-        outcome.write(path)
-    except OSError as error:
-        logger.error("the outcome cannot be written to %s: %s", path, error.strerror or error)
-
-
-def _leave(rendezvous: Rendezvous, discovery: MonitorDiscovery, reason: str) -> None:
-    """Leave the other launchers, after them if they need the store or the monitor that runs here."""
-    if rendezvous.joined:
-        with contextlib.suppress(torch_compat.DistError):
-            rendezvous.members.leave(reason, timeout=LEAVE_SECONDS, needed=discovery.holds_monitor)
-
-
-def _leads(rendezvous: Rendezvous) -> bool:
-    """Whether this launcher speaks for the job, of which each has a console."""
-    return rendezvous.alone or (rendezvous.attempt > 0 and rendezvous.rank == 0)
-
-
-def _store_lost_reason(error: Exception, endpoint: str) -> str:
-    detail = f"{type(error).__name__}: {error or error.__cause__ or 'no details'}".splitlines()[0]
-    if isinstance(error, (torch_compat.DistError, RendezvousConnectionError)):
-        return (
-            f"the rendezvous store at {endpoint} does not respond: the launcher that hosts it has ended or is "
-            f"unreachable, so the ranks here have been killed ({detail})"
-        )
-    return f"rendezvous failed: {detail}"
-
-
-def _store_timeout_reason(endpoint: str, host: str, silence: float, links: frozenset[str]) -> str:
-    why = "the machine that hosts it is frozen or unreachable"
-    if links:
-        why = f"the network link of {host} is down ({', '.join(sorted(links))})"
-    return (
-        f"the rendezvous store at {endpoint} has not responded for {silence:.0f} s: {why}; no rank here made progress "
-        "meanwhile, so they have been killed"
-    )
-
-
-def _ended_by_directive(node: Node) -> Outcome:
-    directive = node.directives.pending_stop()
-    assert directive is not None
-    logger.info("stopped during rendezvous: %s", directive.reason)
-    node.directives.ack(directive, AckState.DONE, "no rank ran")
-    if directive.no_restart:
-        reason, cause = attempt_end.without_restart(directive), directive.reason
-        return Outcome(FAILED, CODE_FAILED, reason, cause=cause, no_restart=directive.no_restart)
-    return Outcome(STOPPED, CODE_FAILED, directive.reason)
-
-
-def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rendezvous: Rendezvous) -> Outcome:
-    reason = f"the launcher on {node.host} got {attempt_end.signal_name(number)}"
-    state = PREEMPTED if number == signals.stop else STOPPED
-    if rendezvous.standing_by:
-        logger.warning("%s; it ran no rank", reason)
-        return Outcome(state, 0, reason)
-    logger.warning("%s; its ranks have been killed", reason)
-    return Outcome(state, CODE_INTERRUPTED if number == signal.SIGINT else CODE_FAILED, reason)
-
-
-def _interruption(options: Options, node: Node, rendezvous: Rendezvous, signals: Signals) -> Callable[[], bool]:
+def interruption(
+    options: Options, me: Identity, session: MonitorSession, rendezvous: Rendezvous, signals: Signals
+) -> Callable[[], bool]:
     """A function that returns whether to stop waiting for a place."""
     until: list[float] = []
 
     def interrupted() -> bool:
         if signals.stop_received is None:
             # While standing by, the launchers that run ranks carry out a stop directive and close the job.
-            return node.directives.pending_stop() is not None and not rendezvous.standing_by
+            return session.directives.pending_stop() is not None and not rendezvous.standing_by
         if not rendezvous.standing_by or not rendezvous.members.holds_store:
             return True
         if not until:
             # The store ends with this launcher, and the other nodes' ranks would be killed unsaved: they save first.
             until.append(time.monotonic() + options.stop_grace + LEAVE_SECONDS)
-            reason = attempt_end.describe_preemption(node.host, signals.stop_received.name)
+            reason = attempt_end.describe_preemption(me.host, signals.stop_received.name)
             attempt = rendezvous.store.newest_attempt()
-            rendezvous.store.request_stop(attempt, StopRequest(reason, node.name, PREEMPTED))
+            rendezvous.store.request_stop(attempt, StopRequest(reason, me.name, PREEMPTED))
             rendezvous.members.wake()
         return time.monotonic() > until[0]
 

@@ -39,7 +39,7 @@ class Connect(Protocol):
     def __call__(
         self, job_id: str, url: str, token: str, *, ready: Callable[[], object] | None = None, patience: float = 0.0
     ) -> None:
-        """See :meth:`rankwatch_launcher.node.node.Node.connect`."""
+        """See :meth:`rankwatch_launcher.node.session.MonitorSession.connect`."""
 
 
 class Claimant(Protocol):
@@ -48,7 +48,7 @@ class Claimant(Protocol):
     run: str
 
     def claim(self, job_id: str, url: str, token: str) -> str:
-        """See :meth:`rankwatch_launcher.node.node.Node.claim`."""
+        """See :meth:`rankwatch_launcher.node.session.MonitorSession.claim`."""
 
 
 @dataclass(frozen=True, slots=True)

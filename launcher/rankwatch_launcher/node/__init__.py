@@ -2,5 +2,5 @@
 
 In: the ranks' shared slots and request files, /proc, settings from the monitor. Out: process events, evidence and
 observations to the monitor; settings and stop steps to the ranks.
-Open :mod:`~rankwatch_launcher.node.node` first, then ``reporter``.
+Open :mod:`~rankwatch_launcher.node.files` and :mod:`~rankwatch_launcher.node.session` first, then ``reporter``.
 """

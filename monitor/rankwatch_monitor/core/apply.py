@@ -364,7 +364,7 @@ def _exited(job: Job, event: ProcessEvent, rank: int, node: Node | None, at: flo
     if event.final:
         job.final_attempt = event.attempt
     if event.message:
-        columns.exit_messages[rank] = event.message
+        columns.keep_message(rank, event.message)
 
 
 def _end_if_all_ended(job: Job, at: float) -> None:

@@ -73,6 +73,8 @@ class WindowReport(NamedTuple):
     """Seconds a step that the training thread was on a CPU."""
     cpu_waited: float | None = None
     """Seconds a step that it was ready to run, but had no CPU."""
+    compared: bool = False
+    """How long ``step`` took is this rank's own measurement, and all that is known: ranks are compared by it."""
 
 
 USUAL_THROTTLING: Final = frozenset(

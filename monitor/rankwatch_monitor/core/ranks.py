@@ -26,6 +26,11 @@ ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
 SILENT_INTERVALS: Final = 3.0
 """Report intervals that a rank must miss before it is silent."""
 
+LONGEST_MESSAGE: Final = 2_000
+MESSAGES: Final = 32_768
+"""Characters that are kept of what one rank left when it ended, and of the different texts of all ranks of an attempt:
+they stand in each of a job's incidents, and so in most answers about it."""
+
 LEAVING_SECONDS: Final = 60.0
 """Seconds within which a process that began to end is expected to be gone. Finalisers may upload and save."""
 
@@ -149,6 +154,8 @@ class RankColumns:
         self.instances: list[str] = [""] * size
         self.retired: list[str] = [""] * size
         self.exit_messages: dict[int, str] = {}
+        self._messages: dict[str, str] = {}
+        self._message_room = MESSAGES
         self._rooms: dict[str, _Column] = {}
         """The arrays whose first rows the columns are, once rows were added."""
 
@@ -170,6 +177,14 @@ class RankColumns:
             setattr(self, name, room[:size])
         for mine in (self.hosts, self.devices, self.launchers, self.instances, self.retired):
             mine.extend([""] * extra)
+
+    def keep_message(self, rank: int, message: str) -> None:
+        """Keep what a rank left when it ended; equal texts once, and of all together :data:`MESSAGES` characters."""
+        kept = message[:LONGEST_MESSAGE]
+        if kept not in self._messages:
+            kept = kept[: self._message_room]
+            self._message_room -= len(kept)
+        self.exit_messages[rank] = self._messages.setdefault(kept, kept)
 
     def clear(self, rank: int) -> None:
         """Reset a rank's row: another process has taken the rank over."""

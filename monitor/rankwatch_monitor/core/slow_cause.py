@@ -6,7 +6,8 @@ Shares are fractions of a step, durations seconds of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
 
@@ -22,6 +23,43 @@ class SlowNode(NamedTuple):
     host: str
     ranks: int
     share: float
+
+
+class Doubt(StrEnum):
+    """Why a rank that the newest window shows late is not named."""
+
+    FEW_WINDOWS = "few_windows"
+    NOISE = "noise"
+    """Steps of this job differ by as much from window to window."""
+    TURNS = "turns"
+    """Other ranks are late as often."""
+    FAST_PEER = "fast_peer"
+    """It takes no longer than before; its few peers have become faster."""
+
+
+class LateRank(NamedTuple):
+    """A rank that the newest window shows late by more than matters, and that is not named yet."""
+
+    rank: int
+    host: str
+    slow: int
+    """Windows that show it so, of the last ``of``."""
+    needed: int
+    of: int
+    share: float
+    """As of the newest window."""
+    since: float
+    """Unix seconds at which the first of these windows began."""
+    doubt: Doubt
+
+    @property
+    def suspected(self) -> bool:
+        """Whether evidence grows: more than one window, and no other reason is known."""
+        return self.slow > 1 and self.doubt in (Doubt.FEW_WINDOWS, Doubt.NOISE)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {**self._asdict(), "doubt": str(self.doubt), "suspected": self.suspected}
 
 
 class HeavyStage(NamedTuple):

@@ -29,6 +29,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import usual_report_interval
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns, live_ranks
 from rankwatch_monitor.core.regression.sample import Sample
+from rankwatch_monitor.core.slow_cause import Doubt, LateRank
 from rankwatch_monitor.core.straggler import diagnosis, lateness
 from rankwatch_monitor.core.straggler.describe import changed_much, describe, is_outdated
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
@@ -48,6 +49,10 @@ SETTLED: Final = 60.0
 DAY: Final = 86_400.0
 LASTING: Final = 10
 """Windows from which on their median is a signal of its own."""
+RUN: Final = 4
+"""Windows in a row that show a rank behind from which on they are evidence together."""
+ALIKE: Final = 3.0
+"""How many times as far behind it must be in each of them as any other rank was in as many."""
 MEDIAN_ERROR: Final = 1.2533
 """Standard error of the median of n normal values, times sqrt(n), in standard deviations: sqrt(pi / 2)."""
 USUAL: Final = 600.0
@@ -146,7 +151,7 @@ def _end_all(job: Job, at: float, why: str, effects: list[Effect]) -> None:
     """End what is open: from now on nothing checks whether it still holds."""
     for straggler in job.performance.open_stragglers:
         _end(job, straggler, at, why, effects)
-    if job.performance.findings:
+    if job.performance.findings or job.performance.late:
         job.performance.clear_findings()
 
 
@@ -222,7 +227,7 @@ def slow(job: Job) -> Slowness:
         with np.errstate(invalid="ignore"):
             slow_T = performance.node_TH[:, number] > policy.straggler_slowdown
         slow_TR |= slow_T[:, None] & (performance.node_R[: slow_TR.shape[1]] == number)[None]
-    return Slowness(slow_TR, lastingly_behind(job) & ~unchanged_R, nodes, often_R)
+    return Slowness(slow_TR, (lastingly_behind(job) | _in_a_row(job)) & ~unchanged_R, nodes, often_R)
 
 
 def _unchanged(performance: Performance, ranks: int) -> Bools:
@@ -308,6 +313,43 @@ def lastingly_behind(job: Job) -> Bools:
     return lasting_R & still_R
 
 
+def _in_a_row(job: Job) -> Bools:
+    """Ranks that were behind in :data:`RUN` windows in a row, as no other rank was, and are known to be since; (R,).
+
+    Their mean varies by half the noise of one window. So where that is large a rank need not wait for ten windows.
+    """
+    policy, signal_TR = job.policy, job.performance.signal_TR
+    none_R, surveyed_TR = np.zeros(signal_TR.shape[1], dtype=np.bool_), _surveyed(signal_TR)
+    sigma = lateness.noise(surveyed_TR)
+    if policy.straggler_reference is ScoreReference.FASTEST or len(signal_TR) < 2 * RUN or np.isnan(sigma):
+        return none_R
+    with np.errstate(invalid="ignore"):
+        behind_TR = (signal_TR > policy.straggler_slowdown) & (job.performance.lost_TR > policy.straggler_slowdown)
+    recent_TR = behind_TR[-RUN - policy.straggler_windows_needed + 1 :]
+    chosen = np.flatnonzero(recent_TR.sum(axis=0) >= RUN)
+    if not len(chosen):
+        return none_R
+    chance = lateness.needed_chance(
+        ranks=max(1, int(live_ranks(job.columns).sum())),
+        windows_a_day=DAY / job.performance.interval / RUN,
+        needed=1,
+        of=1,
+        alarms_a_day=policy.straggler_alarms_per_day,
+    )
+    limit = lateness.needed_sigmas(chance) * sigma / np.sqrt(RUN)
+    run_TXR = np.lib.stride_tricks.sliding_window_view(signal_TR[:, chosen], RUN, axis=0)
+    recent = slice(-policy.straggler_windows_needed, None)
+    least_X, mean_X = run_TXR[recent].min(axis=-1), run_TXR[recent].mean(axis=-1)
+    others_TR = np.lib.stride_tricks.sliding_window_view(surveyed_TR, RUN, axis=0).min(axis=-1)
+    most_R = np.fmax.reduce(others_TR, axis=0)
+    numbers = _surveyed(np.arange(float(signal_TR.shape[1]))[None])[0]
+    for place, rank in enumerate(chosen):
+        others = float(np.nanmax(most_R[numbers != rank], initial=0.0))
+        alone = max(policy.straggler_slowdown, ALIKE * others)
+        none_R[rank] = bool(((least_X[:, place] > alone) & (mean_X[:, place] > limit)).any())
+    return none_R
+
+
 def _surveyed(signal_TR: Floats) -> Floats:
     """The columns of the ranks from which the noise is measured."""
     ranks = signal_TR.shape[1]
@@ -362,7 +404,15 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
             average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
+            seen = describe(
+                performance,
+                job.policy,
+                window,
+                straggler,
+                slow_of_host[straggler.host],
+                average,
+                whole=straggler.host in slowness.nodes,
+            )
             performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
             if is_outdated(straggler, seen, usual_R[rank] if average is None else average):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
@@ -377,7 +427,15 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slowness)
         average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host], average)
+        seen = describe(
+            performance,
+            job.policy,
+            window,
+            straggler,
+            slow_of_host[straggler.host],
+            average,
+            whole=straggler.host in slowness.nodes,
+        )
         performance.describe_straggler(straggler, seen)
         performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
         performance.add_straggler(straggler)
@@ -518,10 +576,37 @@ def _conclude(job: Job, window: Window, slowness: Slowness, effects: list[Effect
     )
     was, past = performance.finding, {each.verdict: each for each in reversed(before)}
     performance.set_findings([_continued(each, past.get(each.verdict), window.now) for each in found])
+    performance.set_late(_late_rank(job, window.now))
     now = performance.finding
     # Stragglers are logged one by one when they begin and end, so a worker verdict is not.
     if now.verdict is not was.verdict and StragglerVerdict.WORKER not in (now.verdict, was.verdict):
         effects.append(Slowed(None, _log_line(now, was)))
+
+
+def _late_rank(job: Job, now: float) -> LateRank | None:
+    """The rank that is late in the newest window, of those that are not named, and why it is not."""
+    policy, performance = job.policy, job.performance
+    if policy.straggler_reference is ScoreReference.FASTEST:
+        return None
+    signal_TR = performance.signal_TR[-policy.straggler_windows :]
+    with np.errstate(invalid="ignore"):
+        behind_TR = signal_TR > policy.straggler_slowdown
+    ranks = behind_TR.shape[1]
+    behind_TR[:, [each.rank for each in performance.open_stragglers if each.rank < ranks]] = False
+    behind_TR[:, performance.past.alone_R[:ranks]] = False  # what they have to do may be theirs
+    if not behind_TR[-1].any():
+        return None
+    slow_R = behind_TR.sum(axis=0)
+    rank = int(np.lexsort((np.where(behind_TR[-1], signal_TR[-1], -1.0), np.where(behind_TR[-1], slow_R, -1)))[-1])
+    slow, others = int(slow_R[rank]), int(np.delete(slow_R, rank).max(initial=0))
+    doubt = Doubt.NOISE if slow >= policy.straggler_windows_needed else Doubt.FEW_WINDOWS
+    if _unchanged(performance, ranks)[rank]:
+        doubt = Doubt.FAST_PEER
+    elif slow > 1 and 2 * others >= slow:
+        doubt = Doubt.TURNS
+    since = now - _windows_since(behind_TR[:, rank], len(behind_TR)) * performance.interval
+    of, needed, share = len(behind_TR), policy.straggler_windows_needed, float(signal_TR[-1, rank])
+    return LateRank(rank, job.columns.hosts[rank], slow, needed, of, share, since, doubt)
 
 
 def _continued(found: Finding, before: Finding | None, now: float) -> Finding:

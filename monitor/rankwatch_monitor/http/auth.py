@@ -288,6 +288,12 @@ def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Ad
     return check
 
 
+def line_of(tokens: TokenSource, headers: Mapping[str, str], job_id: str) -> str:
+    """The line in which a request waits: that of its token, if it is bound to jobs, else that of the job it names."""
+    grant = Bearer(tokens, headers).grant()
+    return f"token {grant.name}" if grant is not None and grant.jobs else job_id
+
+
 class BoundSender:
     """Which jobs one request with a token that is bound to jobs may report on."""
 

@@ -4,6 +4,7 @@ The outermost middleware. It refuses foreign names and pages (:mod:`.origins`), 
 valid token or session. Only then is the body received: up to the path's limit, and counted by sender while it is in
 memory. Whether the token allows this route and this job is decided by the route's dependencies (:mod:`.auth`); of
 evidence, which is large and has a quota, by the gate. What the gate refuses is discarded by the server as it arrives.
+What it lets in begins in its turn (:mod:`.turns`), once the body is complete.
 
 The fast lanes call the same functions: what they do not admit, they leave to the application, and so to the gate. The
 OTLP endpoints check tokens and bodies themselves, since their errors have another format.
@@ -12,6 +13,7 @@ OTLP endpoints check tokens and bodies themselves, since their errors have anoth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Final
@@ -26,6 +28,7 @@ from rankwatch_monitor.http import auth
 from rankwatch_monitor.http.auth import Bearer, SessionSource, TokenSource, no_grant
 from rankwatch_monitor.http.origins import SAFE_METHODS, Denied, Origins
 from rankwatch_monitor.http.problems import problem
+from rankwatch_monitor.http.turns import READS, Turns
 from rankwatch_monitor.ingest.admission import Admission, Body
 from rankwatch_monitor.ingest.limits import KIB, MIB, Counters
 from rankwatch_monitor.ingest.rejection import Refusal
@@ -44,6 +47,8 @@ MOST_FIELDS: Final = 100
 OTLP: Final = (semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH)
 PROBES: Final = ("/livez", "/readyz")
 """Paths that answer under every name, since probes may use any."""
+_POLL: Final = "/directives"
+"""Ends the path of a question that waits for its answer for long."""
 LOGIN: Final = semconv.API_PREFIX + "/session"
 """The one path of the API that needs no token."""
 
@@ -70,6 +75,7 @@ class RequestGate:
         self._origins, self._counters, self._admission = origins, counters, admission
         self._refuse_evidence = refuse_evidence
         self._one_large = asyncio.Lock()
+        self._reads, self._writes = Turns(READS), Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
@@ -117,19 +123,26 @@ class RequestGate:
                 await problem(refusal.status, refusal.message, retry)(scope, receive, send)
                 return
         client = scope.get("client")
-        with self._admission.body(client[0] if client else "") as counted:
+        host = client[0] if client else ""
+        with self._admission.body(host) as counted:
             body = _BoundedBody(receive, send, counted, limit, self._counters)
             try:
-                if size > LARGE and scope["method"] not in SAFE_METHODS:
-                    await self._one_after_another(scope, body)
-                else:
+                if not guarded or (scope["method"] in SAFE_METHODS and path.endswith(_POLL)):
                     await self._app(scope, body.receive, body.send)
+                    return
+                grant = Bearer(self._tokens, headers, _token_in(scope["query_string"]), self._sessions).grant()
+                sender = f"{grant.name if grant is not None else ''} {host}"
+                if scope["method"] in SAFE_METHODS:
+                    async with self._reads.held(sender) as body.answered:
+                        await self._app(scope, body.receive, body.send)
+                else:
+                    await self._change(scope, body, sender, large=size > LARGE)
             finally:
                 if give_back is not None:
                     give_back(max(0, size - counted.size))
 
-    async def _one_after_another(self, scope: Scope, body: _BoundedBody) -> None:
-        """Decode large bodies each in a turn of the loop of its own, and only once they are complete."""
+    async def _change(self, scope: Scope, body: _BoundedBody, sender: str, *, large: bool) -> None:
+        """Begin once the body is complete; large ones are decoded each in a turn of the loop of its own."""
         received: list[Message] = []
         try:
             while not received or received[-1].get("more_body"):
@@ -142,9 +155,11 @@ class RequestGate:
         async def receive() -> Message:
             return received.pop() if received else await body.receive()
 
-        async with self._one_large:
+        await self._writes.turn(sender)
+        async with self._one_large if large else contextlib.nullcontext():
             await self._app(scope, receive, body.send)
-            await asyncio.sleep(0)
+            if large:
+                await asyncio.sleep(0)
 
     def _denied(self, scope: Scope, headers: Headers, *, guarded: bool) -> Denied | None:
         method = scope["method"]
@@ -170,6 +185,8 @@ class _BoundedBody:
     def __init__(self, receive: Receive, send: Send, counted: Body, limit: int, counters: Counters) -> None:
         self._receive, self._send, self._counted, self._limit, self._counters = receive, send, counted, limit, counters
         self._responding = False
+        self.answered: Callable[[], None] = _nothing
+        """Called when the response begins: what is left of it is sent as fast as the client reads."""
 
     async def receive(self) -> Message:
         """The next message of the server.
@@ -193,6 +210,7 @@ class _BoundedBody:
     async def send(self, message: Message) -> None:
         """Send a message of the application."""
         self._responding = True
+        self.answered()
         await self._send(message)
 
 
@@ -202,6 +220,10 @@ def _token_in(query: bytes) -> str:
         return parse_qs(query.decode("latin-1"), max_num_fields=MOST_FIELDS).get("token", [""])[-1]
     except ValueError:
         return ""
+
+
+def _nothing() -> None:
+    """It holds no turn."""
 
 
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}

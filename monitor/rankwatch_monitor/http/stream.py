@@ -11,7 +11,7 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Request
@@ -22,8 +22,9 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import incident_view, job_view, rankings
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import RevokedError, still_granted
+from rankwatch_monitor.http.auth import RevokedError, grant_of, still_granted
 from rankwatch_monitor.http.jobs import listed
+from rankwatch_monitor.http.turns import Turns
 from rankwatch_monitor.service.monitor import Monitor
 
 INTERVAL: Final = 0.5
@@ -51,13 +52,14 @@ class EventStream(StreamingResponse):
 def stream_routes(monitor: Monitor) -> APIRouter:
     """``GET /events`` for all jobs and ``GET /jobs/{id}/events`` for one."""
     routes = APIRouter(tags=["stream"])
+    turns = Turns()
 
     @routes.get("/events", response_class=EventStream, summary="All jobs: an event stream with an event per change")
     async def fleet(request: Request) -> EventStream:
         def snapshot() -> list[Event]:
             return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now(), still_granted(request))})]
 
-        return _stream(request, _changes(monitor, snapshot, 2 * INTERVAL))
+        return _stream(request, _changes(monitor, snapshot, 2 * INTERVAL, lambda: turns.turn(sender_of(request))))
 
     def known(job_id: str) -> None:
         # A dependency, since after the stream has begun there can be no 404.
@@ -74,7 +76,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
             still_granted(request)
             return _events(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
-        return _stream(request, _changes(monitor, snapshot, INTERVAL))
+        return _stream(request, _changes(monitor, snapshot, INTERVAL, lambda: turns.turn(sender_of(request))))
 
     return routes
 
@@ -94,11 +96,17 @@ async def _compressed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield packer.flush()
 
 
-async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interval: float) -> AsyncIterator[bytes]:
-    """The first snapshot, then changes; ends with the monitor, its ownership of the job, or the token."""
+async def _changes(
+    monitor: Monitor, snapshot: Callable[[], list[Event]], interval: float, turn: Callable[[], Awaitable[None]]
+) -> AsyncIterator[bytes]:
+    """The first snapshot, then changes; ends with the monitor, its ownership of the job, or the token.
+
+    Each snapshot waits for its ``turn``.
+    """
     last: dict[str, str] = {}
     clock_sent = -CLOCK_INTERVAL
     while not monitor.ending:
+        await turn()
         try:
             events = snapshot()
         except (UnknownJobError, HeldElsewhereError, RevokedError):
@@ -113,6 +121,11 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
             clock = {"now": monitor.clock.now(), "judged": monitor.last_tick}
             yield _encoded("clock", json.dumps(clock))
         await asyncio.sleep(interval)
+
+
+def sender_of(request: Request) -> str:
+    """In whose line its snapshots wait."""
+    return f"{grant_of(request).name} {request.client.host if request.client is not None else ''}"
 
 
 def _encoded(event: str, text: str) -> bytes:

@@ -20,6 +20,7 @@ from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, verdict
 from rankwatch_monitor.core.views.throttling import throttle_of
+from rankwatch_monitor.core.words import slow as words
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500
@@ -57,7 +58,9 @@ def why_routes(monitor: Monitor) -> APIRouter:
             trends, outages, began = job.trends.copy(), downtime.outages(job, now), job.ledger.began
             found = await run_in_threadpool(_of_attempts, trends, now, outages, began)
             explanation = found or explanation
-        return explanation.to_json()
+        late = job.performance.late if at is None else None
+        stated = None if late is None else {**late.to_json(), "sentence": words.late(late)}
+        return {**explanation.to_json(), "late": stated}
 
     @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
     async def history(
@@ -104,6 +107,8 @@ def _happened(job: Job, since: float, until: float, now: float) -> list[str]:
     """What happened besides: incidents, and a state in which the job makes no progress now."""
     count = sum(each.opened_at <= until and (each.closed_at or now) >= since for each in job.incidents)
     found = [f"{count} incident{'s' if count > 1 else ''} in that time"] if count else []
+    if since <= now <= until and (late := job.performance.late) is not None:
+        found.append(words.late(late))
     state, _ = verdict.job_state(job, now)
     if since <= now <= until and state in (JobState.HUNG, JobState.LOST, JobState.FAILED, JobState.RESTARTING):
         found.append(f"the job is {state}")

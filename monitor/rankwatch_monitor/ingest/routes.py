@@ -67,8 +67,11 @@ Admit = Callable[[Mapping[str, str]], Forbidden | None]
 """Takes the headers of a request, before its body is read. Raises :class:`Refusal` when the sender is not authorized
 (401, 403) or has to retry later (429, 503, with ``retry_after``). Returns which jobs the body must not be about."""
 
-Shed = Callable[[str | None], None]
-"""Takes the job of a metrics request of an authorized sender that was refused under load; None when it names none."""
+Shed = Callable[[str | None, Forbidden | None], None]
+"""Takes the job of a metrics request of an authorized sender that was refused under load, None when it names none, and
+which jobs it cannot have been about."""
+Line = Callable[[Mapping[str, str]], str]
+"""Takes the headers of a request; returns in which line it waits."""
 
 # google.rpc.Code by HTTP status, as the table in google/rpc/code.proto maps them.
 _RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
@@ -99,6 +102,7 @@ class OtlpEndpoints:
         elsewhere: Elsewhere | None = None,
         replaced: Replaced | None = None,
         shed: Shed | None = None,
+        line: Line = lambda headers: headers.get(semconv.JOB_HEADER, ""),
         shared: bool = False,
     ) -> None:
         """Create the endpoints.
@@ -113,12 +117,14 @@ class OtlpEndpoints:
             elsewhere: why the reports of a job belong to another monitor; without it none do.
             replaced: which processes were replaced for good, so that nothing has to be remembered of them.
             shed: is called for metrics that were refused under load.
+            line: requests in one line wait behind each other, and the lines take turns.
             shared: the monitor is one of several behind a proxy.
         """
         self.limits = limits or Limits()
         self.counters = counters if counters is not None else Counters()
         self.admit, self.admission = admit, Admission(shared=shared)
         self._sink, self._spans, self._shed = sink, spans, shed
+        self.line = line
         progress = Progress(self.limits.processes_remembered)
         self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress, replaced)
         self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
@@ -150,9 +156,8 @@ class OtlpEndpoints:
         if self._shed is None or refusal.reason != "unavailable" or (not job_id and isinstance(refusal, AboveShare)):
             return
         with contextlib.suppress(Refusal):  # of a sender that is not authorized
-            if self.admit is not None:
-                self.admit(headers)
-            self._shed(unquote(job_id) if job_id else None)
+            forbidden = self.admit(headers) if self.admit is not None else None
+            self._shed(unquote(job_id) if job_id else None, forbidden)
 
     def refused(self, refusal: Refusal, encoded: Format) -> Response:
         """The response to a refused request, in the encoding of the request."""

@@ -28,6 +28,7 @@ from rankwatch_monitor.replay.player import NO_HANG_DETECTION, RecordingPlayer, 
 from rankwatch_monitor.replay.recording import Entry, Recording, RecordingError
 from rankwatch_monitor.replay.summary import Summary, of_recording, summarize, worst
 from rankwatch_monitor.replay.traces import windows as optable
+from rankwatch_monitor.replay.traces.kineto import is_trace
 from rankwatch_monitor.replay.traces.read import TableError, is_table
 
 
@@ -84,7 +85,7 @@ def replay(argv: Sequence[str]) -> int:
     """
     asked = _parser().parse_args(argv)
     try:
-        if is_table(Path(asked.file)):
+        if is_trace(Path(asked.file)) or is_table(Path(asked.file)):
             return _table(asked)
         if asked.time_unit is not None:
             return _fail("--time-unit is for operation tables, and this is a recording")
@@ -139,7 +140,8 @@ def _table(asked: argparse.Namespace) -> int:
     held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
     if asked.json:
         row = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
-        shown = {"file": str(table.path), "table": {**held, "notes": list(table.notes)}, **judged.to_json()}
+        known = {**held, "notes": list(table.notes), "certainty": round(table.certainty, 2)}
+        shown = {"file": str(table.path), "table": known, **judged.to_json()}
         print_json({**shown, "jobs": [{**row, "policy": job.policy.to_json()}]})
         return 0
     counts = f"{held['operations']} operations of {held['ranks']} ranks in {held['steps']} steps"
@@ -176,10 +178,12 @@ def _with_progress(recording: Recording) -> Iterator[Entry]:
 def _parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="rankwatch replay",
-        description="Play a recording (rankwatch monitor --record FILE) or an operation table (CSV or Parquet) "
-        "through the monitor's core and print what is decided. Nothing is delivered.",
+        description="Play a recording (rankwatch monitor --record FILE), an operation table (CSV or Parquet) or traces "
+        "of PyTorch's profiler through the monitor's core and print what is decided. Nothing is delivered.",
     )
-    made.add_argument("file", metavar="FILE", help="a recording (also .gz, .zst), or .csv, .csv.gz, .parquet")
+    made.add_argument(
+        "file", metavar="FILE", help="a recording (also .gz, .zst); .csv, .csv.gz, .parquet; a folder of Kineto traces"
+    )
     made.add_argument("--job", metavar="ID", help="recording: this job only")
     made.add_argument(
         "--time-unit",

@@ -66,6 +66,8 @@ LATEST: Final = 253_402_300_799.0
 """Unix seconds at the end of the year 9999."""
 LONGEST_LINE: Final = 256 << 20
 """Bytes of one line: the state of a job with 20,000 launchers and large registrations has 64 MiB."""
+_BEGINS: Final = b'{"rankwatch"'
+NO_RECORDING: Final = "this is no recording of rankwatch, no table of operations and no trace of PyTorch's profiler"
 _CHUNK: Final = 1 << 16
 _PACKED_CHUNK: Final = 256
 """Bytes that are unpacked at once: 4 of them may stand for 128 KiB of one byte."""
@@ -329,11 +331,15 @@ class Recording:
         elif (entry := self._entry(held, last)) is not None:
             yield entry
         if self.lines == 0:
-            raise RecordingError(f"{self.path}, line 1: it is cut off, so there is nothing to read")
+            cut = held.startswith(_BEGINS)
+            reason = "it is cut off, so there is nothing to read" if cut else NO_RECORDING
+            raise RecordingError(f"{self.path}, line 1: {reason}")
 
     def _entry(self, line: bytes, last: float) -> Entry | None:
         self.lines += 1
         try:
+            if self.lines == 1 and not line.startswith(_BEGINS):
+                raise ValueError(NO_RECORDING)
             line_data = json.loads(line)
             if not isinstance(line_data, dict):
                 raise ValueError("it is no object")
@@ -381,7 +387,7 @@ class Recording:
 
 def _check_header(line_data: Mapping[str, Any]) -> None:
     if line_data.get("rankwatch") != "recording":
-        raise ValueError("this is no recording of rankwatch")
+        raise ValueError(NO_RECORDING)
     if line_data.get("version") != VERSION:
         raise ValueError(f"it has version {line_data.get('version')!r}, this program reads version {VERSION}")
 

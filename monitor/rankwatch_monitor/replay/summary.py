@@ -19,6 +19,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
 from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.words import slow as words
 
 MOSTLY: Final = 0.5
 AT_END: Final = 0.25
@@ -37,6 +38,7 @@ WORST_FIRST: Final = (
     StragglerVerdict.UNEXPLAINED,
     StragglerVerdict.STAGE,
     StragglerVerdict.WORKLOAD,
+    StragglerVerdict.SUSPECTED,
     StragglerVerdict.HEALTHY,
 )
 """By urgency for the operator."""
@@ -104,7 +106,9 @@ def summarize(performance: Performance) -> Summary:
         passing = {v: n for v, n in verdicts.items() if v is not StragglerVerdict.HEALTHY and n}
         if passing:
             counts = ", ".join(f"{v} in {n}" for v, n in passing.items())
-            first = replace(first, reason=f"Nothing lasted: of {judged} windows the verdict was {counts}.")
+            late = performance.late
+            at_end = f"; at the end {words.late(late)}" if late is not None and late.suspected else ""
+            first = replace(first, reason=f"Nothing lasted: of {judged} windows the verdict was {counts}{at_end}.")
     return Summary(
         verdict=first.verdict,
         cause=first.cause,

@@ -37,7 +37,7 @@ from rankwatch_monitor.core.views import verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
@@ -69,6 +69,8 @@ INLINE_MEDIANS: Final = 200_000
 _HOUR: Final = 3600.0
 _MOST_APPEARED: Final = 4_000
 """New jobs that are remembered: those of four bound tokens at their limit."""
+_MOST_SHED: Final = 16
+"""Refused reports without a job of which a tick notes the jobs."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log entries of one recurring exception."""
 
@@ -142,6 +144,8 @@ class Monitor:
         self._scheduler = Scheduler()
         self._scores_logged_at: dict[str, float] = {}
         self._unattributed_shed = False
+        self._shed_of: deque[Forbidden] = deque(maxlen=_MOST_SHED)
+        """Which jobs the senders of refused reports may not report on."""
         self._launcher_bytes = LauncherBytes()
         self._evidence = EvidenceQuota()
         self._appeared: deque[tuple[float, str]] = deque(maxlen=_MOST_APPEARED)
@@ -199,12 +203,20 @@ class Monitor:
             self._apply(job, report, now)
         return refused
 
-    def report_shed(self, job_id: str | None) -> None:
-        """Restart the silence timers of the job whose report was refused under load; None: of all, it is unknown."""
-        if job_id is None:
+    def report_shed(self, job_id: str | None, forbidden: Forbidden | None = None) -> None:
+        """Restart the silence timers of the job whose report was refused under load.
+
+        Args:
+            job_id: None: it is unknown, and may be any that is not ``forbidden``.
+            forbidden: which jobs the sender may not report on.
+        """
+        if job_id is not None:
+            if (job := self.jobs.get(job_id)) is not None:
+                job.shed_at = self.clock.now()
+        elif forbidden is not None:
+            self._shed_of.append(forbidden)
+        else:
             self._unattributed_shed = True
-        elif (job := self.jobs.get(job_id)) is not None:
-            job.shed_at = self.clock.now()
 
     def replaced(self, identity: RankIdentity) -> bool:
         """Whether a process belongs to an attempt that was replaced for good."""
@@ -480,10 +492,11 @@ class Monitor:
         with self._contained("record the tick", now):
             if self.recorder is not None:
                 self.recorder.tick(now)
-        if self._unattributed_shed:
-            self._unattributed_shed = False
-            for job in self.jobs.values():
+        for job in self.jobs.values():
+            if self._unattributed_shed or any(forbidden(job.id) is None for forbidden in self._shed_of):
                 job.shed_at = now
+        self._unattributed_shed = False
+        self._shed_of.clear()
         complete: list[Job] = []
         with self._contained("schedule the jobs", now):
             for job in self._scheduler.due(self.jobs.values(), now):

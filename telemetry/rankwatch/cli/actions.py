@@ -20,6 +20,7 @@ from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, SHARES, Policy, parse_value
+from rankwatch.contract.text import operands
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 ORDER: Final = "rankwatch order"
@@ -57,7 +58,7 @@ def order(argv: Sequence[str]) -> int:
             incident = answer["incident_id"]
         except (KeyError, TypeError):
             raise client.not_a_monitor() from None
-        return f"ordered; 'rankwatch incidents {arguments.job} {incident}' shows its progress\n", 0
+        return f"ordered; 'rankwatch incidents {operands(arguments.job, str(incident))}' shows its progress\n", 0
 
     return print_result(ORDER, arguments, ask)
 

@@ -28,6 +28,7 @@ from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import advice_lines, incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
+from rankwatch.contract.text import operands
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 COMMAND: Final = "rankwatch incidents"
@@ -210,7 +211,7 @@ def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
     ]
     if len(fitting) != 1:
         what = f"has {len(fitting)} incidents that begin or end with" if fitting else "has no incident"
-        words = f"job {job!r} {what} {wanted!r}; 'rankwatch incidents {job}' lists them"
+        words = f"job {job!r} {what} {wanted!r}; 'rankwatch incidents {operands(job)}' lists them"
         raise MonitorError(words, EXIT_WRONG)
     return whole(client, job, fitting[0]["id"])
 

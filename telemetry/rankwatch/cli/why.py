@@ -97,8 +97,9 @@ def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
         lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in shares]
     if answer.get("seen"):
         lines += ["", "Where it is seen too", *(f"  {sentence}" for sentence in answer["seen"])]
-    if answer.get("slow"):
-        lines += ["", "Slow ranks", *(f"  {each['sentence']}" for each in answer["slow"])]
+    slow = [*answer.get("slow", ()), *([late] if (late := answer.get("late")) else ())]
+    if slow := [each["sentence"] for each in slow if each["sentence"] not in answer["sentence"]]:
+        lines += ["", "Slow ranks", *(f"  {sentence}" for sentence in slow)]
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]

@@ -329,6 +329,8 @@ class StragglerVerdict(StrEnum):
     """What slows a job down."""
 
     HEALTHY = "healthy"
+    SUSPECTED = "suspected"
+    """The last windows show a rank late, too few of them, or too uncertainly, to name it."""
     WORKER = "worker"
     """One rank, or the ranks of one node: the others wait for them."""
     STAGE = "stage"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from typing import Any, Final
 
 LONGEST: Final = 20_000
@@ -34,6 +35,15 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     if len(text) > longest:
         text = text[:longest] + CUT
     return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def operands(*words: str) -> str:
+    """Words as a shell takes them, for a command that a person copies: none is executed, and none is an option.
+
+    ``ssh -oProxyCommand=...`` executes one.
+    """
+    behind = "-- " if any(word.startswith("-") for word in words) else ""
+    return behind + " ".join(map(shlex.quote, words))
 
 
 def lines(text: str, longest: int = LONGEST, indent: str = "") -> str:

@@ -47,6 +47,8 @@ REPEAT_SECONDS: Final = 60.0
 """All maxima are reported again after this time: a report may have been lost, or the monitor restarted."""
 MAX_RUNS: Final = 4096
 """Runs of one section kept for the median and tail of one window; maximum, mean and count cover all runs."""
+LONGER: Final = 1.5
+"""Times as long as it should be from which on a window gets fewer steps: too few windows show what has happened."""
 STEPS_BEFORE_STRIDE: Final = 8
 LONG_STEPS: Final = 4
 """So many steps are enough to decide a stride of 1."""
@@ -343,14 +345,14 @@ class StepWindows:
         self._last_step = -1
 
     def _find_stride(self) -> None:
-        """Decide the stride, or keep it while it is within a factor of 2 of the ideal one."""
+        """Decide the stride, or keep it while windows take from half to one and a half times as long as they should."""
         seconds = self.step_seconds
         enough = LONG_STEPS if seconds >= self._target_seconds else STEPS_BEFORE_STRIDE
         if self._steps_seen < enough or seconds <= 0:
             return
         self._adapt_multiple()
         steps = self._target_seconds / seconds
-        if not self._found or not self._found / 2 <= steps <= self._found * 2:
+        if not self._found or not self._found / LONGER <= steps <= self._found * 2:
             self._found = min(MAX_STRIDE, 2 ** max(0, round(math.log2(steps))))
             if not self._configured:
                 self._set_closing_step()

@@ -1,11 +1,9 @@
-"""What a launcher does around its agent: interruptions while it waits, its end without the store, its record."""
+"""What a launcher does around its agent: the place it prefers, interruptions while it waits, its record."""
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +11,14 @@ import pytest
 from torch.distributed import HashStore
 from torch.distributed.launcher.api import LaunchConfig
 
-from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
+from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.coordination.decisions import RESTART, AttemptDecision, RestartBudget, StepRange
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.job import launcher as module
-from rankwatch_launcher.job.launcher import Launcher
+from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.options import Options
-from rankwatch_launcher.outcome import FAILED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.outcome import PREEMPTED
 
 
 def config(**more: Any) -> LaunchConfig:
@@ -43,7 +41,7 @@ def config(**more: Any) -> LaunchConfig:
 def test_the_preferred_rank_is_the_configured_one_or_the_schedulers(
     more: dict[str, Any], env: dict[str, str], rank: int | None
 ) -> None:
-    assert module._preferred_rank(config(**more), env) == rank
+    assert module.preferred_rank(config(**more), env) == rank
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_the_preferred_rank_is_the_configured_one_or_the_schedulers(
     [("run.sh", ["-x"], "run.sh"), (module.sys.executable, ["-u", "train.py", "--lr"], "train.py")],
 )
 def test_the_table_of_failures_names_the_script(entrypoint: str, arguments: list[str], name: str) -> None:
-    assert module._script_name(entrypoint, arguments) == name
+    assert module.script_name(entrypoint, arguments) == name
 
 
 # Interruptions while it waits for a place -----------------------------------------------------------------------------
@@ -64,18 +62,15 @@ class Waiting:
         self.store = JobStore(HashStore(), "job")
         self.signals: Any = SimpleNamespace(stop=signal.SIGTERM, stop_received=None)
         self.stop: Directive | None = None
-        self.acks: list[tuple[AckState, str]] = []
-        directives = SimpleNamespace(
-            pending_stop=lambda: self.stop, ack=lambda directive, state, detail: self.acks.append((state, detail))
-        )
-        self.node: Any = SimpleNamespace(name="n", host="h", directives=directives)
+        directives = SimpleNamespace(pending_stop=lambda: self.stop)
+        session: Any = SimpleNamespace(directives=directives)
         self.rendezvous: Any = SimpleNamespace(
             standing_by=False,
             store=self.store,
             members=SimpleNamespace(holds_store=False, wake=lambda: None),
         )
-        self.interrupted: Callable[[], bool] = module._interruption(
-            Options(stop_grace=50.0), self.node, self.rendezvous, self.signals
+        self.interrupted: Callable[[], bool] = module.interruption(
+            Options(stop_grace=50.0), Identity("h", "h", "n"), session, self.rendezvous, self.signals
         )
 
 
@@ -91,8 +86,6 @@ def test_a_stop_directive_ends_the_wait_of_a_launcher_without_a_place() -> None:
     scene = Waiting()
     scene.stop = stop_directive()
     assert scene.interrupted()
-    outcome = module._ended_by_directive(scene.node)
-    assert (outcome.state, outcome.code, scene.acks) == (STOPPED, 1, [(AckState.DONE, "no rank ran")])
 
 
 def test_a_spare_leaves_a_stop_directive_to_the_launchers_with_ranks() -> None:
@@ -124,51 +117,7 @@ def test_the_host_of_the_store_has_the_ranks_save_before_it_goes(monkeypatch: py
     assert scene.interrupted()
 
 
-@pytest.mark.parametrize(
-    ("number", "standing_by", "state", "code"),
-    [
-        (signal.SIGTERM, False, PREEMPTED, 1),
-        (signal.SIGINT, False, STOPPED, 130),
-        (signal.SIGTERM, True, PREEMPTED, 0),
-    ],
-)
-def test_the_outcome_of_a_signal(number: signal.Signals, standing_by: bool, state: str, code: int) -> None:
-    scene = Waiting()
-    scene.rendezvous.standing_by = standing_by
-    outcome = module._ended_by_signal(scene.node, number, scene.signals, scene.rendezvous)
-    assert (outcome.state, outcome.code) == (state, code)
-    assert f"got {number.name}" in outcome.reason
-
-
-# Its end --------------------------------------------------------------------------------------------------------------
-
-
-def test_without_the_store_the_ranks_are_killed_first_and_the_exit_is_reached_whatever_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    done: list[str] = []
-
-    def broken() -> None:
-        raise OSError("no link")
-
-    class Exited(BaseException):
-        pass
-
-    def leave(code: int) -> None:
-        done.append(f"exit {code}")
-        raise Exited
-
-    monkeypatch.setattr(module.os, "_exit", leave)
-    node: Any = SimpleNamespace(host="h", report=lambda kind, reason: done.append(str(kind)), close=broken)
-    agent: Any = SimpleNamespace(kill_ranks=lambda: done.append("kill"))
-    discovery: Any = SimpleNamespace(job_id="j", close=lambda: done.append("close"))
-    reaper: Any = SimpleNamespace(dismiss=lambda: done.append("dismiss"))
-    launcher = Launcher(Options(outcome=str(tmp_path / "{node}.json")), config())
-    with pytest.raises(Exited):
-        launcher._on_store_timeout(node, agent, discovery, reaper, 180.0, frozenset())
-    assert done == ["kill", str(ProcessEventKind.FAILED), "close", "dismiss", "exit 1"]
-    written = json.loads((tmp_path / "h.json").read_text())
-    assert (written["state"], written["job_id"]) == (FAILED, "j")
+# Its record -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_record_of_the_job_has_the_furthest_step_and_the_restarts_of_all_nodes() -> None:
@@ -179,18 +128,10 @@ def test_the_record_of_the_job_has_the_furthest_step_and_the_restarts_of_all_nod
     rendezvous: Any = SimpleNamespace(
         attempt=1, joined=True, store=store, members=members, decision=lambda: store.decision(1)
     )
-    node: Any = SimpleNamespace(steps=lambda: StepRange(0, 30))
-    assert module._job_record(rendezvous, node) == {
+    files: Any = SimpleNamespace(steps=lambda: StepRange(0, 30))
+    assert module.job_record(rendezvous, files) == {
         "attempt": 1,
         "iteration": 40,
         "restarts": 1,
         "excluded": (("b", "ECC errors"),),
     }
-
-
-def test_an_outcome_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").touch()
-    node: Any = SimpleNamespace(host="h")
-    module._write(Outcome(FAILED, 1), str(tmp_path / "file" / "outcome.json"), node)
-    assert not (tmp_path / "file" / "outcome.json").exists()
-    assert any("cannot be written" in message for message in caplog.messages)

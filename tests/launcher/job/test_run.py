@@ -24,7 +24,6 @@ from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.job import launcher as module
 from rankwatch_launcher.job.launcher import Launcher
-from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
 
@@ -54,7 +53,7 @@ class Scene:
                 excluded=lambda latest: (),
                 leave=lambda reason, *, timeout, needed: self.done.append(f"leave, needed: {needed}"),
             ),
-            join=lambda make: self.join(),
+            join=self._join,
             shutdown=lambda: self.done.append("rendezvous shut down"),
         )
         discovery: Any = SimpleNamespace(
@@ -67,7 +66,8 @@ class Scene:
         )
         monkeypatch.setattr(module, "MonitorDiscovery", lambda *_: discovery)
         monkeypatch.setattr(module, "OrphanReaper", self._reaper)
-        monkeypatch.setattr(module, "_rendezvous", self._rendezvous)
+        monkeypatch.setattr(module, "rendezvous_of", lambda _: self.rendezvous)
+        monkeypatch.setattr(module, "MembershipService", lambda *_, **given: SimpleNamespace(**given))
         monkeypatch.setattr(module, "Agent", self._agent)
         # Names of the environment that a launcher sets for its ranks.
         for name in (torch_compat.SIGNALS, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", environment.STOP_SIGNAL):
@@ -80,16 +80,17 @@ class Scene:
         self.folders.append(folder)
         return SimpleNamespace(dismiss=lambda: self.done.append("reaper dismissed"))
 
-    def _rendezvous(self, config: LaunchConfig, node: Node, discovery: Any, signals: Any) -> Any:
-        self.signals = signals
-        return self.rendezvous
+    def _join(self, make: Any) -> None:
+        self.members = make(None, True)
+        self.join()
 
-    def _agent(self, spec: Any, logs: Any, **_: Any) -> Any:
-        self.spec = spec
+    def _agent(self, spec: Any, logs: Any, *, signals: Any, **_: Any) -> Any:
+        self.spec, self.signals = spec, signals
         events = {"get_event_failed": lambda: "failed", "get_event_succeeded": lambda: "succeeded"}
         return SimpleNamespace(
             run=lambda: self.agent_runs(),
             outcome=self.agent_outcome,
+            kill_ranks=lambda: self.done.append("ranks killed"),
             **dict.fromkeys(torch_compat.PRIVATE_ATTRIBUTES),
             **events,
         )
@@ -261,3 +262,33 @@ def test_a_torch_without_what_the_agent_needs_is_reported(scene: Scene, monkeypa
     monkeypatch.setattr(module, "Agent", lambda *_, **__: agent)
     with pytest.raises(RuntimeError, match="lacks _none"):
         scene.run()
+
+
+def test_without_the_store_all_is_closed_from_another_thread_but_what_needs_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exited(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        scene.done.append(f"exit {code}")
+        raise Exited
+
+    def lost() -> None:
+        scene.members.on_store_timeout(180.0, frozenset())
+
+    monkeypatch.setattr(module.os, "_exit", leave)
+    scene.agent_runs = lost  # type: ignore[assignment]
+    with pytest.raises(Exited):
+        scene.run()
+    assert scene.done == [
+        *("monitor begun", "ranks killed", "monitor closed", "reaper dismissed", "rendezvous shut down"),
+        "exit 1",
+    ]
+    assert (scene.written()["state"], scene.written()["job_id"]) == (FAILED, "job-1")
+
+
+def test_an_outcome_that_cannot_be_written_ends_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    (scene.folder / "outcome.json").mkdir()
+    assert scene.run().outcome.state == FINISHED
+    assert any("cannot be written" in message for message in caplog.messages)

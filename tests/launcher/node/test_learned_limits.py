@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
+from launcher.here import Here
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch_launcher.agent.processes import RankProcess
+from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.node.learned_limits import AT_END, MAX_BYTES, NOW, LearnedLimitsFile
-from rankwatch_launcher.node.node import Node
 
 
 def content(step: float) -> dict[str, Any]:
@@ -223,26 +223,20 @@ def test_what_could_not_be_understood_is_put_aside_not_lost(file: Path) -> None:
 
 def test_a_node_reports_what_it_read_and_keeps_the_files_content_from_its_ranks(file: Path) -> None:
     file.write_text(json.dumps(content(42.5)))
-    node = Node("job", 1, {}, read_from(file))
-    try:
-        assert ft_state.read(node.registration().ft_state) == LearnedTimeouts({"step": 42.5})
-        node.apply_settings({"limits": {"heartbeat": 3.0}, NOW: content(50), AT_END: content(51)})
-        assert node._settings == {"limits": {"heartbeat": 3.0}}
-        node.prepare(1)
-        node.started([RankProcess(0, 0, os.getpid())], 1)
+    with Here(learned_limits=read_from(file)) as node:
+        assert ft_state.read(node.session.registration().ft_state) == LearnedTimeouts({"step": 42.5})
+        node.session.apply_settings({"limits": {"heartbeat": 3.0}, NOW: content(50), AT_END: content(51)})
+        assert node.files.settings == {"limits": {"heartbeat": 3.0}}
+        node.files.prepare(1)
+        node.session.started(node.files.started([RankProcess(0, 0, os.getpid())], 1))
         wait_for(lambda: kept(file) == content(50))
-        node.finished()
+        node.session.learned_limits.finish()
         wait_for(lambda: kept(file) == content(51))
-    finally:
-        node.close()
 
 
 def test_a_node_without_the_file_reports_nothing() -> None:
-    node = Node("job", 1, {})
-    try:
-        assert node.registration().ft_state == {}
-    finally:
-        node.close()
+    with Here() as node:
+        assert node.session.registration().ft_state == {}
 
 
 def test_a_run_reads_it_and_leaves_it_behind(

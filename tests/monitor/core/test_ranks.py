@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNKNOWN, RankColumns
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, LONGEST_MESSAGE, MESSAGES, UNKNOWN, RankColumns
 
 
 def test_growing_keeps_what_is_known() -> None:
@@ -84,3 +84,15 @@ def test_ranks_outside_all_sections() -> None:
     columns.set_sections(1, 10.0, {"forward": 0.5}, None)
     columns.set_sections(2, 10.0, {}, 1.0)
     assert columns.outside_sections().tolist() == [False, False, True]
+
+
+def test_what_ranks_left_is_bounded_and_equal_texts_are_held_once() -> None:
+    columns = RankColumns(1_000)
+    for rank in range(500):
+        columns.keep_message(rank, "RuntimeError: " + "x" * 10_000)
+    assert {id(each) for each in columns.exit_messages.values()} == {id(columns.exit_messages[0])}
+    assert len(columns.exit_messages[0]) == LONGEST_MESSAGE
+    for rank in range(500, 1_000):
+        columns.keep_message(rank, f"{rank} " + "x" * 10_000)
+    assert columns.exit_messages[500].startswith("500 ")
+    assert sum(map(len, set(columns.exit_messages.values()))) == MESSAGES

@@ -7,14 +7,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch.contract.enums import Cause, JobState, StragglerVerdict
+from rankwatch_monitor.core.slow_cause import Doubt
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
-from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views.account import account
+from rankwatch_monitor.core.views.trouble import trouble_since
+from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec
-from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
+from support.windows import COMPUTE, DATA, EVERY, HOST, START, Fault, Ranks, Work, slower
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64, 512])
@@ -79,6 +83,108 @@ def test_all_figures_of_one_wait_are_of_one_window(growth: float) -> None:
     (straggler,) = job.performance.open_stragglers
     usual = float(np.median(job.performance.signal_TR[-job.job.policy.straggler_windows :, 3]))
     assert straggler.share == pytest.approx(usual, rel=0.05)
+
+
+def uneven(scale: float, late: float = 0.0) -> Fault:
+    """All ranks vary by so much from window to window; rank 1 is late by so much besides."""
+    random = np.random.default_rng(0)
+
+    def fault(_: int, work_RP: Work) -> None:
+        work_RP[:, HOST] += np.abs(random.normal(0.0, scale, len(work_RP)))
+        work_RP[1, HOST] += late
+
+    return fault
+
+
+def test_while_evidence_grows_the_verdict_is_suspected_and_nothing_contradicts_it() -> None:
+    job, seen = Ranks(4).run(10), []
+    for _ in range(4):
+        job.run(1, slower(1, HOST, 0.3))
+        late = job.performance.late
+        found = rankings.score_table(job.job, job.now)["finding"]
+        seen.append((late and (late.rank, late.slow, late.of, late.doubt), found["verdict"]))
+        account_words = " ".join(account(job.job, job.now)) + " " + " ".join(scores_text(job.job, job.now).split())
+        assert ("at most" in account_words) is (late is None and found["verdict"] == "healthy")
+    assert seen == [
+        ((1, 1, 5, Doubt.FEW_WINDOWS), "healthy"),
+        ((1, 2, 5, Doubt.FEW_WINDOWS), "suspected"),
+        (None, "worker"),
+        (None, "worker"),
+    ]
+    assert job_state(job.job, job.now)[0] is JobState.SLOW
+
+
+def test_a_suspected_rank_is_no_trouble_and_is_forgotten() -> None:
+    job = Ranks(4).run(10).run(2, slower(1, HOST, 0.3))
+    assert job_view.summary(job.job, job.now)["verdict"] == "suspected"
+    assert (job_state(job.job, job.now), job.log) == ((JobState.RUNNING, ""), [])
+    assert trouble_since(job.job, JobState.RUNNING, job.now) is None
+    job.run(1)
+    assert (job.performance.late, job_view.summary(job.job, job.now)["verdict"]) == (None, "healthy")
+
+
+def test_ranks_late_in_turns_are_not_suspected() -> None:
+    job = Ranks(4).run(10)
+    for window in range(8):
+        job.run(1, slower(window % 2, HOST, 0.3))
+        assert not job.performance.late.suspected, job.performance.late
+    assert job.performance.late.doubt is Doubt.TURNS
+
+
+def test_a_rank_whose_peer_became_fast_is_not_suspected() -> None:
+    job = Ranks(2).run(10).run(4, slower(0, COMPUTE, -0.4))
+    assert (job.performance.late.rank, job.performance.late.doubt) == (1, Doubt.FAST_PEER)
+    assert job_view.summary(job.job, job.now)["verdict"] == "healthy"
+
+
+def test_four_windows_in_a_row_name_a_rank_where_single_ones_are_too_noisy() -> None:
+    job, vary, late = Ranks(4).run(0), uneven(0.2), uneven(0.2, 0.45)
+    job.run(10, vary)
+    assert job.performance.stragglers == []
+    for _ in range(4):
+        job.run(1, late)
+    (straggler,) = job.performance.open_stragglers
+    assert straggler.rank == 1
+    assert straggler.since == pytest.approx(START + 10 * EVERY)
+    job.run(2, late).run(4, vary)
+    assert not job.performance.open_stragglers
+
+
+def test_lost_waiting_is_booked_back_to_the_first_slow_window() -> None:
+    job, waited = Ranks(4, paced=True).run(10), 0.0
+    for windows in range(1, 8):
+        job.run(1, slower(1, HOST, 0.3))
+        waited += job.performance.take_waited()
+        if windows >= 3:
+            assert waited == pytest.approx(windows * EVERY * 0.3 / 1.32, rel=0.15), windows
+
+
+def test_slow_first_windows_are_no_past_of_a_rank() -> None:
+    def compiles(_: int, work_RP: Work) -> None:
+        work_RP[:] *= 5.0
+
+    job = Ranks(4).run(2, compiles).run(6).run(4, slower(1, HOST, 0.4))
+    assert [each.rank for each in job.performance.open_stragglers] == [1]
+
+
+def test_ranks_of_a_slow_node_have_a_cause_where_most_peers_are_on_it() -> None:
+    def slow_node(_: int, work_RP: Work) -> None:
+        work_RP[:8, DATA] += 0.3
+
+    job = Ranks(12, per_host=8).run(10).run(6, slow_node)
+    assert {(each.host, each.cause) for each in job.performance.open_stragglers} == {("host-0", Cause.DATA)}
+    assert len(job.performance.open_stragglers) == 8
+
+
+def test_ranks_that_wait_for_a_cpu_on_average_are_no_uneven_workload() -> None:
+    job = Ranks(4, waited=lambda _: 0.15)
+
+    def delayed(_: int, work_RP: Work) -> None:
+        work_RP[:, COMPUTE] += job.random.exponential(0.15, len(work_RP))
+
+    job.run(20, delayed)
+    assert job.performance.finding.verdict in (StragglerVerdict.UNEXPLAINED, StragglerVerdict.HEALTHY)
+    assert StragglerVerdict.WORKLOAD not in job.performance.verdicts
 
 
 def test_a_blip_names_no_rank() -> None:

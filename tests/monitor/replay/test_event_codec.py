@@ -53,6 +53,7 @@ WINDOW = WindowReport(
     {"dp": CollectiveWindow(3, 0.25, 0.125, 0.001)},
     0.4,
     0.0,
+    compared=True,
 )
 DEVICE = DeviceReading(
     0.75, 2.0**36, 2.0**37, 61.0, 480.5, 700.0, 1.98e9, 1.98e9, ("sw_power_cap",), {"xid": 1, "ecc_corrected": 0}

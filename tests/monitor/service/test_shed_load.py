@@ -13,7 +13,7 @@ from monitor.ingest.otlp_requests import RANK_3, gauge, request_of
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.http.auth import Tokens
+from rankwatch_monitor.http.auth import BoundSender, Grant, Scope, Tokens
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.ingest import admission
 from rankwatch_monitor.ingest.admission import AboveShare
@@ -70,6 +70,14 @@ def test_a_stranger_excuses_no_job(loaded: Loaded) -> None:
     assert loaded.post(semconv.OTLP_METRICS_PATH, **header) == set()
 
 
+def test_a_token_that_is_bound_to_jobs_excuses_its_own_alone(loaded: Loaded) -> None:
+    grant = Grant(frozenset({Scope.INGEST}), "team", ("oth*",))
+    loaded.monitor.report_shed(None, BoundSender(grant, loaded.monitor).refuses)
+    before = {name: job.silence_since for name, job in loaded.monitor.jobs.items()}
+    loaded.monitor.tick()
+    assert {n for n, job in loaded.monitor.jobs.items() if job.silence_since > before[n]} == {"other"}
+
+
 @pytest.mark.parametrize(("headers", "excused"), [({}, set()), ({semconv.JOB_HEADER: "other"}, {"other"})])
 def test_one_sender_above_its_share_excuses_its_own_job_at_most(
     headers: dict[str, str], excused: set[str], loaded: Loaded
@@ -119,3 +127,30 @@ def test_a_rank_is_not_silent_while_its_job_s_reports_are_refused() -> None:
     shed_every_second(scene, lambda: scene.now > 1_000_200, within=200)
     assert not scene.job.incidents
     scene.until_found()
+
+
+def test_reports_of_a_token_that_is_bound_to_jobs_wait_in_a_line_of_their_own() -> None:
+    """And those of other tokens by job: a flood of one of them has nobody else's refused."""
+    monitor = Monitor()
+    named = {"team-token": Grant(frozenset({Scope.INGEST}), "team", ("oth*",))}
+    known = Tokens(control="secret")
+
+    class Known:
+        any = True
+
+        def grant_for(self, token: str) -> Grant | None:
+            return named.get(token) or known.grant_for(token)
+
+    lane = OtlpFastLane(create_app(monitor, Known()).state.otlp)
+
+    def line(**headers: str) -> str:
+        lines = {**PROTOBUF, **headers, "host": "localhost", "content-length": str(len(BODY))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        begun = lane.begin(f"POST {semconv.OTLP_METRICS_PATH} HTTP/1.1\r\n{head}\r\n".encode(), ("1.2.3.4", 5))
+        assert begun is not None
+        begun[0].release()
+        return begun[0].sender
+
+    team = {"authorization": "Bearer team-token"}
+    assert len({line(), line(**{semconv.JOB_HEADER: "a"}), line(**{semconv.JOB_HEADER: "b"}), line(**team)}) == 4
+    assert line(**team, **{semconv.JOB_HEADER: "other"}) == line(**team, **{semconv.JOB_HEADER: "oth2"}) == line(**team)

@@ -269,12 +269,16 @@ def test_the_stride_makes_about_ten_seconds(seconds: float, stride: int) -> None
     assert WINDOW_SECONDS / 1.5 < stride * seconds < WINDOW_SECONDS * 1.5
 
 
-def test_the_stride_stays_until_it_is_off_by_more_than_a_factor_of_two() -> None:
+def test_the_stride_stays_while_windows_take_from_half_to_one_and_a_half_times_as_long() -> None:
     process = Process()
     process.steps(33, 0.3)
     assert process.windows.stride == 32
-    process.steps(320, 0.55)
+    process.steps(320, 0.45)
     assert process.windows.stride == 32
+    process.steps(320, 0.5)
+    assert process.windows.stride == 16
+    process.steps(320, 0.35)
+    assert process.windows.stride == 16
     process.steps(320, 0.7)
     assert process.windows.stride == 16
     closed = process.steps(32, 0.7)

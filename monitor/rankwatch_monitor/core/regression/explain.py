@@ -334,14 +334,14 @@ def _steady(
         span, taken = "in the last hour", f"{taken} since {clock_time(since, now)}"
     else:
         span = f"since {clock_time(since, now)}" if begins else "since the first step"
-    words = steady(span, taken, None if found.evidence is Evidence.SAME else found.visible, len(samples), happened)
     slow_T = step_T > TWICE * level
     slow_T[1 - SIDE :] |= np.log(step_T[1 - SIDE :] / level) > max(np.log1p(change_points.LEAST), 4 * noise)
     slow = step_T[slow_T]
     if len(slow):
         longest = duration(float(slow.max()))
         taken = f"{taken}, but {len(slow)} of {len(samples)} samples up to {longest}"
-        words = f"{'; '.join([f'No lasting change {span}: {taken}', *happened])}."
+    visible = None if found.evidence is Evidence.SAME else found.visible
+    words = steady(span, taken, visible, len(samples), happened, spikes=bool(len(slow)))
     return Explanation("steady", words, since, level, level, compared=found)
 
 

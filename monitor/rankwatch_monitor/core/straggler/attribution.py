@@ -39,6 +39,14 @@ FEW_NODES: Final = 8
 """Nodes up to which a node's peers are those of the others: with more, one hardly counts in the median of all."""
 LEAST_MEMBERS: Final = 0.25
 """A node is as slow as its members that are slower than this part of them: one slow rank is no slow node."""
+MOST_STAGES: Final = 256
+"""Of a pipeline: a layout of more stages, or of four times as many places as ranks, is taken for no layout at all."""
+MOST_SLOW: Final = 4096
+"""Ranks whose loss is computed through the pipeline, the latest ones."""
+MOST_NODES: Final = 64
+"""Nodes that are measured by the ranks of the others in one window, the latest ones; a quarter of them where the job
+has 131,072 ranks, of which each takes 0.02 s."""
+_RANKS_OF_NODES: Final = 1 << 21
 PAIRS: Final = "send-recv/stage"
 """Begins the name of the process group of two neighbouring stages."""
 
@@ -70,6 +78,9 @@ class Pipeline(NamedTuple):
             replica_R = np.empty_like(stage_R)
             replica_R[order_R] = (np.arange(len(stage_R)) - first_P[stage_R[order_R]]) // max(1, tensors)
         replica_R = replica_R.astype(np.int64).ravel()
+        if len(numbers) > MOST_STAGES or len(numbers) * (int(replica_R.max(initial=0)) + 1) > 4 * len(stage_R) + 4:
+            nowhere_R = np.zeros_like(stage_R)
+            return cls(nowhere_R, nowhere_R, 1, 1, np.inf)
         pairs = [count for group, count in calls.items() if group.startswith(PAIRS)]
         others = [count / 2 for group, count in calls.items() if group == POINT_TO_POINT]
         microbatches = max(1.0, min([*pairs, *others], default=np.inf) / 2.0)
@@ -127,6 +138,8 @@ def losses(pipeline: Pipeline, work_R: Floats, late_R: Floats, level_P: Floats, 
     """By how much the step is longer for each slow rank alone; its lateness for the others. Shape (R,)."""
     lost_R = late_R.copy()
     rank_K = np.flatnonzero(slow_R)
+    if len(rank_K) > MOST_SLOW:
+        rank_K = np.sort(rank_K[np.argpartition(late_R[rank_K], -MOST_SLOW)[-MOST_SLOW:]])
     if pipeline.stages < 2 or np.isinf(pipeline.microbatches) or not len(rank_K) or np.isnan(level_P).any():
         return lost_R
     stage_K, row_K = pipeline.stage_R[rank_K], np.arange(len(rank_K))
@@ -218,7 +231,13 @@ def _worth_a_look(late_R: Floats, node_R: Ints, known_R: Bools, least: float) ->
     """The nodes most of whose ranks are late."""
     late_H = np.bincount(node_R[known_R & (late_R > least)], minlength=int(node_R.max()) + 1)
     here_H = np.bincount(node_R[known_R], minlength=len(late_H))
-    found: list[int] = np.flatnonzero((here_H >= 2) & (late_H >= (1.0 - LEAST_MEMBERS) * here_H)).tolist()
+    found_N = np.flatnonzero((here_H >= 2) & (late_H >= (1.0 - LEAST_MEMBERS) * here_H))
+    most = min(MOST_NODES, max(MOST_NODES // 4, _RANKS_OF_NODES // len(node_R)))
+    if len(found_N) > most:
+        late_R = np.where(known_R & (late_R > least), late_R, 0.0)
+        sum_H = np.bincount(node_R[known_R], weights=late_R[known_R], minlength=len(late_H))
+        found_N = np.sort(found_N[np.argsort((sum_H / np.maximum(1, here_H))[found_N], kind="stable")[-most:]])
+    found: list[int] = found_N.tolist()
     return found
 
 
@@ -229,9 +248,14 @@ def _beyond_others(
     measured_RX = np.where(others_R[:, None], np.column_stack([parts_RP[:, COMMUNICATION], work_R]), np.nan)
     usual_RX = group_medians(measured_RX, group_R)[group_R]
     others_G = np.bincount(group_R[others_R & (group_R >= 0)], minlength=int(group_R.max(initial=-1)) + 1)
-    for group in np.flatnonzero(others_G == 2):  # one of two may be the unusual one, and fast
-        pair_2X = measured_RX[others_R & (group_R == group)]
-        usual_RX[group_R == group] = [pair_2X[:, 0].min(), pair_2X[:, 1].max()]
+    paired_R = group_R >= 0
+    paired_R[paired_R] = others_G[group_R[paired_R]] == 2
+    if paired_R.any():  # one of two may be the unusual one, and fast
+        others = np.flatnonzero(paired_R & others_R)
+        both_G2X = measured_RX[others[np.argsort(group_R[others], kind="stable")]].reshape(-1, 2, 2)
+        usual_GX = np.full((len(others_G), 2), np.nan)
+        usual_GX[others_G == 2] = np.column_stack([both_G2X[:, :, 0].min(axis=1), both_G2X[:, :, 1].max(axis=1)])
+        usual_RX[paired_R] = usual_GX[group_R[paired_R]]
     excess_R = np.minimum(usual_RX[:, 0] - parts_RP[:, COMMUNICATION], work_R - usual_RX[:, 1])
     level_P = pipeline.levels(work_R, others_R)
     alone_R = member_R & np.isnan(usual_RX[:, 1])

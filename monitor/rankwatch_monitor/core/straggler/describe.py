@@ -13,8 +13,9 @@ import numpy as np
 from rankwatch.cli.formatting import whole_percent
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
-from rankwatch.contract.semconv import DATA_SECTIONS
+from rankwatch.contract.semconv import DATA_SECTIONS, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, throttle_words
+from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler import lateness
 from rankwatch_monitor.core.straggler.findings import Straggler, digits_of, share_of, subject, waits
 from rankwatch_monitor.core.straggler.scores import Scores
@@ -45,6 +46,8 @@ def describe(
     straggler: Straggler,
     slow_on_host: int,
     usual: float | None = None,
+    *,
+    whole: bool = False,
 ) -> Description:
     """Describe a straggler as of one window.
 
@@ -55,6 +58,7 @@ def describe(
         straggler: its rank, host, reference, and the cause known so far.
         slow_on_host: how many ranks of its host are slow, itself included.
         usual: what it costs on average, where it is slow in some windows only.
+        whole: its node is slow as a whole: peers on it are no measure.
     """
     scores, rank, late = performance.scores, straggler.rank, window.late
     assert scores is not None
@@ -67,7 +71,7 @@ def describe(
     seconds, cause, own, peers = share * step, straggler.cause, None, None
     fastest = straggler.reference is ScoreReference.FASTEST
     if not np.isnan(late.late_R[rank]):
-        excess_P = late.excess_RP[rank]
+        excess_P = _beyond_node(performance, window, rank) if whole else late.excess_RP[rank]
         cause = lateness.cause_of(excess_P, max(seconds, float(late.late_R[rank])))
         if cause is not Cause.UNEXPLAINED:
             part = lateness.CAUSES.index(cause)
@@ -85,6 +89,8 @@ def describe(
     known, others = not np.isnan(seconds), int(window.fresh_R.sum()) - 1
     if fastest:
         reason = below_thresholds(policy, scores, rank, straggler.host)
+    elif section == STEP_SECTION:
+        reason = slow_steps(rank, straggler.host, own or 0.0, peers or 0.0)
     elif not known:
         reason = slow_kernels(rank, straggler.host, score or 0.0)
     else:
@@ -111,6 +117,17 @@ def describe(
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
     return Description(cause, score, seconds, share, reason, section, own, peers, others)
+
+
+def _beyond_node(performance: Performance, window: Window, rank: int) -> Floats:
+    """Seconds of each part of a rank's work beyond those of its stage on other nodes, or of all other nodes."""
+    node_R, stage_R = performance.node_R[: len(window.fresh_R)], window.pipeline.stage_R
+    own_RP = window.parts_RP[:, list(lateness.OWN)]
+    elsewhere_R = (node_R != node_R[rank]) & ~np.isnan(own_RP[:, 0])
+    if (alike_R := elsewhere_R & (stage_R == stage_R[rank])).any():
+        elsewhere_R = alike_R
+    found_P: Floats = own_RP[rank] - np.median(own_RP[elsewhere_R], axis=0)
+    return found_P
 
 
 def changed_much(before: float | None, now: float | None) -> bool:
@@ -242,6 +259,11 @@ def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> st
         f"its {kind} {what} {value:.2f} is below {limits[kind]:g}" for kind, what, value in rows if value < limits[kind]
     ]
     return f"{subject(rank, host)} is slow by the fastest reference: {'; '.join(below[:3])}."
+
+
+def slow_steps(rank: int, host: str, own: float, peers: float) -> str:
+    """The sentence when only the step times of each rank are known, as of another emitter."""
+    return f"{subject(rank, host)} is slow: its steps take {seconds(own)}, {seconds(peers)} on its peers."
 
 
 def slow_kernels(rank: int, host: str, score: float) -> str:

@@ -42,6 +42,8 @@ OUT_OF_NOISE: Final = 2.0
 """How many times further behind than noise would put it the last rank must be, on average, for ranks to take turns."""
 ONE_RANK: Final = 0.6
 """Fraction of such windows with the same rank last above which ranks do not take turns."""
+WAITED: Final = 0.33
+"""Fraction of what all of them lose above which the ranks' mean wait for a CPU is: the last of them waits longest."""
 STARVED: Final = 0.5
 """Fraction of what a rank is behind above which waiting for a CPU is the reason."""
 
@@ -66,6 +68,8 @@ class LastRank(NamedTuple):
     """By which fraction the step is longer for what ranks do beyond their peers."""
     starved: bool = False
     """Most of it is waiting for a CPU."""
+    waited: float = 0.0
+    """The fraction of a step for which the ranks wait for a CPU on average, over all steps of the window."""
 
 
 class Observed(NamedTuple):
@@ -138,7 +142,9 @@ def last_rank(window: Window, waited_R: Floats) -> LastRank | None:
         level_P = window.pipeline.levels(late.work_R, ~np.isnan(late.work_R))
         lost = uneven_loss(window.pipeline, late.work_R, level_P) / float(np.nanmedian(late.step_R))
     starved = bool(waited_R[rank] > STARVED * share * late.step_R[rank])  # NaN never is
-    return LastRank(rank, share, cause, lost, starved)
+    waited_R = waited_R / window.step_R
+    waited = 0.0 if np.isnan(waited_R).all() else float(np.nanmean(waited_R))
+    return LastRank(rank, share, cause, lost, starved, waited)
 
 
 # The findings ---------------------------------------------------------------------------------------------------------
@@ -248,7 +254,9 @@ def _taking_turns(
     turns = Turns(lost, max(set(causes), key=causes.count), ranks)
     verdict = StragglerVerdict.UNEXPLAINED
     named: tuple[int, ...] = ()
-    if 2 * sum(last.starved for last in behind) > len(behind):
+    # A profiled step may be delayed by more than others on average: averages are compared with averages too.
+    waited = float(np.mean([last.waited for last in recent]))
+    if 2 * sum(last.starved for last in behind) > len(behind) or waited > WAITED * lost:
         turns = replace(turns, cause=Cause.HOST, starved=True)
     elif 2 * sum(last.rank in often_behind for last in behind) > len(behind):
         named = tuple(map(int, often_behind))

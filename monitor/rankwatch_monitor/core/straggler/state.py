@@ -27,11 +27,12 @@ import numpy as np
 from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
-from rankwatch.contract.semconv import POINT_TO_POINT
+from rankwatch.contract.semconv import POINT_TO_POINT, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport, SectionWindow
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
+from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler import attribution, peers, scores
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
 from rankwatch_monitor.core.straggler.diagnosis import Observed
@@ -52,6 +53,9 @@ MAX_KERNELS: Final = 512
 """Different sections and kernels of one job that are compared; further ones are ignored."""
 KEPT_STRAGGLERS: Final = 200
 """Stragglers kept in memory, ended ones included."""
+HOSTS_A_RANK: Final = 2
+MIN_HOSTS: Final = 64
+"""Host names that are kept of an attempt, before those on which no rank runs now are forgotten."""
 DEVICES_A_RANK: Final = 4
 MIN_DEVICES: Final = 256
 """Devices whose best medians are kept: for each rank, and at least."""
@@ -59,6 +63,8 @@ ALWAYS: Final = 0.9
 """Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
 PAST: Final = 3
 """Windows in which a rank was not behind from which on its own past is a measure."""
+FASTER: Final = 0.75
+"""Times its own past below which a rank's work begins another past."""
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
@@ -314,7 +320,9 @@ class Past(NamedTuple):
             if len(late_H):
                 behind_R = behind_R | ((node_R >= 0) & (late_H > slowdown)[node_R])
         usual_R = ~np.isnan(work_R) & ~behind_R
-        windows_R = known.windows_R + usual_R
+        # A job's first windows may take many times as long: they are no past once it is faster.
+        before_R = np.where(usual_R & (work_R < FASTER * known.mean_R), 0, known.windows_R)
+        windows_R = before_R + usual_R
         mean_R = known.mean_R + np.where(usual_R, work_R - known.mean_R, 0.0) / np.maximum(windows_R, 1)
         size_G = np.bincount(window.group_R[window.group_R >= 0], minlength=1)
         return Past(
@@ -348,6 +356,8 @@ class Performance:
         """Open and ended ones, the oldest first; at most :data:`KEPT_STRAGGLERS`."""
         self.findings: tuple[Finding, ...] = ()
         """Why the job loses time, the costliest first."""
+        self.late: LateRank | None = None
+        """The rank that is late in the newest window and not named."""
         self.lasted: dict[tuple[StragglerVerdict, tuple[int, ...]], Tally] = {}
         """The findings of all windows that this monitor has judged."""
         self.cost_gpu_hours = 0.0
@@ -384,6 +394,8 @@ class Performance:
         self.steps_R: Floats = np.full(0, np.nan)
         """Steps of each rank's last window."""
         self.cpu_waited_R: Floats = np.full(0, np.nan)
+        self.compared_R: Bools = np.zeros(0, dtype=np.bool_)
+        """Ranks whose own step times are all that is known."""
         self.layout = Layout.unknown(0)
         self.node_R: Ints = np.full(0, -1, dtype=np.int64)
         """Number of each rank's host in ``hosts``; -1: unknown."""
@@ -513,6 +525,7 @@ class Performance:
             row_P[:] = [window.parts.get(part, 0.0) for part in PARTS]
         self.steps_R[rank] = window.steps or np.nan
         self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
+        self.compared_R[rank] = window.compared
         self.best.improve_sections(self.device_R.item(rank), window.sections)
         self.assembly.take(rank, window, now, report.identity.host)
 
@@ -537,6 +550,8 @@ class Performance:
         for column_R, coordinate in zip(self.layout, coordinates, strict=True):
             column_R[rank] = coordinate
         if identity.host:
+            if identity.host not in self.hosts and len(self.hosts) >= max(MIN_HOSTS, HOSTS_A_RANK * len(self.node_R)):
+                self._drop_hosts()
             self.node_R[rank] = self.hosts.setdefault(identity.host, len(self.hosts))
         key, rows = device_key(identity), self.best.rows
         row = rows.get(key)
@@ -545,6 +560,16 @@ class Performance:
                 self.device_R = self.best.drop_unused(self.device_R)
             row = self.best.rows[key] = len(self.best.rows)
         self.device_R[rank] = row
+
+    def _drop_hosts(self) -> None:
+        """Forget the hosts on which no rank runs now, and number the others anew."""
+        used = np.unique(self.node_R[self.node_R >= 0])
+        self.node_R = np.where(self.node_R >= 0, np.searchsorted(used, self.node_R), -1)
+        names = list(self.hosts)
+        self.hosts = {names[old]: new for new, old in enumerate(used.tolist())}
+        self.node_TH = self.node_TH[:, used[used < self.node_TH.shape[1]]]
+        whole_H = self.past.whole_H
+        self.past = self.past._replace(whole_H=whole_H[used[used < len(whole_H)]])
 
     def _grow(self, ranks: int) -> None:
         """Add rows up to rank ``ranks - 1``, and a few more."""
@@ -562,6 +587,7 @@ class Performance:
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
         self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
+        self.compared_R = np.concatenate([self.compared_R, np.zeros(extra, dtype=np.bool_)])
         self.device_RX = np.concatenate([self.device_RX, np.full((extra, 2), np.nan)])
         self._since_profiled_R = np.concatenate([self._since_profiled_R, np.full(extra, SPARSE, dtype=np.int64)])
         self.node_R, self.device_R = (
@@ -595,9 +621,13 @@ class Performance:
         calls_RS, median_RS, tail_RS = (
             self.sections[each][:ranks].astype(np.float64) for each in ("calls", "median", "tail")
         )
-        section_RS = section_seconds(names, calls_RS, median_RS, tail_RS, self.steps_R[:ranks], fresh_R)
+        compared_R = self.compared_R[:ranks]
+        section_RS = section_seconds(names, calls_RS, median_RS, tail_RS, self.steps_R[:ranks], fresh_R, compared_R)
         excess_RS = section_RS - peers.references(section_RS, group_R)
         excess_RS[~peers.in_large_group(group_R)] = np.nan
+        if compared_R.any() and STEP_SECTION in names:  # two suffice: in its own step a rank does not wait
+            s = names.index(STEP_SECTION)
+            excess_RS[:, s] = section_RS[:, s] - peers.median_of_others(section_RS[:, s], group_R)
         step_R = step_seconds(names, self.sections["mean"][:ranks], section_RS, late)
         self.sends |= POINT_TO_POINT in self.assembly.transfers
         before, self._judged_iteration = self._judged_iteration, iteration
@@ -951,9 +981,13 @@ class Performance:
         while len(self.lasted) > KEPT_STRAGGLERS:
             del self.lasted[min(self.lasted, key=lambda key: self.lasted[key].windows)]
 
+    def set_late(self, late: LateRank | None) -> None:
+        """Publish the rank that the newest window shows late, of those that are not named."""
+        self.late = late
+
     def clear_findings(self) -> None:
         """Publish that nothing is found, without counting a window."""
-        self.findings = ()
+        self.findings, self.late = (), None
 
     # Stored state -----------------------------------------------------------------------------------------------------
 

@@ -148,17 +148,23 @@ class Window(NamedTuple):
 
 
 def section_seconds(
-    names: list[str], calls_RS: Floats, median_RS: Floats, tail_RS: Floats, steps_R: Floats, fresh_R: Bools
+    names: list[str],
+    calls_RS: Floats,
+    median_RS: Floats,
+    tail_RS: Floats,
+    steps_R: Floats,
+    fresh_R: Bools,
+    compared_R: Bools,
 ) -> Floats:
     """Seconds a step that each section takes, midway between its median and the mean of its slower half; (R, S).
 
-    The section ``step`` contains the others and the waiting, so it is NaN.
+    The section ``step`` contains the others and the waiting, so it is NaN unless it is what ranks are compared by.
     """
     each_RS = np.where(np.isnan(steps_R[:, None]), 1.0, calls_RS / steps_R[:, None])
     seconds_RS: Floats = np.where(fresh_R[:, None], 0.5 * (median_RS + tail_RS) * each_RS, np.nan)
     for s, name in enumerate(names):
         if name == STEP_SECTION:
-            seconds_RS[:, s] = np.nan
+            seconds_RS[~compared_R, s] = np.nan
     return seconds_RS
 
 

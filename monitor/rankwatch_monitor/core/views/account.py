@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankwatch.cli.formatting import count, duration, gpu_time, percent
-from rankwatch.contract.enums import JobState, StragglerVerdict
+from rankwatch.contract.enums import JobState
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
@@ -24,7 +24,7 @@ def account(job: Job, now: float) -> Sequence[str]:
     state, _ = job_state(job, now)
     if state is JobState.FINISHED:
         return list(_finished(job, now))
-    healthy = job_verdict.finding(job, now).verdict is StragglerVerdict.HEALTHY
+    healthy = job_verdict.finding(job, now).verdict in job_verdict.NO_TROUBLE
     if state is not JobState.RUNNING or job.open_incident is not None or not healthy:
         return []
     return [*_steps(job, now), *_slowest(job), *_devices(job), *_limit(job)]

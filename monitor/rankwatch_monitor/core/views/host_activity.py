@@ -18,7 +18,7 @@ from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals
-from rankwatch_monitor.core.views.host_history import About, HostHistory, about_by_host, host_history
+from rankwatch_monitor.core.views.host_history import About, HostHistory, about_by_host, host_history, several_hosts
 
 REFRESH: Final = LAUNCHER_HEARTBEAT_SECONDS
 """Seconds for which the index is kept: no launcher is heard more often."""
@@ -35,6 +35,7 @@ class HostActivity:
         self._launchers: Counter[str] = Counter()
         self._indexed_at = -math.inf
         self._about: dict[str, list[About]] = {}
+        self._several = True
 
     def other_jobs(self, job: Job, host: str, now: float) -> int:
         """How many jobs besides this one are heard from a host: by their ranks, or by launchers where no rank is.
@@ -62,16 +63,18 @@ class HostActivity:
         """
         if not self._indexed_at <= now < self._indexed_at + REFRESH:
             self._indexed_at, self._about = now, about_by_host(self._jobs.values(), now)
+            self._several = several_hosts(self._jobs.values())
         jobs = {job.id: job for job in fresh}
         others = [about for about in self._about.get(host, ()) if about[0].job_id not in jobs]
-        return host_history(host, [*others, *about_by_host(jobs.values(), now).get(host, ())], now)
+        about = [*others, *about_by_host(jobs.values(), now).get(host, ())]
+        return host_history(host, about, now, compared=self._several)
 
 
 def history_of(job: Job, host: str, now: float, activity: HostActivity | None) -> HostHistory:
     """The incidents about a host as a job of it shows them; ``activity``: None: only this job's are known."""
     if activity is not None:
         return activity.history(host, [job], now)
-    return host_history(host, about_by_host([job], now).get(host, ()), now)
+    return host_history(host, about_by_host([job], now).get(host, ()), now, compared=several_hosts([job]))
 
 
 def hosts_of_ranks(job: Job, now: float) -> set[str]:

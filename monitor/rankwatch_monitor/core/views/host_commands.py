@@ -1,10 +1,12 @@
-"""Shell commands that a person copies. Names are those that launchers reported, so they are quoted."""
+"""Shell commands that a person copies. Names are those that launchers reported: quoted, and no options."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from rankwatch.contract.text import operands
 
 LINES: Final = 200
 """Of a log that are shown."""
@@ -26,7 +28,7 @@ def drain(facts: Mapping[str, str], reason: str) -> str:
     if "slurm_node" in facts:
         why = shlex.quote(f"rankwatch: {reason}")
         return f"scontrol update nodename={shlex.quote(facts['slurm_node'])} state=drain reason={why}"
-    return f"kubectl cordon {shlex.quote(facts['kubernetes_node'])}" if "kubernetes_node" in facts else ""
+    return f"kubectl cordon {operands(facts['kubernetes_node'])}" if "kubernetes_node" in facts else ""
 
 
 def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
@@ -44,14 +46,14 @@ def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
             number = shlex.quote(facts["slurm_job_id"])
             return f"squeue -j {number}; sacct -j {number} -X -o State,ExitCode,End,NodeList"
         case "kubernetes":
-            pod = shlex.quote(facts["kubernetes_pod"]) if "kubernetes_pod" in facts else ""
+            pod = operands(facts["kubernetes_pod"]) if "kubernetes_pod" in facts else ""
             return " ".join(filter(None, ("kubectl get pods", _namespace(facts), pod, "-o wide")))
-    return f"ssh {shlex.quote(host)} ps -o pid,etime,args -p {launcher_pid}"
+    return f"ssh {operands(host)} ps -o pid,etime,args -p {launcher_pid}"
 
 
 def reaches_monitor(facts: Mapping[str, str]) -> str:
     """Show whether the monitor answers, on the host of a launcher; empty: its address there is not known."""
-    return f"curl -sS -m 9 {shlex.quote(facts['monitor'] + '/readyz')}" if "monitor" in facts else ""
+    return f"curl -sS -m 9 {operands(facts['monitor'] + '/readyz')}" if "monitor" in facts else ""
 
 
 def log(facts: Mapping[str, str]) -> str:
@@ -60,7 +62,7 @@ def log(facts: Mapping[str, str]) -> str:
         case "slurm" if "slurm_job_id" in facts:
             return f"scontrol show job {shlex.quote(facts['slurm_job_id'])} | grep -E 'StdOut|StdErr'"
         case "kubernetes" if "kubernetes_pod" in facts:
-            pod = shlex.quote(facts["kubernetes_pod"])
+            pod = operands(facts["kubernetes_pod"])
             return " ".join(filter(None, ("kubectl logs", _namespace(facts), pod, f"--tail {LINES}")))
     return ""
 
@@ -75,14 +77,14 @@ def tail(facts: Mapping[str, str], local_rank: int = -1, run: str = "") -> str:
     """
     if "rank_logs" in facts:  # torch's folders: run, attempt, local rank
         one = "*" if local_rank < 0 else str(local_rank)
-        runs = shlex.quote(run) if run else f"{shlex.quote(facts['rank_logs'])}/*"
+        runs = operands(run) if run else f"{operands(facts['rank_logs'])}/*"
         return f'tail -n {LINES} "$(ls -td {runs}/attempt_*/ | head -1)"{one}/std*.log'
     return tail_of(facts["log"]) if "log" in facts else ""
 
 
 def tail_of(path: str) -> str:
     """Show the end of a file, on its host."""
-    return f"tail -n {LINES} {shlex.quote(path)}"
+    return f"tail -n {LINES} {operands(path)}"
 
 
 def where_logged(pid: int) -> str:
@@ -140,7 +142,7 @@ def processes(pids: Iterable[int], host: str = "") -> str:
 
     ``host``: where they run, to be reached from any machine; empty: for that host itself.
     """
-    remote = f"ssh {shlex.quote(host)} " if host else ""
+    remote = f"ssh {operands(host)} " if host else ""
     return f"{remote}ps -o pid,stat,etime,wchan:24,args -p {','.join(map(str, pids))}"
 
 

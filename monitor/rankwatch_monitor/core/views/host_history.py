@@ -44,6 +44,8 @@ class HostHistory(NamedTuple):
     """The one with the most faults; None: none stands out."""
     finding: Pointer | None = None
     """What the faults on that one point to."""
+    compared: bool = True
+    """There was another host that they could have struck."""
 
     @property
     def incidents(self) -> int:
@@ -67,8 +69,8 @@ class HostHistory(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether there were several, with suspicions."""
-        return len(self.about) >= OFTEN
+        """Whether there were several, with suspicions, which another host did not have."""
+        return self.compared and len(self.about) >= OFTEN
 
     @property
     def text(self) -> str:
@@ -131,19 +133,30 @@ class HostHistory(NamedTuple):
         return f"was named in {times} of {count(self.jobs, 'job')} in 24 h"
 
 
-def host_history(host: str, about: Iterable[About], now: float) -> HostHistory:
+def host_history(host: str, about: Iterable[About], now: float, *, compared: bool = True) -> HostHistory:
     """The latest incidents about a host.
 
     Args:
         host: its name.
         about: those of all jobs, of :func:`about_of`.
         now: unix seconds.
+        compared: the jobs ran on other hosts too, :func:`several_hosts`.
     """
     lately = latest(about, now - WINDOW)
     gpu = standing_out(gpus_of(host, [each for each, named_as in lately if named_as == CULPRIT], ()))
     suspected = [each for each, named_as in lately if named_as == SUSPECT]
     finding = None if gpu is None else pointer(host, gpu, _on(host, suspected))
-    return HostHistory(host, lately, gpu, finding)
+    return HostHistory(host, lately, gpu, finding, compared)
+
+
+def several_hosts(jobs: Iterable[Job]) -> bool:
+    """Whether jobs run on more than one host: what strikes the only one may strike any."""
+    seen: set[str] = set()
+    for job in jobs:
+        seen.update(job.columns.hosts, (node.registration.host for node in job.nodes.values()))
+        if len(seen - {""}) > 1:
+            return True
+    return False
 
 
 def about_of(job: Job, now: float) -> Iterator[tuple[str, About]]:

@@ -16,6 +16,8 @@ for a while     the first rank reported that long ago; or no rank has reported, 
 A job that has completed steps is ``no_step`` while it is stalled (:class:`~rankwatch_monitor.core.job.Pace`), while an
 incident holds it up, after it was lost and after it failed; its steps per second are 0 then. The finding causes no
 action; :mod:`~rankwatch_monitor.core.stall` raises suspicions.
+
+A job in which the last windows show a rank late that cannot be named yet is ``suspected``: it runs, in no trouble.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import JobState, StragglerVerdict
+from rankwatch.cli.formatting import capital
+from rankwatch.contract.enums import Cause, JobState, StragglerVerdict
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding
+from rankwatch_monitor.core.words import slow as words
 
 FIRST_STEP_AFTER: Final = 60.0
 """Seconds without a completed step or other progress after which a job is not called healthy."""
 ENDED_EARLY: Final = (JobState.FAILED, JobState.STOPPED)
+NO_TROUBLE: Final = (StragglerVerdict.HEALTHY, StragglerVerdict.SUSPECTED)
 
 
 def finding(job: Job, now: float) -> Finding:
@@ -47,7 +52,11 @@ def finding(job: Job, now: float) -> Finding:
         return Finding(StragglerVerdict.NO_STEP, reason=reason, since=job.pace.stepped_at)
     since = no_step_since(job, now)
     if since is None:
-        return found
+        late = job.performance.late
+        if late is None or not late.suspected:
+            return found
+        reason = f"{capital(words.late(late))}."
+        return Finding(StragglerVerdict.SUSPECTED, Cause.UNEXPLAINED, reason, late.since, (late.rank,), late.share)
     # No age in the reason: it is a label of a metric, and each value would be a new series.
     why = f"the first rank reported at {utc(since)}" if job.instrumented else "no rank has reported"
     what = "No step has completed yet" if job.ended is None else "No step completed"

@@ -159,6 +159,8 @@ def verdict(
         found.append(f"has a slow rank in {_title(slow[0]) if len(slow) == 1 else _jobs(len(slow))}")
     if not found:
         return "Nothing points to a fault of this node."
+    if not history.compared and not heard.silent:
+        return f"{host} {', '.join(found)}: no job runs on another node, so nothing points to this one."
     if len(jobs.union(part["job"] for part in slow)) == 1 and not heard.silent and not history.repeats:
         return f"{host} {', '.join(found)}: one job alone is no sign of a fault of the node."
     several = len(jobs) >= OFTEN and sum(bool(gpu.weight) for gpu in gpus) >= OFTEN
@@ -166,7 +168,12 @@ def verdict(
 
 
 def todo(
-    jobs: Sequence[Job], host: str, parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]
+    jobs: Sequence[Job],
+    host: str,
+    parts: Sequence[Mapping[str, Any]],
+    about: Sequence[About],
+    gpus: Sequence[Gpu],
+    history: HostHistory,
 ) -> HostTodo | None:
     """What to do about the host; None: nothing points to it. The arguments are those of :func:`verdict`."""
     heard = presence(parts)
@@ -184,19 +191,19 @@ def todo(
         drain = _drain(jobs, host, f"silent in {_few(heard.silent)}")
         here = (host_commands.processes(pids[:PROCESSES]),) if pids else ()
         return HostTodo(text, here, drain=drain, process=of)
-    if _named_often(about):
+    if history.compared and _named_often(about):
         text = f"Check {host} before a job runs there again: its GPUs, its memory, its network."
         drain = _drain(jobs, host, in_jobs(naming(about)))
         return HostTodo(text, (host_commands.xid(), host_commands.gpu()), drain=drain)
     return None
 
 
-def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu]) -> str:
+def state(parts: Sequence[Mapping[str, Any]], about: Sequence[About], gpus: Sequence[Gpu], history: HostHistory) -> str:
     """The state of the host in a word or two; the arguments are those of :func:`verdict`."""
     heard = presence(parts)
     if _may_be_down(heard):
         return "may be down"
-    if standing_out(gpus) is not None or _named_often(about):
+    if standing_out(gpus) is not None or (history.compared and _named_often(about)):
         return "suspect"
     if heard.silent:
         return "partly silent"

@@ -22,7 +22,7 @@ from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings
 from rankwatch_monitor.core.views.headline import title
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.host_history import WINDOW, about_by_host, counted, host_history
+from rankwatch_monitor.core.views.host_history import WINDOW, about_by_host, counted, host_history, several_hosts
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
@@ -154,13 +154,14 @@ def one_node(jobs: Iterable[Job], host: str, now: float, activity: HostActivity 
         return None
     of_id, named = {job.id: job for job in jobs}, node_verdict.naming(about)
     gpus = gpus_of(host, named, slow_by_host(jobs).get(host, ()), parts, node_verdict.suspected(about, host))
-    todo = node_verdict.todo(jobs, host, parts, about, gpus)
     listed = sorted(about[:MOST_INCIDENTS], key=lambda each: -downtime.began(each[0]))
-    history = host_history(host, about, now) if activity is None else activity.history(host, jobs, now)
+    known = host_history(host, about, now, compared=several_hosts(jobs))
+    history = known if activity is None else activity.history(host, jobs, now)
+    todo = node_verdict.todo(jobs, host, parts, about, gpus, history)
     return {
         "host": host,
         "verdict": node_verdict.verdict(host, parts, about, gpus, history),
-        "state": node_verdict.state(parts, about, gpus),
+        "state": node_verdict.state(parts, about, gpus, history),
         "presence": node_verdict.presence(parts).sentence,
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],

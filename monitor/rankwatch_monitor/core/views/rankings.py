@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.cli.formatting import percent
-from rankwatch.contract.enums import StragglerVerdict
+from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
@@ -21,6 +21,7 @@ from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.core.views.throttling import throttle_of
+from rankwatch_monitor.core.words import slow as words
 
 GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_relative": "gpu_relative_R",
@@ -72,12 +73,16 @@ def lateness(job: Job) -> tuple[Floats, Floats]:
 
 def longest_wait(job: Job) -> str:
     """``the others wait at most 3.5 % of a step, for rank 13 (a straggler from 5 % on)``; empty: unknown."""
+    if (found := job.performance.late) is not None:
+        return words.late(found)
     _, share_R = lateness(job)
     if job.world_size == 1 or not np.isfinite(share_R).any():
         return ""
     rank = int(np.nanargmax(share_R))
     share, limit = percent(max(0.0, float(share_R[rank]))), f"{100 * job.policy.straggler_slowdown:.3g} %"
-    return f"the others wait at most {share} of a step, for rank {rank} (a straggler from {limit} on)"
+    by_lateness = job.policy.straggler_reference is ScoreReference.ROBUST
+    decides = f"a straggler from {limit} on" if by_lateness else "its scores decide: straggler_reference is fastest"
+    return f"the others wait at most {share} of a step, for rank {rank} ({decides})"
 
 
 def lowest(score_R: Floats, number: int) -> list[int]:
@@ -134,13 +139,14 @@ def host_of(job: Job, rank: int) -> str:
 # JSON -----------------------------------------------------------------------------------------------------------------
 
 
-def _finding(job: Job, now: float) -> dict[str, Any]:
-    """The finding; of a healthy job that trains, how far it is from having a straggler."""
+def _findings(job: Job, now: float) -> list[dict[str, Any]]:
+    """The verdict, then all else that was found, by cost; of a healthy job how far it is from having a straggler."""
     found = finding(job, now)
     trains = job.ended is None and job.open_incident is None and not job.performance.open_stragglers
     if found.verdict is StragglerVerdict.HEALTHY and trains and (waits := longest_wait(job)):
         found = replace(found, reason=f"No straggler: {waits}.")
-    return found.to_json()
+    ranked = job.performance.findings
+    return [each.to_json() for each in ([found, *ranked[1:]] if ranked[:1] == (found,) else [found])]
 
 
 def _throttled(job: Job, slow: Sequence[Straggler]) -> dict[str, Any] | None:
@@ -153,7 +159,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     """The scores as ``GET /jobs/{id}/scores`` shows them, of all ranks or of the ``number`` worst."""
     performance = job.performance
     scores = performance.scores
-    found = performance.open_stragglers
+    found, found_now = performance.open_stragglers, _findings(job, now)
     shown = {
         "at": None,
         "gpu_at": None,
@@ -163,7 +169,9 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
         "lowest": {},
         "ranks": [],
         "stragglers": [each.to_json() for each in found],
-        "finding": _finding(job, now),
+        "finding": found_now[0],
+        "findings": found_now,
+        "late": None if performance.late is None else performance.late.to_json(),
         "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
         "cost_rate": cost_rate(found[0]) if found else "",

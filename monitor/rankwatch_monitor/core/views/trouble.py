@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.views.job_verdict import NO_TROUBLE, finding
 
 
 def recovering_since(job: Job, state: JobState) -> float | None:
@@ -33,4 +33,5 @@ def trouble_since(job: Job, state: JobState, now: float) -> float | None:
     incident = job.open_incident
     if incident is not None and (state not in (JobState.RUNNING, JobState.SLOW) or not incident.elective):
         return incident.timeline.since or incident.opened_at
-    return finding(job, now).since  # None while the job is healthy
+    found = finding(job, now)
+    return None if found.verdict in NO_TROUBLE else found.since

@@ -75,7 +75,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
         finding = job_verdict.finding(job, now)
-        if finding.verdict is not StragglerVerdict.HEALTHY:
+        if finding.verdict not in job_verdict.NO_TROUBLE:
             no_step = finding.verdict is StragglerVerdict.NO_STEP
             return JobState.NO_STEP if no_step else JobState.SLOW, finding.reason
         return JobState.RUNNING, attempts.TROUBLE if job.stale.trouble(now) else ""

@@ -7,9 +7,15 @@ from typing import Final
 from rankwatch.cli.formatting import count, whole_percent
 from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.cause import SHOWN
-from rankwatch_monitor.core.slow_cause import MANY, UNDECLARED, HeavyStage, SlowLink, SlowNode, Turns
+from rankwatch_monitor.core.slow_cause import MANY, UNDECLARED, Doubt, HeavyStage, LateRank, SlowLink, SlowNode, Turns
 
 PARTS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
+_DOUBTS: Final = {
+    Doubt.FEW_WINDOWS: "from {needed} such windows on it is named",
+    Doubt.NOISE: "the steps of this job differ by as much from window to window, so it is not named yet",
+    Doubt.TURNS: "other ranks are late as often, so none is named",
+    Doubt.FAST_PEER: "it takes no longer than before, its peers have become faster",
+}
 
 
 def node(slow: SlowNode) -> str:
@@ -21,6 +27,14 @@ def node(slow: SlowNode) -> str:
 def more(ranks: int) -> str:
     """How many ranks are slow besides the one that was named; empty: none."""
     return f" {count(ranks, 'more rank')} {'is' if ranks == 1 else 'are'} slow." if ranks else ""
+
+
+def late(found: LateRank) -> str:
+    """Which rank the newest window shows late, in how many windows it was so, and why it is not named."""
+    where = f"rank {found.rank}" + (f" on {found.host}" if found.host else "")
+    waits = f"the others wait {whole_percent(found.share)} of a step"
+    head = f"{where}, {found.slow} of {found.of} windows: {waits} for it"
+    return f"{'suspected' if found.suspected else 'late'}: {head}; {_DOUBTS[found.doubt].format(needed=found.needed)}"
 
 
 def stage(heavy: HeavyStage) -> str:

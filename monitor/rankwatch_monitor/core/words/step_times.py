@@ -52,7 +52,9 @@ def unsure(
     return f"{words}much to tell: {edges[0]:.2g} to {edges[1]:.2g} times is possible."
 
 
-def steady(span: str, taken: str, visible: float | None, windows: int, happened: Sequence[str] = ()) -> str:
+def steady(
+    span: str, taken: str, visible: float | None, windows: int, happened: Sequence[str] = (), *, spikes: bool = False
+) -> str:
     """Of step times in which no change shows.
 
     Args:
@@ -61,12 +63,15 @@ def steady(span: str, taken: str, visible: float | None, windows: int, happened:
         visible: the least change, as a fraction, that would have been seen; None: any that matters.
         windows: how many there are.
         happened: what else happened in that time.
+        spikes: single windows took longer.
     """
-    known = count(windows, "window")
-    if visible is None:
+    known, change = count(windows, "window"), "lasting change" if spikes else "change"
+    if visible is None and spikes:
+        lead = f"No {change} {span}"
+    elif visible is None:
         lead = f"{'The step time did not change' if happened else 'Nothing changed'} {span}"
     elif visible <= USELESS:
-        lead = f"No change of {percent(visible)} or more {span}; a smaller one does not show in {known}"
+        lead = f"No {change} of {percent(visible)} or more {span}; a smaller one does not show in {known}"
     else:
         lead = f"Whether the step time changed {span} does not show in {known}"
     return f"{'; '.join([f'{lead}: {taken}', *happened])}."

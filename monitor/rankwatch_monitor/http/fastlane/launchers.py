@@ -19,7 +19,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.messages import Directive, Evidence, NodeObservation, NodeRegistration
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, refusal
+from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, line_of, refusal
 from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
@@ -156,7 +156,7 @@ class LauncherFastLane:
         if ownership is not None and not ownership.owns(begun.job_id):
             return None
         grant = Bearer(self._tokens, headers).grant()
-        begun.sender = f"token {grant.name}" if grant is not None and grant.jobs else begun.job_id
+        begun.sender = line_of(self._tokens, headers, begun.job_id)
         if isinstance(begun, LauncherPost):
             if grant is not None:
                 begun.bound, begun.token = grant.bound, grant.name

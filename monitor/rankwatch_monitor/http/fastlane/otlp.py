@@ -82,7 +82,7 @@ class OtlpFastLane:
         admitted = endpoints.admission.body(sender(client, headers))
         head = data[: end + 4]
         post = AdmittedPost(head, headers, length, admitted=admitted, counted=admitted.__enter__())
-        post.forbidden, post.refusal = forbidden, elsewhere
+        post.forbidden, post.refusal, post.sender = forbidden, elsewhere, endpoints.line(headers)
         return post, data[end + 4 :]
 
     def add(self, request: AdmittedPost, data: bytes) -> bytes:

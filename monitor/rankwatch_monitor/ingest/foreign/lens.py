@@ -84,6 +84,13 @@ _WORD: Final = re.compile(r"[a-z]+")
 
 SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0}
 """Units of durations (UCUM)."""
+_WORDS_OF_TIME: Final[Mapping[str, float]] = {
+    **SECONDS,
+    "seconds": 1.0,
+    "milliseconds": 1e-3,
+    "microseconds": 1e-6,
+    "nanoseconds": 1e-9,
+}
 
 ITERATIONS: Final = (
     semconv.ATTR_ITERATION,
@@ -125,6 +132,14 @@ def _metric(name: str) -> Sign | None:
     if set(words) & _OF_TRAINING and (rest == {"loss"} or rest == {"grad", "norm"}):
         return Sign.WEAK
     return None
+
+
+def seconds_of(name: str, unit: str) -> float:
+    """Seconds of one unit of a duration, by its unit, else by the last word of its name: ``step_duration_ms``."""
+    if (known := _WORDS_OF_TIME.get(unit)) is not None:
+        return known
+    words = _WORD.findall(name.lower())
+    return _WORDS_OF_TIME.get(words[-1] if words else "", 1.0)
 
 
 class SpanMeaning(NamedTuple):

@@ -29,10 +29,30 @@ class Count(NamedTuple):
     """It counts since the last export, not since the start."""
 
 
+class Timed(NamedTuple):
+    """Step times of a histogram, over all of its points."""
+
+    at_ns: int
+    count: int  # type: ignore[assignment]  # as above
+    seconds: float
+    delta: bool
+
+
 class Exported:
     """Signs of progress in one request."""
 
-    __slots__ = ("after_step", "finished", "over", "recognised", "signs", "stamp_ns", "step", "step_spans", "work")
+    __slots__ = (
+        "after_step",
+        "finished",
+        "over",
+        "recognised",
+        "signs",
+        "stamp_ns",
+        "step",
+        "step_spans",
+        "timed",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.recognised = False
@@ -47,6 +67,7 @@ class Exported:
         self.over = False
         """A span that encloses all of training has ended."""
         self.work: dict[str, Count] = {}
+        self.timed: dict[str, Timed] = {}
         self.signs: dict[str, float] = {}
         self.finished: dict[str, SectionStatistics] = {}
 
@@ -61,7 +82,11 @@ class Exported:
         at = max(point.time_unix_nano for point in points)
         delta = kind != "gauge" and getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
         if sign is Sign.STEPS_TIMED:
-            self.work[metric.name] = Count(at, float(sum(point.count for point in points)), delta)
+            steps = sum(point.count for point in points)
+            self.work[metric.name] = Count(at, float(steps), delta)
+            seconds = sum(point.sum for point in points) * lens.seconds_of(metric.name, metric.unit)
+            if isfinite(seconds):
+                self.timed[metric.name] = Timed(at, steps, seconds, delta)
             return True
         values = [value for point in points if (value := value_of(point)) is not None and isfinite(value)]
         if not values:

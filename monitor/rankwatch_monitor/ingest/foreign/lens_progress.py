@@ -27,6 +27,7 @@ from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
 from rankwatch_monitor.ingest.foreign import lens
 from rankwatch_monitor.ingest.foreign.lens import Sign
 from rankwatch_monitor.ingest.foreign.lens_exported import SECTIONS, Exported
+from rankwatch_monitor.ingest.foreign.lens_windows import ProcessWindows
 
 Source = Literal["metrics", "spans"]
 """Timestamps are compared within one source: times of exports, or ends of spans."""
@@ -63,6 +64,7 @@ class ProcessProgress:
         "_sources",
         "_spans_have_steps",
         "_steps",
+        "_windows",
         "_within",
         "strong",
     )
@@ -85,6 +87,7 @@ class ProcessProgress:
         self._over = self._last_metrics_to_come = False
         self._first: dict[str, float] = {}
         self._longest: dict[str, float] = {}
+        self._windows = ProcessWindows()
 
     @property
     def exports_metrics(self) -> bool:
@@ -114,7 +117,12 @@ class ProcessProgress:
                 if gap is not None and self.strong >= _SURE:
                     self._learn(semconv.STEP_SECTION, gap, longest)
         self._peak = max(self._peak, quiet)
-        return self._fields(quiet, finished, longest)
+        self._windows.add(exported)
+        fields = self._fields(quiet, finished, longest)
+        elapsed: dict[str, float] = {name: moment.elapsed for name, moment in self._sources.items()}
+        if self.strong and (window := self._windows.close(elapsed, self._steps)) is not None:
+            fields["window"] = window
+        return fields
 
     def _ended(self, source: Source, exported: Exported, strong: bool) -> None:
         """Note whether the process has finished training; metrics are flushed once more after its spans."""

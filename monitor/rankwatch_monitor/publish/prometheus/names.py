@@ -161,7 +161,7 @@ JOB_VERDICT: Final = Family(
     "rankwatch_job_verdict",
     "gauge",
     ("job", "verdict"),
-    "1 for the diagnosis of the time a job loses, 0 for the others: healthy, worker, stage, workload, link, "
+    "1 for the diagnosis of the time a job loses, 0 for the others: healthy, suspected, worker, stage, workload, link, "
     "unexplained, no_step; healthy is 0 while a job hangs, recovers or is lost, and once it failed or was stopped",
 )
 STEP_SECONDS: Final = Family(

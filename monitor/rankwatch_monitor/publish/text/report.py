@@ -144,7 +144,7 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
         lines += wrapped(f"culprit: rank {culprit.rank}{host}, {culprit.kind.replace('_', ' ')}{why}", "    ")
     if len(incident.culprits) > SHOWN_CULPRITS:
         lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more culprit')}")
-    if not incident.culprits:
+    if not incident.culprits and not incident.elective:
         lines.append("    culprit: none")
     lines += wrapped(action_line(incident.to_json()), "    ")
     if incident.outcome:

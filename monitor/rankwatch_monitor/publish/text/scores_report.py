@@ -33,7 +33,8 @@ OLD: Final = 3.0
 SHOWN_STRAGGLERS: Final = 20
 
 _FINDING: Final = {
-    StragglerVerdict.HEALTHY: "no rank delays the others",
+    StragglerVerdict.HEALTHY: "no rank delays the others again and again",
+    StragglerVerdict.SUSPECTED: "a rank may be slow",
     StragglerVerdict.WORKER: "some ranks are slow by their own fault",
     StragglerVerdict.STAGE: "a whole pipeline stage is slow: the stages are unbalanced, no node is to blame",
     StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the workload is uneven, no node is to blame",
@@ -244,14 +245,19 @@ def _verdict(job: Job, now: float) -> list[str]:
     found = finding(job, now)
     text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
-        return wrapped(text, "  ")
+        waits = rankings.longest_wait(job)
+        return wrapped(f"{text}{f'; {waits}' if waits else ''}", "  ")
     facts = [f"{whole_percent(found.share)} of each step"] if found.share > 0 else []
     facts += [f"{count(len(found.ranks), 'rank')} ({ranks(found.ranks)})"] if found.ranks else []
     facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
     facts += [f"since {when(found.since)}"] if found.since is not None else []
     lines = wrapped(f"{text}; {', '.join(facts)}", "  ")
     shown_above = found.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
-    return lines + (wrapped(found.reason, "    ") if found.reason and not shown_above else [])
+    lines += wrapped(found.reason, "    ") if found.reason and not shown_above else []
+    others = job.performance.findings[1:] if job.performance.findings[:1] == (found,) else ()
+    for each in others:
+        lines += wrapped(f"also: {each.verdict}, {whole_percent(each.share)} of each step; {each.reason}", "  ")
+    return lines
 
 
 def _no_scores(policy: Policy) -> str:

@@ -80,6 +80,8 @@ class WandbPublisher:
         self._warned = False
         self._retry_at: dict[str, float] = {}
         self._runs: dict[str, JobRun] = {}
+        self._ended: dict[str, None] = {}
+        """Jobs that are over and whose run has ended: opened again for a last look, it would be a second folder."""
         self._thread = threading.Thread(target=self._work, name="rankwatch-wandb", daemon=True)
         self._thread.start()
 
@@ -139,15 +141,21 @@ class WandbPublisher:
 
     def _write(self, snapshot: Snapshot) -> None:
         run = self._runs.get(snapshot.job_id)
+        if run is None and snapshot.over and snapshot.job_id in self._ended:
+            return
         if run is None:
             if len(self._runs) >= OPEN_RUNS:
                 self.dropped += 1
                 return
+            self._ended.pop(snapshot.job_id, None)
             run = self._runs[snapshot.job_id] = begin(self._where, snapshot, self._since)
         run.write(snapshot)
         if snapshot.over:
             # Resumed if the job is launched again.
             del self._runs[snapshot.job_id]
+            if len(self._ended) >= WAITING_JOBS:
+                self._ended.clear()
+            self._ended[snapshot.job_id] = None
             run.finish(failed=snapshot.state in rows.FAILED)
 
     def _failed(self, job_id: str, error: BaseException) -> None:

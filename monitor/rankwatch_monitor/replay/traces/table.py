@@ -30,6 +30,8 @@ class OperationTable:
     host_N: Ints
     hosts: tuple[str, ...]
     cell_N: Ints = field(repr=False)
+    certainty: float = 1.0
+    """Part of all steps of single ranks in which no computation is missing."""
 
     def __len__(self) -> int:
         return len(self.rank_N)

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+from rankwatch_monitor.replay.traces import kineto
 from rankwatch_monitor.replay.traces.groups import collectives, is_pair, turns
 from rankwatch_monitor.replay.traces.parts import (
     WAITING_IN_GAPS,
@@ -77,7 +78,7 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
     """Read a table of operations.
 
     Args:
-        path: CSV, .csv.gz or parquet.
+        path: CSV, .csv.gz or parquet; or traces of PyTorch's profiler, a file or a folder.
         time_unit: of ``start_ts`` and ``duration``: s, ms, us or ns; None: derived from their magnitude.
 
     Raises:
@@ -86,13 +87,19 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
     """
     if time_unit is not None and time_unit not in UNITS:
         raise TableError(f"--time-unit is one of {', '.join(UNITS)}, not {time_unit!r}")
-    rows = read_rows(Path(path))
+    profiled = kineto.is_trace(Path(path))
+    rows = kineto.read_traces(Path(path)) if profiled else read_rows(Path(path))
     step_N, rank_N = rows.whole("step"), rows.whole("rank")
     order_N = np.lexsort((rows.numbers["start_ts"], rank_N, step_N))
     step_N, rank_N = step_N[order_N], rank_N[order_N]
     cell_N = np.cumsum(np.concatenate([[0], (np.diff(step_N) != 0) | (np.diff(rank_N) != 0)])).astype(np.int64)
-    unit, reason = (time_unit, "set by --time-unit") if time_unit else _unit(rows, order_N, cell_N)
-    notes = [f"times are taken as {unit}: {reason}"]
+    if profiled:
+        unit, notes = kineto.UNIT, ["traces of PyTorch's profiler: what a step launched is part of it"]
+        if len(np.unique(rank_N)) == 1:
+            notes.append("there is one rank to compare: give the folder with the traces of all ranks")
+    else:
+        unit, reason = (time_unit, "set by --time-unit") if time_unit else _unit(rows, order_N, cell_N)
+        notes = [f"times are taken as {unit}: {reason}"]
     optype, host = rows.texts["optype"], rows.texts.get("host")
     kinds = [kind_of(name) for name in optype.words]
     code_N = optype.code_N[order_N]
@@ -125,7 +132,7 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
         f"computations are missing in {np.count_nonzero(missing_C)} of {len(missing_C)} steps of single ranks: these "
         "are estimated by the others, and what is found is less certain"
     )
-    return replace(table, notes=(*table.notes, note))
+    return replace(table, notes=(*table.notes, note), certainty=1.0 - float(np.mean(missing_C > 0)))
 
 
 def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:

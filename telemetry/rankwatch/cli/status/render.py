@@ -26,6 +26,7 @@ from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 from rankwatch.contract.exits import shorter_exits
+from rankwatch.contract.text import operands
 
 SHOWN: Final = 8
 """Maximum culprits, stragglers and nodes listed."""
@@ -121,7 +122,7 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
     more = len(incident["culprits"]) - SHOWN
     if more > 0:
         lines.append(f"{indent}and {count(more, 'more culprit')}")
-    if not incident["culprits"]:
+    if not incident["culprits"] and incident["kind"] != "ordered":
         lines.append(f"{indent}culprit: none")
     lines += terminal.wrapped(action_line(incident), indent)
     if incident["outcome"]:
@@ -132,7 +133,8 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
 def details_line(incident: Json, terminal: Terminal) -> list[str]:
     """The command that shows the stacks and logs of an incident."""
     short = incident["id"].removeprefix(f"{incident['job_id']}-")
-    return terminal.wrapped(f"stacks and logs: rankwatch incidents {incident['job_id']} {short}", "  ", "dim")
+    command = f"rankwatch incidents {operands(incident['job_id'], short)}"
+    return terminal.wrapped(f"stacks and logs: {command}", "  ", "dim")
 
 
 def _states(sentence: str, words: str) -> bool:

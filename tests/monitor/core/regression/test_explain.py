@@ -444,6 +444,16 @@ def test_nothing_changed_is_not_stated_where_a_few_steps_took_twice_as_long() ->
     assert "but 2 of" in found.sentence
 
 
+def test_no_change_is_denied_beside_spikes_of_steps_that_vary_too_much_to_tell() -> None:
+    history, steps = History(), Steps()
+    for data in (0.02, 0.3, 0.1, 0.35, 0.02, 0.25, 1.2, 0.2, 0.02, 1.1):
+        steps.data = data
+        steps.go(history, 1)
+    found = explain(history)
+    assert (found.kind, found.compared and found.compared.evidence) == ("steady", Evidence.UNSEEN)
+    assert not found.sentence.startswith("No lasting change since"), found.sentence
+
+
 def test_nothing_changed_is_not_stated_beside_an_incident_or_a_lost_job() -> None:
     history = History()
     Steps().go(history, BEFORE)

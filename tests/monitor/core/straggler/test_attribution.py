@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rankwatch.contract.enums import StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler import attribution
+from rankwatch_monitor.core.straggler.attribution import MOST_NODES, MOST_SLOW, Pipeline
+from rankwatch_monitor.core.straggler.peers import Layout
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION, play_windows
 from rankwatch_monitor.replay.summary import Summary, summarize
 from support.causal_job import START, CausalJob
@@ -86,3 +90,51 @@ def test_a_stage_that_is_a_node_cannot_be_told_apart_unless_it_has_changed() -> 
 def test_two_of_eight_ranks_are_not_too_many() -> None:
     job = CausalJob(data=8, kind="two ranks", dose=0.3, victim=1)
     assert {straggler.rank for straggler in judged(job).stragglers} == {1, 5}
+
+
+# Layouts and jobs that are made to be slow to judge: each is bounded by the number of ranks -----------------------
+
+
+def test_a_layout_of_more_places_than_ranks_is_no_layout() -> None:
+    rank_R, none_R = np.arange(2_000), np.full(2_000, -1)
+    alone = Pipeline.of(Layout(rank_R, none_R, rank_R, none_R), {})
+    assert (alone.stages, alone.replicas, set(alone.stage_R.tolist())) == (1, 1, {0})
+    many = Pipeline.of(Layout(rank_R % 5, none_R, rank_R // 5, none_R), {})
+    assert many.stages == 1
+    usual = Pipeline.of(Layout(rank_R % 8, none_R, rank_R // 8, none_R), {})
+    assert (usual.stages, usual.replicas) == (250, 8)
+
+
+def test_of_many_late_nodes_the_latest_are_measured() -> None:
+    ranks = 16 * MOST_NODES
+    late_R = np.arange(ranks, dtype=np.float64)
+    looked = attribution._worth_a_look(late_R, np.arange(ranks) // 4, np.ones(ranks, dtype=np.bool_), 10.0)
+    assert looked == list(range(ranks // 4 - MOST_NODES, ranks // 4))
+
+
+def test_the_loss_of_the_latest_ranks_is_computed_through_the_pipeline() -> None:
+    ranks = 2 * MOST_SLOW
+    rank_R, none_R = np.arange(ranks), np.full(ranks, -1)
+    pipeline = Pipeline.of(Layout(rank_R // 2, none_R, rank_R % 2, none_R), {"point_to_point": 16})
+    late_R = 1.0 + rank_R / ranks
+    lost_R = attribution.losses(pipeline, 10.0 + late_R, late_R, np.array([10.0, 10.0]), late_R > 0.0)
+    computed = np.flatnonzero(lost_R != late_R)
+    assert len(computed)
+    assert computed.min() >= ranks - MOST_SLOW
+
+
+def test_of_two_others_the_better_one_counts_in_every_group() -> None:
+    groups, rng = 40, np.random.default_rng(0)
+    group_R = rng.permutation(np.repeat(np.arange(groups), 3))
+    member_R = np.zeros(3 * groups, dtype=np.bool_)
+    for group in range(groups):
+        member_R[np.flatnonzero(group_R == group)[0]] = True
+    parts_RP, work_R = rng.random((3 * groups, 6)), rng.random(3 * groups)
+    none_R = np.full(3 * groups, -1)
+    pipeline = Pipeline.of(Layout(none_R, none_R, none_R, none_R), {})
+    excess_R, _ = attribution._beyond_others(pipeline, parts_RP, work_R, group_R, ~member_R, member_R)
+    for rank in np.flatnonzero(member_R):
+        pair = np.flatnonzero((group_R == group_R[rank]) & ~member_R)
+        waited_R = parts_RP[:, attribution.COMMUNICATION]
+        expected = min(waited_R[pair].min() - waited_R[rank], work_R[rank] - work_R[pair].max())
+        assert excess_R[rank] == expected

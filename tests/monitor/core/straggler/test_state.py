@@ -16,7 +16,7 @@ from rankwatch_monitor.core.events import (
     SectionWindow,
     WindowReport,
 )
-from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, MIN_DEVICES, Performance, Table
+from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, MIN_DEVICES, MIN_HOSTS, Performance, Table
 from support.windows import Ranks
 
 
@@ -137,6 +137,19 @@ def test_names_and_devices_are_bounded() -> None:
     best_RS = known.best.of_ranks(known.best.sections, known.sections.names, known.device_R)
     last = 4 * MIN_DEVICES - 4
     assert best_RS[:4, 0] == pytest.approx([1.0 + last + rank for rank in range(4)])
+
+
+def test_hosts_that_a_rank_only_names_are_forgotten() -> None:
+    known = Performance()
+    for number in range(4 * MIN_HOSTS):
+        for rank in range(3):  # the last of them changes its host with each report
+            host = f"host-{number}" if rank == 2 else f"kept-{rank}"
+            known.take(RankReport(identity(rank)._replace(host=host), window=window(step=1.0)), 0.0)
+        known.add_signal(known.close_window(3, float(number), 0.05), 0.05)
+        names = list(known.hosts)
+        assert [names[node] for node in known.node_R[:3]] == ["kept-0", "kept-1", host]
+        assert len(known.hosts) <= MIN_HOSTS
+        assert known.node_TH.shape[1] == len(known.hosts)
 
 
 def test_the_stride_is_set_only_where_ranks_do_not_agree() -> None:

@@ -136,6 +136,20 @@ def test_equal_faults_on_two_gpus_point_to_none_of_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_node_with_which_no_other_can_be_compared_is_no_suspect(hosts: int) -> None:
+    jobs = []
+    for name, rank in (("one", 0), ("two", 1)):
+        scene = Scene(2 * hosts, hosts=hosts, job_id=name).run(20)
+        jobs.append(scene.die(rank, exit_code=1, message="ValueError: bad shard").run(1))
+    found = shown("host-0", *jobs)
+    assert found["state"] == ("suspect" if hosts == 2 else "up")
+    assert (found["todo"] is None) is (hosts == 1)
+    activity = HostActivity({scene.job.id: scene.job for scene in jobs})
+    history = activity.history("host-0", [], jobs[0].now)
+    assert (history.incidents, history.repeats) == (2, hosts == 2)
+
+
 def test_a_uuid_tells_gpus_of_one_local_rank_apart() -> None:
     """Two jobs share the node, each with one GPU visible, which is the first of both."""
     one, two = Scene(2, hosts=2, job_id="one").run(5), Scene(2, hosts=2, job_id="two").run(5)

@@ -140,6 +140,16 @@ def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(
     assert (back.finished, back.exit_code) == (True, 0)
 
 
+def test_a_job_has_one_run_folder_however_often_it_is_published_after_its_end(
+    publisher: wandb.WandbPublisher, tmp_path: Path
+) -> None:
+    job = scored(8)
+    job.columns.shut_down_R[:] = job.columns.reported_R[:] = True
+    written(publisher, job, NOW, NOW + 10.0, NOW + 20.0)
+    publisher.close(10.0)
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1
+
+
 def test_only_the_newest_of_each_job_waits_and_only_so_many_jobs(publisher: wandb.WandbPublisher) -> None:
     taken = snapshot(scored(2), NOW)
     begun = time.monotonic()

@@ -269,6 +269,10 @@ def test_a_straggler_that_was_there_briefly_does_not(tmp_path: Path) -> None:
     assert "worker" in reported.reason
 
 
+def test_a_whole_table_is_certain(tmp_path: Path) -> None:
+    assert optable.read(write(tmp_path / "t.csv", Trace(steps=3).rows())).certainty == 1.0
+
+
 def test_columns_beyond_the_needed_ones_may_be_absent(tmp_path: Path) -> None:
     trace = Trace("worker", 0.3, stages=1, victim=(2, 0))
     rows = [{name: row[name] for name in HEAD} for row in trace.rows()]
@@ -284,6 +288,7 @@ def test_missing_rows_are_stated_and_blame_neither_a_link_nor_a_host(tmp_path: P
     rows = [row for row in Trace(replicas=2).rows() if random.random() > 0.1]
     table = optable.read(write(tmp_path / "t.csv", rows))
     assert any("missing" in note for note in table.notes)
+    assert 0.0 < table.certainty < 0.6, "a tenth of its rows is missing, so in most steps something is"
     job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
     for _ in play_windows(optable.windows(table), job):
         pass

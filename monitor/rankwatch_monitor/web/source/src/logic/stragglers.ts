@@ -36,9 +36,9 @@ export function isShown(sentence: string, above: string): boolean {
   return sentence !== "" && above.toLowerCase().includes(sentence.toLowerCase());
 }
 
-/** Without slow ranks: healthy, or without a completed step, which the headline of the job states. */
+/** Without slow ranks: healthy, not certain yet, or without a completed step, which the headline of the job states. */
 function isUnremarkable(finding: Finding): boolean {
-  return finding.verdict === "healthy" || finding.verdict === "no_step";
+  return ["healthy", "suspected", "no_step"].includes(finding.verdict);
 }
 
 /** Whether stragglers are shown above the grid. */

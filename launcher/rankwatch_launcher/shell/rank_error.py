@@ -10,84 +10,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from rankwatch.contract.enums import ProcessState
-from rankwatch.contract.exits import is_consequence
-from rankwatch.contract.messages import Frame, RankStack
+from rankwatch.contract.messages import Frame
 from rankwatch.contract.text import decoded
+from rankwatch_launcher.core.exits import MAX_TEXT, RankError
 
 MAX_FILE: Final = 1 << 20
 MAX_TAIL: Final = 64 << 10
 MAX_AFTER: Final = 20
 """Lines of a log after its last traceback; with more, the process went on after it."""
 MAX_FRAMES: Final = 64
-MAX_TEXT: Final = 300
-SHOWN_FRAMES: Final = 3
-METHOD: Final = "traceback"
 HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^\s*File "(.*)", line (\d+)(?:, in (.*))?$')
 _EXCEPTION: Final = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _PREFIX: Final = re.compile(r"^\[rank\d+\]: ")
 """torch begins the lines of a traceback with it, once the process group is initialised."""
-_PASSING: Final = re.compile(
-    r"cuda|nccl|\bhip\b|rocm|memory|device|time[d ]*out|connect|network|temporar|unavailable|busy|retry|locked"
-    r"|rate limit|too many|\b(429|50[0-4])\b|stale|disk quota|no space",
-    re.IGNORECASE,
-)
-"""Texts of exceptions that a restart may be free of."""
-SCRIPT_ERRORS: Final = ("SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
-
-
-@dataclass(frozen=True, slots=True)
-class RankError:
-    """The uncaught exception of one rank."""
-
-    message: str
-    """``ValueError: bad batch``, with the further lines of its text."""
-    frames: tuple[Frame, ...] = ()
-    """Of its traceback, innermost first."""
-    at: float = 0.0
-    """Unix time; 0: unknown."""
-    passing: bool = False
-    """An OSError that may not come back, of a file system or a network."""
-    recorded: bool = False
-    """The script wrote the error file itself, with torch's ``@record``."""
-
-    @property
-    def kind(self) -> str:
-        """The exception's type."""
-        return self.message.partition(":")[0]
-
-    @property
-    def first_line(self) -> str:
-        """Type and first line of the text."""
-        return self.message.partition("\n")[0]
-
-    @property
-    def consequence(self) -> bool:
-        """It is about the connection to another rank, whose end is likely the cause."""
-        return is_consequence(self.message)
-
-    @property
-    def of_script(self) -> bool:
-        """The script, or a module that it imports, cannot be compiled or imported."""
-        return self.kind in SCRIPT_ERRORS
-
-    @property
-    def may_pass(self) -> bool:
-        """The same may not happen again: its text, or its type, is about a device, a network or a file system."""
-        return self.passing or self.consequence or bool(_PASSING.search(self.message))
-
-    def where(self) -> str:
-        """The innermost frames: ``collate (data.py:41) < <module> (train.py:9)``; empty: unknown."""
-        return " < ".join(f"{f.function} ({os.path.basename(f.file)}:{f.line})" for f in self.frames[:SHOWN_FRAMES])
-
-    def stack(self, rank: int, pid: int) -> RankStack:
-        """It as evidence."""
-        text = " / ".join(filter(None, map(str.strip, self.message.splitlines())))
-        return RankStack(rank, pid, METHOD, self.frames, ProcessState.EXITED, text[:MAX_TEXT])
 
 
 def read_error(error_file: str, stderr: str = "") -> RankError | None:

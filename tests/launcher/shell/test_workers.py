@@ -15,8 +15,8 @@ from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from rankwatch_launcher import open_files, torch_compat
-from rankwatch_launcher.agent.workers import rank_handlers
 from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, Bootstrap
+from rankwatch_launcher.shell.workers import rank_handlers
 
 SHELL = "/bin/sh"
 

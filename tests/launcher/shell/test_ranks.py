@@ -16,9 +16,9 @@ from launcher.conftest import wait_for
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.files import find_program
 from rankwatch_launcher import procfs
-from rankwatch_launcher.agent.orphan_reaper import OrphanReaper, start_time
-from rankwatch_launcher.agent.processes import RankProcesses
 from rankwatch_launcher.node.attempt import RankProcess
+from rankwatch_launcher.shell.orphan_reaper import OrphanReaper, start_time
+from rankwatch_launcher.shell.ranks import RankProcesses
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL, StackReader, Target
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -53,13 +53,21 @@ def watched(*processes: subprocess.Popen[str]) -> RankProcesses:
     return RankProcesses([RankProcess(i, i, p.pid) for i, p in enumerate(processes)])
 
 
+def kill(ranks: RankProcesses) -> list[int | None]:
+    """Kill all; the codes with which they then exit."""
+    ranks.kill()
+    codes = [process.code for process in ranks.wait_all(60.0)]
+    assert ranks.alive() == []
+    return codes
+
+
 def test_exits_are_seen_at_once_and_left_to_be_reaped(spawn: Spawn) -> None:
     ranks = watched(spawn("import sys; print(); sys.exit(3)"), spawn(HANG))
     (ended,) = ranks.wait(60.0)
     assert (ended.rank, ended.code) == (0, 3)
     assert [p.rank for p in ranks.alive()] == [1]
     assert procfs.process_state(ended.pid) is ProcessState.EXITED
-    os.kill(ranks.all[1].pid, signal.SIGSEGV)
+    os.kill(ranks.alive()[0].pid, signal.SIGSEGV)
     assert [p.code for p in ranks.wait_all(10.0)] == [-signal.SIGSEGV]
 
 
@@ -68,7 +76,7 @@ def test_a_wake_descriptor_ends_the_wait(spawn: Spawn) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"!")
     assert ranks.wait(60.0, reader) == []
-    ranks.kill(10.0)
+    kill(ranks)
     for fd in (reader, writer):
         os.close(fd)
 
@@ -80,8 +88,19 @@ def test_kill_takes_the_children_of_a_rank_that_has_ended(spawn: Spawn) -> None:
     orphan = int(process.stdout.readline())
     ranks = watched(process)
     ranks.wait_all(10.0)
-    assert ranks.kill(10.0) == []
+    kill(ranks)
     wait_for(lambda: procfs.process_state(orphan) is ProcessState.EXITED)
+
+
+def test_what_may_have_been_reaped_is_not_killed(spawn: Spawn) -> None:
+    process = spawn(
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: exit(3)); print(flush=True); signal.pause()"
+    )
+    ranks = watched(process)
+    ranks.close()
+    ranks.kill()
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(60) == 3
 
 
 def test_a_stopped_rank_can_be_terminated(spawn: Spawn) -> None:
@@ -89,8 +108,8 @@ def test_a_stopped_rank_can_be_terminated(spawn: Spawn) -> None:
     ranks = watched(process)
     os.kill(process.pid, signal.SIGSTOP)
     wait_for(lambda: procfs.process_state(process.pid) is ProcessState.STOPPED)
-    ranks.terminate(10.0)
-    assert ranks.all[0].code == -signal.SIGTERM
+    ranks.signal(signal.SIGTERM, ending=True)
+    assert [p.code for p in ranks.wait_all(60.0)] == [-signal.SIGTERM]
 
 
 @pytest.mark.skipif(find_program("py-spy") is None, reason="py-spy is not installed")
@@ -195,7 +214,7 @@ def test_exits_are_found_without_process_descriptors(
     reader, writer = os.pipe()
     os.write(writer, b"!")
     assert ranks.wait(60.0, reader) == []
-    assert ranks.kill(60.0) == []
+    kill(ranks)
     for fd in (reader, writer):
         os.close(fd)
 
@@ -203,10 +222,13 @@ def test_exits_are_found_without_process_descriptors(
 def test_another_thread_kills_while_one_waits(spawn: Spawn) -> None:
     """The guard ends the ranks while the main thread is blocked."""
     ranks = watched(spawn(HANG), spawn(HANG))
-    waiting = threading.Thread(target=ranks.wait_all, args=(600.0,), daemon=True)
+    codes: list[int | None] = []
+    waiting = threading.Thread(
+        target=lambda: codes.extend(process.code for process in ranks.wait_all(600.0)), daemon=True
+    )
     waiting.start()
     wait_for(lambda: Path(f"/proc/self/task/{waiting.native_id}/wchan").exists())
-    assert ranks.kill(60.0) == []
+    killed = kill(ranks)
     waiting.join(60.0)
     assert not waiting.is_alive()
-    assert [p.code for p in ranks.all] == [-signal.SIGKILL] * 2
+    assert [*killed, *codes] == [-signal.SIGKILL] * 2

@@ -18,8 +18,8 @@ from torch.distributed.elastic.multiprocessing import PContext
 from rankwatch.contract.intervals import omits_redundant_reports
 from rankwatch.contract.messages import LOG_LINES, LOGS_UNSENT, RankLog
 from rankwatch.contract.text import INDENT
-from rankwatch_launcher.agent.processes import RankExit
-from rankwatch_launcher.node.node import MAX_FACT
+from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.node.session import MAX_FACT
 
 MAX_READ: Final = 16 << 10
 """Bytes read at the end of a file."""

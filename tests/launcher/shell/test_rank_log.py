@@ -11,10 +11,10 @@ import pytest
 
 from rankwatch.contract.intervals import FEW_LAUNCHERS
 from rankwatch.contract.messages import LOG_LINE, LOG_LINES, LOGS_UNSENT
-from rankwatch_launcher.agent.processes import RankExit
-from rankwatch_launcher.agent.rank_error import RankError
-from rankwatch_launcher.agent.rank_log import MAX_READ, RANKS, file_behind, last_lines, log_facts, logs_of
-from rankwatch_launcher.node.node import MAX_FACT
+from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.node.session import MAX_FACT
+from rankwatch_launcher.shell.rank_error import RankError
+from rankwatch_launcher.shell.rank_log import MAX_READ, RANKS, file_behind, last_lines, log_facts, logs_of
 
 LOST = "RuntimeError: Connection closed by peer"
 

@@ -9,9 +9,9 @@ import pytest
 
 from rankwatch.contract.enums import NoRestart, ProcessState
 from rankwatch.contract.messages import Frame
-from rankwatch_launcher.agent.attempt_end import by_cause, futile_restart
-from rankwatch_launcher.agent.processes import RankExit
-from rankwatch_launcher.agent.rank_error import RankError, error_of, frames_of, read_error
+from rankwatch_launcher.core.attempt_end import by_cause, futile_restart
+from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.shell.rank_error import RankError, error_of, frames_of, read_error
 
 CHAINED = """Traceback (most recent call last):
   File "/a/data.py", line 3, in load

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from rankwatch_launcher.agent import signals as module
-from rankwatch_launcher.agent.signals import Signals
+from rankwatch_launcher.shell import signals as module
+from rankwatch_launcher.shell.signals import Signals
 
 NAMES = "SIGTERM, SIGHUP,SIGNONE"
 USED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)

@@ -10,10 +10,10 @@ import pytest
 from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher import retry_policy
-from rankwatch_launcher.agent import attempt_end
-from rankwatch_launcher.agent.attempt_end import describe_crash, describe_end, describe_exit
-from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
+from rankwatch_launcher.core import attempt_end
+from rankwatch_launcher.core.attempt_end import describe_crash, describe_end, describe_exit
+from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_FAILED, FAILED, PREEMPTED, Outcome
 
 

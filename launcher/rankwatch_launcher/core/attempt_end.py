@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Directive, RankRequest
-from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
+from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
 ABORT_AT_EXIT: Final = "; it aborted while it was ending, so what it had saved is likely complete"

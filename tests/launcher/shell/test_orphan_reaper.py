@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import wait_for
-from rankwatch_launcher.agent.orphan_reaper import OrphanReaper, reap, start_time
+from rankwatch_launcher.shell.orphan_reaper import OrphanReaper, reap, start_time
 
 Begin = Callable[[], "subprocess.Popen[bytes]"]
 
