@@ -222,6 +222,24 @@ def opener(url: str) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(proxies, _NoRedirects, https)
 
 
+def clock_ahead(url: str, timeout: float = 1.0) -> float | None:
+    """Seconds by which this machine's clock is ahead of the monitor's; None: it did not say."""
+    before = time.time()
+    try:
+        with opener(url).open(url.rstrip("/") + "/livez", timeout=timeout) as response:
+            return ahead_of(response.headers.get("Date"), (before + time.time()) / 2)
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+
+
+def ahead_of(date: str | None, asked: float) -> float | None:
+    """Seconds by which the time ``asked`` is ahead of a header ``Date``, which has whole seconds; None: it is none."""
+    try:
+        return asked - parsedate_to_datetime(date).timestamp() - 0.5 if date else None
+    except (TypeError, ValueError):
+        return None
+
+
 def is_loopback(url: str) -> bool:
     """Whether an address is a loopback address."""
     return urlsplit(url).hostname in LOOPBACK

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from torch.distributed.elastic.agent.server.api import Worker
 from torch.distributed.elastic.rendezvous import (
@@ -33,6 +33,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch_launcher.coordination.decisions import AttemptDecision
 from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
@@ -71,6 +72,16 @@ class JobOver(Exception):  # noqa: N818
         self.outcome = outcome
 
 
+class Gate(Protocol):
+    """Checks of this node before each attempt (:mod:`rankwatch_launcher.checks.gate`)."""
+
+    def begin(self) -> None:
+        """Check the node anew."""
+
+    def poll(self) -> tuple[CheckResult, ...] | None:
+        """The checks that fail; None: they are under way. Those of a node that failed are repeated."""
+
+
 class Rendezvous(RendezvousHandler):
     """The attempts of one launcher. ``join`` is called once, ``next_attempt`` before each attempt."""
 
@@ -94,6 +105,10 @@ class Rendezvous(RendezvousHandler):
         """Called when this launcher becomes a spare or is parked."""
         self.standing_by = False
         """Whether this launcher is a spare or parked."""
+        self.before_joining: Callable[[Store, bool, Callable[[float], None]], None] | None = None
+        """Called once with the store, whether it is held here, and what waits between two looks at it."""
+        self.gate: Gate | None = None
+        """None: every node takes part."""
 
     def join(self, make: Callable[[Store, bool], MembershipService]) -> None:
         """Connect to the store and register with the other launchers.
@@ -113,8 +128,19 @@ class Rendezvous(RendezvousHandler):
             self._pause(0.5)
             store = self._connect()
             members = make(store, self._is_held_here(store))
+        if self.before_joining is not None:
+            self.before_joining(store, self._is_held_here(store), self._pause)
         self._members = members
         members.join()
+
+    def connect(self) -> tuple[Store, bool]:
+        """Connect to the store only; whether it is held here.
+
+        Raises:
+            RendezvousConnectionError: it cannot be reached.
+        """
+        store = self._connect()
+        return store, self._is_held_here(store)
 
     @property
     def members(self) -> MembershipService:
@@ -208,14 +234,19 @@ class Rendezvous(RendezvousHandler):
 
     def _wait(self) -> Place:
         members, store, placed = self.members, self.store, self.attempt
-        members.wait_for_place(self.attempt)
+        ready_after = self.attempt
+        announced = self._announce(ready_after, None, anew=True)
         began = time.monotonic()
         waiting_since: float | None = began  # None: it stands by while the others train, without a timeout
         logged, log_at, standby = "", began + _LOG_AFTER, None
         while True:
+            announced = self._announce(ready_after, announced)
             newest = store.newest_attempt()
-            if newest > placed and (place := members.place(newest)) is not None:
-                placed, waiting_since, self.standing_by = newest, None, place.role is not NodeRole.ACTIVE
+            parked = standby is not None and standby[0] is NodeRole.PARKED  # it may become a spare of this attempt
+            if (newest > placed or parked) and (place := members.place(newest)) is not None:
+                if newest > placed:
+                    placed, waiting_since = newest, None
+                self.standing_by = place.role is not NodeRole.ACTIVE
                 if not self.standing_by:
                     return place
                 if (place.role, place.reason) != standby:
@@ -228,6 +259,9 @@ class Rendezvous(RendezvousHandler):
             now = time.monotonic()
             if waiting_since is None and store.decision(placed) is not None:
                 waiting_since, log_at = now, now + _LOG_AFTER  # training has stopped: wait like the others
+                if placed > ready_after and self.gate is not None:
+                    ready_after = placed
+                    announced = self._announce(ready_after, announced, anew=True)
             if waiting_since is not None and now - waiting_since > self._join_timeout:
                 why = store.waiting_reason() or "no node has answered for the job"
                 raise RendezvousTimeoutError(f"{why}; gave up after {self._join_timeout:g} s (join_timeout)")
@@ -235,6 +269,22 @@ class Rendezvous(RendezvousHandler):
                 logged = reason
                 logger.info("%s", reason)
             self._pause(_POLL_SECONDS if now - began < 2.0 else 5 * _POLL_SECONDS)
+
+    def _announce(
+        self, ready_after: int, before: tuple[CheckResult, ...] | None, *, anew: bool = False
+    ) -> tuple[CheckResult, ...] | None:
+        """Announce that this node is ready, or the checks that it fails, unless that was said; return what was."""
+        if self.gate is None:
+            if anew:
+                self.members.wait_for_place(ready_after)
+            return ()
+        if anew:
+            self.gate.begin()
+            return None
+        failures = self.gate.poll()
+        if failures is not None and failures != before:
+            self.members.wait_for_place(ready_after, failures)
+        return failures if failures is not None else before
 
     def _master_address(self, place: Place) -> tuple[str, int] | None:
         """Address of the ranks' store for an attempt; None when the attempt was decided to end before."""

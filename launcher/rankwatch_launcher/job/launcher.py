@@ -33,6 +33,7 @@ from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, store_timeout_reason
+from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
 from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node.evidence import EvidenceTaker
@@ -171,6 +172,9 @@ class Launch:
         stack.callback(self._conclude)
         self.rendezvous.on_standby = self._on_standby
         self.rendezvous.interrupted = interruption(options, self.me, self.session, self.rendezvous, self.signals)
+        self.rendezvous.gate = self.gate = gate_of(options, self.me, self.files, self.session)
+        if self.gate is not None:
+            stack.callback(self.gate.close)
         pool = PrewarmPool(options.prewarm, self.files.readings) if options.prewarm is not None else None
         if pool is not None:
             stack.callback(pool.close)
@@ -304,7 +308,11 @@ class Launch:
             config.nproc_per_node,
             config.role,
             preferred_rank=preferred_rank(config, os.environ),
+            checks=self.gate is not None,
         )
+        if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
+            patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
+            self.rendezvous.before_joining = partial(measure_pairs, config, options, me, self.gate, patience)
         budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
         def on_lost(member: Member, attempt: int, reason: str) -> None:

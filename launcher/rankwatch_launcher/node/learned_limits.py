@@ -38,7 +38,7 @@ class LearnedLimitsFile:
     def __init__(self, path: str = "") -> None:
         self.loaded: Mapping[str, Any] = {}
         """What earlier runs learned, in the layout of the file; empty: nothing."""
-        self._path = path
+        self.path = self._path = path
         self._unreadable = False
         self._has_rank_0 = False
         self._job_finished = False

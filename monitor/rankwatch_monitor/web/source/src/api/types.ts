@@ -152,6 +152,8 @@ export interface Launcher {
   last_seen?: number;
   /** Nodes without which no attempt starts; absent or null: unknown. */
   min_nodes?: number | null;
+  /** Why its node takes no part, by its checks; empty: it passes them, or they are switched off. */
+  unfit?: string;
 }
 
 export interface Timeout {
@@ -390,6 +392,8 @@ export interface Incident {
   steps_lost: number | null;
   /** The last step that any rank completed in its attempt. Absent with older monitors. */
   furthest_iteration?: number | null;
+  /** Nodes that failed a check while it was open; absent with older monitors. */
+  node_checks?: { node: string; host: string; name: string; text: string }[];
 }
 
 export interface Frame {
