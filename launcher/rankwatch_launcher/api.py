@@ -24,7 +24,6 @@ from rankwatch_launcher import call
 from rankwatch_launcher.coordination.rendezvous import BACKENDS
 from rankwatch_launcher.coordination.store_file import STORE_TYPE, by_file
 from rankwatch_launcher.job.launcher import Launcher
-from rankwatch_launcher.log import logger
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import FINISHED, Outcome
 
@@ -98,8 +97,8 @@ class elastic_launch:  # noqa: N801  # torch's name
                 launcher.run(command, rest)
             finally:
                 self.outcome = launcher.outcome
-                for line in launcher.summary:
-                    logger.info("%s", line)
+                if launcher.summary is not None:
+                    launcher.summary.show()
             if launcher.outcome.state != FINISHED:
                 raise NotFinished(launcher.outcome)
             attempt = launcher.outcome.attempt
