@@ -165,7 +165,10 @@ def run(argv: Sequence[str]) -> int:
     """
     to_stderr()
     if (asked := help_flags(argv)) is not None:
-        sys.stdout.write(build_parser().format_help() if asked else short_help())
+        if asked:
+            build_parser().print_help()
+        else:
+            sys.stdout.write(short_help())
         return 0
     supervision = supervisor.bind_to_supervisor(os.environ)
     if supervision is None and (plan := retry_plan(argv, os.environ)) is not None:

@@ -84,7 +84,8 @@ def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
     if not advice["rule"].startswith("slow"):
         return []
     which = terminal.wrapped(str(job.get("headline") or ""), "  ")
-    return [*state_lines(job, terminal), *which, *advice_lines(job, terminal), "", "STEP TIMES"]
+    state = state_lines({**job, "advice": None}, terminal)
+    return [*state, *which, *advice_lines(job, terminal), "", "STEP TIMES"]
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
