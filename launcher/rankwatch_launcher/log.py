@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import quote
 
 from rankwatch.cli.formatting import WIDTH
-from rankwatch.cli.terminal import NARROWEST, Terminal, terminal_of
+from rankwatch.cli.terminal import NARROWEST, Terminal, is_terminal, terminal_of
 from rankwatch.contract import text
 from rankwatch.contract.enums import ConsoleWord
 
@@ -71,7 +71,7 @@ def to_stderr() -> None:
     if any(getattr(handler, "rankwatch", False) for handler in logger.handlers):
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Console(terminal_of(sys.stderr)))
+    handler.setFormatter(Console(terminal_of(sys.stderr), wraps=is_terminal(sys.stderr)))
     handler.rankwatch = True  # type: ignore[attr-defined]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -81,8 +81,10 @@ def to_stderr() -> None:
 class Console(logging.Formatter):
     """Formats records as lines of the console; nothing in them is obeyed by a terminal."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, *, wraps: bool = True) -> None:
+        """``wraps``: lines without a word, which a file keeps whole, so that they can be searched and copied."""
         super().__init__(datefmt=TIME)
+        self._wraps = wraps
         self._terminal = terminal
         self._width = max(NARROWEST, min(WIDTH, terminal.width))
 
@@ -103,7 +105,8 @@ class Console(logging.Formatter):
         indent = len(time) + 2
         if getattr(record, "whole", False):
             return f"{time}  {message}"
-        rows = [row for line in message.split("\n") for row in wrapped(line, self._width - indent)]
+        lines = message.split("\n")
+        rows = [row for line in lines for row in wrapped(line, self._width - indent)] if self._wraps else lines
         if record.exc_info:
             rows += text.lines(self.formatException(record.exc_info)).split("\n")
         return f"\n{' ' * indent}".join([f"{time}  {rows[0]}", *rows[1:]])
