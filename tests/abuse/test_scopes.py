@@ -73,6 +73,8 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("GET", "/readyz"): OPEN,
     # The page is a program without data; what it shows it reads with the reader's own token.
     **{(method, path): OPEN for path in ("/", "/assets/{name}") for method in ("GET", "HEAD")},
+    # The link that the console prints only leads to the page.
+    **{(method, "/j/{job_id}"): OPEN for method in ("GET", "HEAD")},
     # So is the manual.
     **{(method, path): OPEN for path in ("/manual", "/manual/{path:path}") for method in ("GET", "HEAD")},
     # What the API looks like is no secret.
