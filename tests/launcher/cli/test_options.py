@@ -154,7 +154,7 @@ def test_the_help_begins_with_rankwatchs_own_groups_and_lists_choices() -> None:
     parser = main.build_parser()
     titles = [group.title for group in parser._action_groups]
     assert titles.index("Job and monitor") == 0
-    assert titles.index("Stragglers and profiling") < titles.index("options")
+    assert titles.index("Stragglers and profiling") < titles.index("Flags of torchrun")
     text = parser.format_help()
     assert "{log,capture,restart" in text
     assert not re.search(r"\bdocs/[\w-]+\.md", text)
