@@ -29,7 +29,7 @@ COLUMN: Final = 8
 INDENT: Final = len("HH:MM:SS  ") + COLUMN
 SEPARATOR: Final = " · "
 _KEEP: Final = "\N{NO-BREAK SPACE}"
-"""Keeps a command on one line while lines are wrapped."""
+"""Keeps a command on one line while lines are wrapped, if it fits."""
 MOST: Final = 2
 """Lines of an event."""
 
@@ -125,7 +125,8 @@ def fitted(whats: Sequence[str], more: Sequence[str], room: int) -> list[str]:
 
 def _laid_out(what: str, more: Sequence[str], room: int) -> list[str]:
     """On one line if it fits; else what follows a sentence begins a line of its own, where that makes no more lines."""
-    rows = wrapped(SEPARATOR.join(filter(None, (what, *(each.replace(" ", _KEEP) for each in more)))), room)
+    kept = (each.replace(" ", _KEEP) if len(each) <= room else each for each in more)
+    rows = wrapped(SEPARATOR.join(filter(None, (what, *kept))), room)
     rows = [row.replace(_KEEP, " ").removesuffix(SEPARATOR.rstrip()) for row in rows]
     if more and room / 2 < len(what) <= room < len(what) + len(SEPARATOR.join(("", *more))):
         apart = [what, *wrapped(SEPARATOR.join(more), room)]

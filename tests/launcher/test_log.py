@@ -76,3 +76,11 @@ def test_the_link_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     log.watching("job 1", "http://" + "h" * 120)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("/j/job%201")
+
+
+def test_what_follows_is_broken_between_words_where_it_is_longer_than_a_line() -> None:
+    rows = log.fitted(("preempted: the launcher on vm got SIGTERM",), (" ".join(["word"] * 14),), 62)
+    assert rows == [
+        "preempted: the launcher on vm got SIGTERM · word word word",
+        "word word word word word word word word word word word",
+    ]

@@ -129,7 +129,7 @@ def _ask(state: AttemptState, reason: str, outcome: str, at: float) -> Step:
 def _follow(state: AttemptState, proposal: StopProposal, at: float) -> Step:
     if proposal.step is not None:
         return state, (SetStopStep(proposal.step, proposal),)
-    why = f"{BY_SIGNAL}: the script does not call rankwatch.should_stop() on every rank, or no step was completed yet"
+    why = f"{BY_SIGNAL}: not every rank has called rankwatch.should_stop()"
     log = Show(ConsoleWord.SAVE, proposal.request.reason, (why,))
     announced = _announcement(state, proposal.request)
     return _begin(state, proposal, at), (log, SignalRanks(signal.SIGTERM), *announced)
