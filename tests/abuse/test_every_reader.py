@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import pytest
@@ -49,6 +49,8 @@ from rankwatch.monitor_client import MonitorClient, MonitorError, _detail
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Slots
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
+from rankwatch_launcher.coordination.store_file import StoreFile
+from rankwatch_launcher.diagnose.find import _first_line
 from rankwatch_launcher.monitor import answers
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node import learned_limits
@@ -69,6 +71,8 @@ DECODERS: Final = {
     "struct": {"unpack", "unpack_from", "iter_unpack"},
 }  # fmt: skip
 APART: Final = {
+    "call.py": "a folder of the launcher, in which only its ranks write: elastic_launch of torch unpickles theirs, too",
+    "checks/": "the launcher's own children, which run its code; what a command prints reaches them as text",
     "cli/doctor/": "answers of commands of this machine, for the person who has typed the command",
     "cli/nvrx.py": "a file that the user names at the start",
     "contract/messages.py": "what the others read with",
@@ -227,6 +231,13 @@ READERS: Final[dict[str, Reader]] = {
         answer_of_a_worker, (OSError,),
     ),
     "schedulers/slurm_batch.py::past": Reader(LAUNCH, launches),
+    "coordination/store_file.py::address": Reader(
+        {"address": "node0", "port": 29400},
+        lambda c, _: StoreFile.address(cast("StoreFile", SimpleNamespace(_text=lambda: c.decode(errors="replace")))),
+    ),
+    "diagnose/find.py::_first_line": Reader(
+        {"message": {"message": "ValueError: x"}}, lambda c, _: _first_line(c.decode(errors="replace"))
+    ),
     "stacks/collectives.py::_ranks": Reader(
         [0, 1], lambda c, _: collectives.from_flight_recorder({"pg_config": {"0": {"name": "", "ranks": c.decode()}}}),
         (ValueError, RecursionError),

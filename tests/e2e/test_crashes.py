@@ -10,7 +10,7 @@ import pytest
 
 from e2e.story import assert_blamed, assert_in_order, functions, stack_of
 from e2e.training import FAULT, HOST, RESUMED, STEPS, Training
-from support.console import events
+from support.console import events, said
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -48,7 +48,7 @@ def test_the_exception_that_ended_a_rank_is_its_reason_and_its_traceback_is_evid
     assert_blamed(incident, 1, "dead")
     exception = f"exited with code 1: InjectedFaultError: injected on rank 1 in step {FAULT}"
     assert incident["reason"] == f"Rank 1 on {HOST} {exception}."
-    assert f"rank 1 on {HOST} {exception}" in launcher.printed()
+    assert f"rank 1 on {HOST} {exception}" in said(launcher.printed())
     (traceback,) = [group for group in incident["stack_groups"] if group["ranks"] == [1]]
     assert (traceback["method"], traceback["is_culprit"]) == ("traceback", True)
     assert "train" in functions(traceback)

@@ -30,6 +30,11 @@ def shown(output: str) -> list[Shown]:
     return [_read(rows) for rows in found]
 
 
+def said(output: str) -> str:
+    """All that the launcher printed, a line for each event or message, however it was wrapped."""
+    return "\n".join(each.text for each in shown(output))
+
+
 def events(output: str, word: str) -> list[str]:
     """What the events of this word say."""
     return [each.text for each in shown(output) if each.word == word]

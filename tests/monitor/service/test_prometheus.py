@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch_monitor.publish.prometheus import names as names
+from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor
 from support.otlp import PROTOBUF, gauge, rank_report
 from support.waiting import wait_for
@@ -39,6 +40,8 @@ def hung(api: Api, job: str) -> str:
         api.report(*reports)
         api.change_policy(job, section_timeouts={"step": 2.0})
     api.post("/v1/metrics", content=b"rubbish", headers=PROTOBUF)
+    failed = {"name": "storage", "state": "failed", "reason": "no_space", "evidence": {"path": "/ckpt"}}
+    PlayedLauncher(api, f"{job}-unfit", "node-a", (0,)).register(checks=[failed])
     return job
 
 
