@@ -50,6 +50,7 @@ from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SE
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
 from rankwatch_launcher.coordination.store_file import StoreFile
+from rankwatch_launcher.diagnose.collect import _locals
 from rankwatch_launcher.diagnose.find import _first_line
 from rankwatch_launcher.monitor import answers
 from rankwatch_launcher.monitor.process import LocalMonitor
@@ -77,6 +78,7 @@ APART: Final = {
     "cli/nvrx.py": "a file that the user names at the start",
     "contract/messages.py": "what the others read with",
     "contract/text.py": "the same",
+    "job/pair_check.py": "the launcher's own child, as in checks/",
     "demo/": "the demo's own files and processes",
     "liveness/torch_control_plane.py": "the kernel",
     "prewarm/child.py": "the launcher's end of a pair of sockets that nobody else has",
@@ -104,6 +106,13 @@ def file_in(folder: Path, name: str, content: bytes, mode: int = 0o600) -> Path:
 
 
 # One function for each, with the content and an empty folder ----------------------------------------------------------
+
+
+def locals_of_a_process(content: bytes, folder: Path) -> None:
+    file_in(folder, "dump.json", content)
+    tool = file_in(folder, "py-spy", f"#!/bin/sh\nexec cat {folder}/dump.json\n".encode(), 0o700)
+    for frame in _locals(str(tool), 7):
+        assert isinstance(frame, dict)
 
 
 def request_of_a_rank(content: bytes, folder: Path) -> None:
@@ -235,6 +244,7 @@ READERS: Final[dict[str, Reader]] = {
         {"address": "node0", "port": 29400},
         lambda c, _: StoreFile.address(cast("StoreFile", SimpleNamespace(_text=lambda: c.decode(errors="replace")))),
     ),
+    "diagnose/collect.py::_locals": Reader([THREAD | {"os_thread_id": 7}], locals_of_a_process),
     "diagnose/find.py::_first_line": Reader(
         {"message": {"message": "ValueError: x"}}, lambda c, _: _first_line(c.decode(errors="replace"))
     ),

@@ -283,7 +283,8 @@ class MembershipView:
         # A spare was checked when its attempt began: it is again before it steps in, if it is to.
         spares_before = set(last.spares if last is not None else ())
         stale = {m.node: m for m in ready if m.checks and m.node in spares_before and (m.ready_after or 0) < attempt}
-        if stale and len(ready) - len(stale) < self.rules.max_nodes:
+        others = [m for m in ready if m.node not in stale and m.node != avoid]
+        if stale and len(others) < self.rules.max_nodes:
             return f"{_names(stale.values())} {'is' if len(stale) == 1 else 'are'} being checked"
         if len(ready) < self.rules.min_nodes:
             self._enough_since = None

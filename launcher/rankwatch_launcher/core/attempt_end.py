@@ -238,7 +238,10 @@ def describe_preemption(host: str, name: str, rank: int | None = None) -> str:
 
 def describe_restart(decision: AttemptDecision) -> str:
     """What follows a crash or a hang, with how much of the budget is used."""
-    return f"restarting all ranks ({decision.used} of {decision.max_restarts})"
+    told = f"restarting all ranks ({decision.used} of {decision.max_restarts})"
+    if decision.code == CODE_RESUME_ELSEWHERE:
+        told += ", elsewhere: to tell a faulty device from a correct result"
+    return told
 
 
 def describe_stopped(reason: str, *, by_signal: bool) -> str:

@@ -86,7 +86,7 @@ def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mappin
     if outcome.state == STOPPED or outcome.state == PREEMPTED:
         facts.insert(0, "all ranks have saved" if outcome.code == 0 else "the ranks were killed")
     elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
-        facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip("; ")))
+        facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
     return Closing(
         _WORDS.get(outcome.state, ConsoleWord.FAILED), facts[0], tuple(facts[1:]), tuple(_restarts(incidents))
     )

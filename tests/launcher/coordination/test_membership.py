@@ -445,7 +445,8 @@ def test_spares_are_checked_before_they_step_in_and_only_then_waited_for() -> No
     again = scene.next_roster(roster)
     assert isinstance(again, Roster)
     assert (again.active, again.spares) == (("a", "b"), ("c", "d"))
-    # One fails: a spare is needed, but c and d were checked an attempt ago.
+    # One is to be replaced, or fails: a spare is needed, but c and d were checked an attempt ago.
+    assert scene.next_roster(roster, avoid="a") == "node c on host-c, node d on host-d are being checked"
     scene.update("a", failures=BROKEN)
     assert scene.next_roster(roster) == "node c on host-c, node d on host-d are being checked"
     scene.update("c", ready_after=1, failures=BROKEN)

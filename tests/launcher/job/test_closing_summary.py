@@ -58,6 +58,12 @@ def test_of_a_failure_only_what_was_not_shown_is_told() -> None:
     assert closing(Outcome(FAILED, 1, "the store is lost"), {}, []).what == "0 restarts"
 
 
+@pytest.mark.parametrize("between", [": ", "; "])
+def test_what_follows_the_cause_begins_with_a_word(between: str) -> None:
+    outcome = Outcome(FAILED, 17, f"rank 1 exited{between}it rejected a result", cause="rank 1 exited")
+    assert closing(outcome, {}, ()).what == "it rejected a result"
+
+
 def test_of_a_stop_it_is_told_whether_the_ranks_have_saved() -> None:
     saved, killed = (closing(Outcome(state, code), {}, []) for state, code in ((PREEMPTED, 0), (STOPPED, 1)))
     assert (saved.word, killed.word) == (ConsoleWord.STOPPED, ConsoleWord.STOPPED)
