@@ -67,7 +67,8 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
         lambda: re.search(r"watching \S+: (http://127\.0\.0\.1:\d+)/j/", launcher.printed()),
     )[1]
     assert "<title>" in httpx.get(page, trust_env=False).text
-    [file] = (training.state / "rankwatch" / "monitors").glob("*.json")
+    monitors = training.state / "rankwatch" / "monitors"
+    [file] = training.until("the monitor is known", lambda: [*monitors.glob("*.json")])
     own = json.loads(file.read_text())
     assert own["url"] == page
     training.follow(page, own["token"])
