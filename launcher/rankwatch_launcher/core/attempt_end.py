@@ -111,10 +111,10 @@ def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script
         elapsed: seconds since they were started.
         script: the script's path, if it does not exist.
     """
+    if script and exits and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
+        return Futile(NoRestart.SCRIPT_MISSING, f"there is no script {script}, so no restart follows")
     if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):
         return None
-    if script and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
-        return Futile(NoRestart.SCRIPT_MISSING, f"there is no script {script}, so no restart follows")
     error = exits[0].error
     if error is None or any(e.error is None or e.error.first_line != error.first_line for e in exits):
         return None
